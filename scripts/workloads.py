@@ -27,7 +27,7 @@ def make_batch(
     folds = stratified_folds(data.event, N_FOLDS, seed=0)
     splits = [data.subset(folds != fold) for fold in range(N_FOLDS)]
     schema = Schema.of(data.frame)
-    tree = SoftSurvivalTree(DEPTH, leaf, n_starts=n_starts, init="random", device=device, dtype=dtype)
+    tree = SoftSurvivalTree(depth=DEPTH, leaf=leaf, n_starts=n_starts, device=device, dtype=dtype)
     settings = tree.settings()
     batch, sample = stack_splits(splits, [Preprocessor(schema).fit(part.frame) for part in splits], settings)
     seeds = [problem_seed(0, fold, start) for fold in range(N_FOLDS) for start in range(n_starts)]

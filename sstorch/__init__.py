@@ -17,21 +17,37 @@ if TYPE_CHECKING:
         OptimalTreeRegressor,
     )
     from sstorch.groups import recalibrate
-    from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV
+    from sstorch.soft import (
+        Columns,
+        GatePenalties,
+        Grid,
+        GroupPenalties,
+        Penalties,
+        PrognosticTree,
+        PrognosticTreeCV,
+        SoftSurvivalTree,
+        SurvivalRegression,
+    )
     from sstorch.validation import validate
 
 __all__ = [
-    "CompetingRisksTree",
+    "Columns",
+    "GatePenalties",
+    "Grid",
+    "GroupPenalties",
     "OptimalCompetingRisksTree",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",
     "OptimalTreeClassifier",
     "OptimalTreeRegressor",
+    "Penalties",
+    "PrognosticTree",
+    "PrognosticTreeCV",
     "SoftSurvivalTree",
-    "SoftSurvivalTreeCV",
     "Surv",
     "SurvivalData",
+    "SurvivalRegression",
     "__version__",
     "list_datasets",
     "load_dataset",
@@ -44,7 +60,20 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
-    **dict.fromkeys(("CompetingRisksTree", "SoftSurvivalTree", "SoftSurvivalTreeCV"), "sstorch.soft"),
+    **dict.fromkeys(
+        (
+            "Columns",
+            "GatePenalties",
+            "Grid",
+            "GroupPenalties",
+            "Penalties",
+            "PrognosticTree",
+            "PrognosticTreeCV",
+            "SoftSurvivalTree",
+            "SurvivalRegression",
+        ),
+        "sstorch.soft",
+    ),
     "recalibrate": "sstorch.groups",
     "validate": "sstorch.validation",
 }

@@ -77,11 +77,27 @@ class SurvivalEstimator(FrameEstimator):
             bounds.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
+        horizon_: median of the observed training event times, at which :meth:`predict` gives incidences.
     """
 
     event_times_: FloatArray
     zero_time_: float
     outcome_type_: OutcomeType
+    horizon_: float
+
+    @property
+    def causes_(self) -> tuple[str, ...]:
+        """Names of the K causes, in the order of their numbers 1 .. K; empty where causes do not compete."""
+        check_is_fitted(self)
+        return self.outcome_type_.causes or ()
+
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        """Cumulative incidences at checked times, (n, K, n_times)."""
+        return 1.0 - self._curves("survival", X, times)[:, None]
+
+    def _number(self, cause: int | str) -> int:
+        """Number of a cause, 1 .. K."""
+        return cause_number(cause, self.causes_)
 
     @property
     def unique_times_(self) -> FloatArray:
@@ -325,6 +341,15 @@ class SurvivalEstimator(FrameEstimator):
         curves = self._curves(kind, X, at)
         return curves[:, 1:] - curves[:, :1] if kind == "cumulative_hazard" else curves[:, 1:]
 
+    def _risk_of(self, X: object, cause: int | str) -> FloatArray:
+        """Cumulative incidence of a cause at ``horizon_``, (n,).
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        number = self._number(cause)
+        return np.asarray(self._incidences(X, np.array([self.horizon_]))[:, number - 1, 0])
+
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
         """Log survival functions of rows, each at times of its own, (n, n_times)."""
         return -self._curves("cumulative_hazard", X, times)
@@ -343,11 +368,72 @@ class SurvivalEstimator(FrameEstimator):
         shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
         return np.unique(np.quantile(events, shares, method="inverted_cdf"))
 
+    @overload
+    def predict_cumulative_incidence(
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        after: float | None = None,
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, *, as_frame: Literal[True], after: float | None = None
+    ) -> pd.DataFrame: ...
+
+    def predict_cumulative_incidence(
+        self, X: object, times: Times = None, as_frame: bool = False, *, after: float | None = None
+    ) -> FloatArray | pd.DataFrame:
+        """Probability that each cause has ended a row's time by t, given that others may come first.
+
+        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding; of a
+        single event it is 1 - S.
+
+        Args:
+            X: rows with the training columns.
+            times: as in :meth:`predict_survival_function`.
+            as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
+            after: time at which the rows are known to be without any event: what comes after it, with times
+                that count from there. Errors of the incidences grow by 1 / S(after).
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``, and K = 1
+            without.
+
+        Raises:
+            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
+                by the model nobody like a row lives until ``after``.
+            ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
+                does not determine what happens later (``after=0`` if covariates stay as they are).
+        """
+        check_is_fitted(self)
+        self._refuse_unknown_future(after)
+        if after is None:
+            grid = self._grid(times)
+            found = self._incidences(X, grid)
+        else:
+            (start,) = check_after(after, 1)
+            grid = self._grid(times, start)
+            total = self._incidences(X, np.append(start, start + grid))
+            alive = np.full((len(total), 1), start)
+            survival = self._log_survival(X, alive)
+            check_alive(survival[:, 0], alive[:, 0])
+            found = (total[..., 1:] - total[..., :1]) / np.exp(survival[:, None])
+        if not as_frame:
+            return found
+        columns = pd.MultiIndex.from_product([self.causes_ or ("event",), grid], names=["cause", "time"])
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
+
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
 
         Curves are compared at every distinct event time, up to 2^27 values (rows x times), and beyond at the
-        quantiles of :func:`sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million.
+        quantiles of :func:`sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. Of competing
+        causes it is the mean over causes of the concordance of their incidences, rows with another cause
+        being censored at their time; a cause that no row has is left out.
 
         Args:
             X: rows with the training columns.
@@ -361,9 +447,18 @@ class SurvivalEstimator(FrameEstimator):
         data = self._scored(X, y, sample_weight)
         if not data.event.any():
             raise DataError("no row has an event, so no two rows can be compared; score more rows")
-        times = metrics.thinned(np.unique(data.time[data.event]), len(data))
-        curves = self.falling_curves(data.frame, times)
-        return metrics.concordance_harrell(data.weighted_y, curves, times)
+        n_causes = max(1, len(self.causes_))
+        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * n_causes)
+        if not self.causes_:
+            curves = self.falling_curves(data.frame, times)
+            return metrics.concordance_harrell(data.weighted_y, curves, times)
+        incidence = self._incidences(data.frame, times)
+        scores = [
+            metrics.concordance_harrell(data.weighted_y.of_cause(k), 1 - incidence[:, k - 1], times)
+            for k in range(1, n_causes + 1)
+            if (data.cause == k).any()
+        ]
+        return float(np.mean(scores))
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with an outcome of the kind that the model was trained on.
@@ -390,146 +485,21 @@ class SurvivalEstimator(FrameEstimator):
 
 
 class IncidenceEstimator(SurvivalEstimator):
-    """Base class of the estimators of competing causes.
-
-    Attributes:
-        causes_: names of the K causes.
-        horizon_: median of the observed event times, at which :meth:`predict` gives incidences.
-        time_unit_: unit of the times; None if not known.
-    """
-
-    causes_: tuple[str, ...]
-    horizon_: float
-    time_unit_: str | None
-
-    @abstractmethod
-    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
-        """Cumulative incidences at checked times, (n, K, n_times)."""
-
-    @abstractmethod
-    def apply(self, X: object) -> IntArray:
-        """Leaf of each row, 0 .. L - 1, shape (n,)."""
+    """Base class of the exact estimators of competing causes."""
 
     def _set_causes(self, data: SurvivalData) -> None:
         """Take over what training rows say of causes and times."""
-        self.causes_, self.outcome_type_ = data.cause_names, data.outcome_type
+        self.outcome_type_ = data.outcome_type
         self.time_varying_ = data.time_varying
         self.horizon_ = median_event_time(data)
 
-    @overload
-    def predict_cumulative_incidence(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        after: float | None = None,
-    ) -> FloatArray: ...
+    @abstractmethod
+    def apply(self, X: object) -> IntArray:
+        """Leaf of each row."""
 
-    @overload
-    def predict_cumulative_incidence(
-        self, X: object, times: Times = None, *, as_frame: Literal[True], after: float | None = None
-    ) -> pd.DataFrame: ...
-
-    def predict_cumulative_incidence(
-        self, X: object, times: Times = None, as_frame: bool = False, *, after: float | None = None
-    ) -> FloatArray | pd.DataFrame:
-        """Probability that each cause has ended a row's time by t, given that others may come first.
-
-        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding.
-
-        Args:
-            X: rows with the training columns.
-            times: as in :meth:`predict_survival_function`.
-            as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
-            after: time at which the rows are known to be without any event: what comes after it, with times
-                that count from there. Errors of the incidences grow by 1 / S(after).
-
-        Returns:
-            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``.
-
-        Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
-                by the model nobody like a row lives until ``after``.
-            ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
-                does not determine what happens later (``after=0`` if covariates stay as they are).
-        """
-        check_is_fitted(self)
-        self._refuse_unknown_future(after)
-        if after is None:
-            grid = self._grid(times)
-            found = self._incidences(X, grid)
-        else:
-            (start,) = check_after(after, 1)
-            grid = self._grid(times, start)
-            total = self._incidences(X, np.append(start, start + grid))
-            alive = np.full((len(total), 1), start)
-            survival = self._log_survival(X, alive)
-            check_alive(survival[:, 0], alive[:, 0])
-            found = (total[..., 1:] - total[..., :1]) / np.exp(survival[:, None])
-        if not as_frame:
-            return found
-        columns = pd.MultiIndex.from_product([self.causes_, grid], names=["cause", "time"])
-        index = X.index if isinstance(X, pd.DataFrame) else None
-        return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
-
-    def predict(
-        self,
-        X: object,
-        cause: int | str = 1,
-        horizon: float | None = None,
-        after: float | None = None,
-    ) -> FloatArray:
-        """Risk of a cause: its cumulative incidence at a horizon.
-
-        Args:
-            X: rows with the training columns.
-            cause: by number, 1 .. K, or by name; by default the first.
-            horizon: time, original units; ``horizon_`` if None.
-            after: time at which the rows are known to be without any event, from which the horizon counts.
-
-        Returns:
-            shape (n,), in [0, 1]; higher = more probable.
-
-        Raises:
-            ConfigError: there is no such cause.
-        """
-        check_is_fitted(self)
-        number = self._number(cause)
-        times = [self.horizon_ if horizon is None else horizon]
-        return np.asarray(self.predict_cumulative_incidence(X, times, after=after)[:, number - 1, 0])
-
-    def _number(self, cause: int | str) -> int:
-        """Number of a cause, 1 .. K."""
-        return cause_number(cause, self.causes_)
-
-    def score(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Mean over causes of the cause-specific concordance of their incidences.
-
-        Of each cause Harrell's time-dependent concordance of its incidence, rows with another cause being
-        censored at their time: see :func:`sstorch.metrics.concordance_harrell`. A cause that no row has is
-        left out.
-
-        Args:
-            X: rows with the training columns.
-            y: their outcome, as in ``fit``.
-            sample_weight: (n,), >= 0; a pair counts with the product of its weights. With left truncation
-                pairs count that were at risk together.
-
-        Raises:
-            DataError: the data cannot be used, or no two rows can be compared.
-        """
-        data = self._scored(X, y, sample_weight)
-        if not data.event.any():
-            raise DataError("no row has an event, so no two rows can be compared; score more rows")
-        times = metrics.thinned(np.unique(data.time[data.event]), len(data) * len(self.causes_))
-        incidence = self._incidences(data.frame, times)
-        scores = [
-            metrics.concordance_harrell(data.weighted_y.of_cause(k), 1 - incidence[:, k - 1], times)
-            for k in range(1, len(self.causes_) + 1)
-            if (data.cause == k).any()
-        ]
-        return float(np.mean(scores))
+    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
+        """Cumulative incidence of a cause at ``horizon_``, (n,)."""
+        return self._risk_of(X, cause)
 
     def group_table(
         self,

@@ -84,7 +84,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
     >>> from sstorch import SoftSurvivalTree, load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTree(depth=0, n_starts=1, trainer="joint")
+    >>> tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
     >>> bounds = ConformalLowerBound(tree, level=0.8).fit(data.frame, (data.time, data.event))
     >>> lower = bounds.predict(data.frame)          # days that 80 % of such patients reach
     >>> lower.shape, bool((lower <= bounds.cutoff_).all())

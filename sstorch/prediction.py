@@ -6,19 +6,20 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
 from sstorch import (
-    CompetingRisksTree,
     OptimalCompetingRisksTree,
     OptimalSurvivalTree,
+    PrognosticTree,
+    PrognosticTreeCV,
     SoftSurvivalTree,
-    SoftSurvivalTreeCV,
+    SurvivalRegression,
 )
-from sstorch.base import IncidenceEstimator, check_times
+from sstorch.base import check_times
 from sstorch.checks import check_columns_exist, wording
 from sstorch.data.tables import read_table
 from sstorch.exceptions import (
@@ -30,9 +31,21 @@ from sstorch.exceptions import (
     show_warnings_as_notes,
 )
 from sstorch.files import JSON_NAME, write_whole
-from sstorch.soft import competing_risks_tree, tree, tree_cv
+from sstorch.soft import tree_cv
+from sstorch.soft.estimator import SoftEstimator
 
-SurvivalTree = SoftSurvivalTree | OptimalSurvivalTree | CompetingRisksTree | OptimalCompetingRisksTree
+SurvivalTree = SoftEstimator | OptimalSurvivalTree | OptimalCompetingRisksTree
+# By the format of their files.
+KINDS: dict[str, Any] = {
+    kind._format: kind
+    for kind in (
+        SurvivalRegression,
+        PrognosticTree,
+        SoftSurvivalTree,
+        OptimalSurvivalTree,
+        OptimalCompetingRisksTree,
+    )
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,15 +112,10 @@ def load_tree(folder: Path) -> SurvivalTree:
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: {error}") from error
     if written == tree_cv.FORMAT:
-        return SoftSurvivalTreeCV.load(folder).tree_
-    if written == tree.FORMAT:
-        return SoftSurvivalTree.load(folder)
-    if written == OptimalSurvivalTree._format:
-        return OptimalSurvivalTree.load(folder)
-    if written == competing_risks_tree.FORMAT:
-        return CompetingRisksTree.load(folder)
-    if written == OptimalCompetingRisksTree._format:
-        return OptimalCompetingRisksTree.load(folder)
+        return PrognosticTreeCV.load(folder).best_estimator_
+    if written in KINDS:
+        tree: SurvivalTree = KINDS[written].load(folder)
+        return tree
     raise FormatError(f"{folder} holds a {written}, which predicts no survival")
 
 
@@ -144,10 +152,10 @@ def predictions(
         grid = check_times(times)
         curves = model.predict_survival_function(frame, grid, after=after)
         columns |= {f"S({time:g})": curves[:, k] for k, time in enumerate(grid)}
-        if isinstance(model, IncidenceEstimator):
+        if model.causes_:
             incidence = model.predict_cumulative_incidence(frame, grid, after=after)
             for number, cause in enumerate(model.causes_):
                 columns |= {f"F({time:g}) {cause}": incidence[:, number, k] for k, time in enumerate(grid)}
-    if isinstance(model, IncidenceEstimator):
+    if model.causes_:
         return pd.DataFrame(columns)
     return pd.DataFrame(columns | {"median": model.predict_quantile(frame, 0.5, after)})

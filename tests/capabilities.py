@@ -22,12 +22,12 @@ import pandas as pd
 from sklearn.base import clone
 
 from sstorch import (
-    CompetingRisksTree,
+    Columns,
     OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
-    SoftSurvivalTree,
-    SoftSurvivalTreeCV,
+    PrognosticTree,
+    PrognosticTreeCV,
     Surv,
     SurvivalData,
     load_dataset,
@@ -353,20 +353,27 @@ OPERATIONS = {
 # ---------------------------------------------------------------------- estimators
 
 ESTIMATORS: dict[str, Any] = {
-    "SoftSurvivalTree": SoftSurvivalTree(depth=1, numeric="linear", gate_features=1),
-    "SoftSurvivalTreeCV": SoftSurvivalTreeCV(
-        depth=(0, 1), leaf="weibull", numeric="linear", cv=2, trainer="leaves", search="grid"
+    "SoftSurvivalTree": PrognosticTree(depth=1, columns=Columns(numeric="linear"), gate_features=1),
+    "PrognosticTreeCV": PrognosticTreeCV(
+        depth=(0, 1),
+        leaf="weibull",
+        families=("regression", "groups"),
+        columns=Columns(numeric="linear"),
+        cv=2,
+        search="grid",
     ),
-    "CompetingRisksTree": CompetingRisksTree(depth=1, leaf="weibull", numeric="linear", gate_features=1),
+    "PrognosticTree": PrognosticTree(
+        depth=1, leaf="weibull", columns=Columns(numeric="linear"), gate_features=1
+    ),
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
     "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),
     "OptimalCompetingRisksTree": OptimalCompetingRisksTree(max_depth=1, min_leaf=20),
 }
 # Estimators that split the rows when they are fitted.
-SPLITTING = ("SoftSurvivalTreeCV", "OptimalSurvivalTreeCV")
+SPLITTING = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
 # Estimators that the command trains.
-OF_THE_COMMAND = ("SoftSurvivalTree", "CompetingRisksTree")
-OF_CAUSES = ("CompetingRisksTree", "OptimalCompetingRisksTree")
+OF_THE_COMMAND = ("SoftSurvivalTree", "PrognosticTree")
+OF_CAUSES = ("PrognosticTree", "OptimalCompetingRisksTree")
 CAUSES = ("competing", "competing start-stop")
 
 # ---------------------------------------------------------------------- what cannot be
@@ -396,8 +403,7 @@ class Reason:
 
 REASONS = [
     Reason(
-        "The model has one event; `CompetingRisksTree` and `OptimalCompetingRisksTree` take competing "
-        "causes.",
+        "The model has one event; `PrognosticTree` and `OptimalCompetingRisksTree` take competing causes.",
         "has competing causes",
         tuple(name for name in ESTIMATORS if name not in OF_CAUSES),
         CAUSES,

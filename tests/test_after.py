@@ -1,5 +1,6 @@
 """What is left to those who are alive at a time: every prediction with ``after``."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,16 @@ import pandas as pd
 import pytest
 from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
 
-from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import (
+    Columns,
+    GatePenalties,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+)
 from sstorch.exact.estimators.competing_risks import OptimalCompetingRisksTree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import FAMILIES, make_family
@@ -22,8 +32,16 @@ TIMES = np.array([0.0, 50.0, 400.0, 1500.0])
 def trees(gbsg2: SurvivalData) -> dict[str, Any]:
     y = gbsg2.time, gbsg2.event
     return {
-        "soft": SoftSurvivalTree(depth=1).fit(gbsg2.frame, y),
-        "mixture": SoftSurvivalTree(depth=1, leaf="weibull", prediction="mixture").fit(gbsg2.frame, y),
+        "soft": PrognosticTree(depth=1).fit(gbsg2.frame, y),
+        "mixture": SoftSurvivalTree(
+            depth=1,
+            leaf="weibull",
+            trainer="leaves",
+            init="distilled",
+            penalties=GatePenalties(fused=math.inf, offset=0.1, fused_shape=0.01),
+            columns=Columns(numeric="auto"),
+            prediction="mixture",
+        ).fit(gbsg2.frame, y),
         "exact": OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(gbsg2.frame, y),
     }
 
@@ -74,7 +92,7 @@ def test_the_mean_that_is_left_with_every_leaf(leaf: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(120, 1))
     time = np.exp(0.3 * x[:, 0]) * rng.weibull(1.5, 120)
-    tree = SoftSurvivalTree(depth=0, leaf=leaf).fit(x, (time, rng.random(120) < 0.8))
+    tree = SurvivalRegression(leaf=leaf).fit(x, (time, rng.random(120) < 0.8))
     after, tau = np.array([0.0, 0.4, 1.1]), 0.9
     fine = (np.arange(20_000) + 0.5) * tau / 20_000
     curves = tree.predict_survival_function(x[:3], fine, after=after)
@@ -93,7 +111,7 @@ def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
     parameters = fitted.params_
     place, shape = parameters.index[0][0], parameters.index[-1][0]
     g = parameters[place, "Intercept"] + parameters[place, "x"] * frame["x"][:5].to_numpy()
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, numeric="linear").fit(
+    tree = SurvivalRegression(leaf=leaf, columns=Columns(numeric="linear")).fit(
         frame[["x"]], (frame["time"], frame["event"] == 1)
     )
     module = tree._tree.module
@@ -112,7 +130,7 @@ def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
 def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]:
     data = load_dataset("mgus2")
     if request.param == "soft":
-        yield CompetingRisksTree(depth=1, leaf="weibull").fit_data(data), data
+        yield PrognosticTree(depth=1, leaf="weibull").fit_data(data), data
     else:
         yield OptimalCompetingRisksTree(1, min_leaf=100).fit(data.frame, data.y), data
 
@@ -146,7 +164,7 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
     dead = OptimalSurvivalTree(max_depth=0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
     with pytest.raises(DataError, match=r"nobody like 1 row \(.* 1\) is alive at after=12"):
         dead.predict_survival_function(x[:2], [1.0], after=[7.0, 12.0])
-    rising = SoftSurvivalTree(depth=0, leaf=make_family("spline", monotone=False))
+    rising = SurvivalRegression(leaf=make_family("spline", monotone=False))
     rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     with pytest.raises(ConfigError, match="curves that cannot rise"):
         rising.predict_survival_function(rows, TIMES, after=10.0)

@@ -24,7 +24,7 @@ from tests.capabilities import (
 from tests.conftest import nightly
 
 # Of these estimators, whose cells are those of another one, the nightly run has all.
-LIKE_OTHERS = ("SoftSurvivalTreeCV", "OptimalSurvivalTreeCV")
+LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
 CELLS = [
     nightly(*cell) if cell[0] in LIKE_OTHERS else cell
     for cell in product(ESTIMATORS, KINDS, OPERATIONS)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.base import SurvivalEstimator
 from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -16,7 +16,9 @@ from sstorch.metrics import censoring_distribution
 from sstorch.optim import Joint, LBFGSOptions
 from sstorch.soft import bootstrap_trees
 
-PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer=Joint(LBFGSOptions(max_iterations=30)))
+PLAIN = SoftSurvivalTree(
+    depth=0, leaf="exponential", trainer=Joint(LBFGSOptions(max_iterations=30)), n_starts=1
+)
 CENSORING = clone(PLAIN).set_params(leaf="weibull")
 
 
@@ -194,13 +196,13 @@ def test_atoms_of_the_censoring_times_have_the_weights_of_kaplan_meier() -> None
     draws = np.random.default_rng(3)
     life, end = draws.exponential(5 / np.log(2), 600), np.where(draws.random(600) < 0.7, 5.0, 10.0)
     frame, y = pd.DataFrame({"x": draws.normal(size=600)}), (np.minimum(life, end), life <= end)
-    flat = SoftSurvivalTree(0, "exponential", n_starts=1)
+    flat = SurvivalRegression(leaf="exponential")
     known = ConformalLowerBound(flat, cutoff=5.0).fit(frame, y)
     steps = ConformalLowerBound(flat, censoring=OptimalSurvivalTree(max_depth=0), cutoff=5.0).fit(frame, y)
     np.testing.assert_allclose(steps.weights_, known.weights_, rtol=1e-9)
     np.testing.assert_allclose(steps.predict(frame, 0.7), known.predict(frame, 0.7))
     with pytest.warns(DataWarning, match=r"uncensored on average, Kaplan-Meier \d\d%"):
-        ConformalLowerBound(flat, censoring=SoftSurvivalTree(0, n_starts=1)).fit(frame, y)
+        ConformalLowerBound(flat, censoring=SurvivalRegression()).fit(frame, y)
 
 
 def test_columns_beside_the_features_are_left_alone() -> None:
@@ -209,7 +211,7 @@ def test_columns_beside_the_features_are_left_alone() -> None:
         pd.DataFrame({"x": draws.normal(size=80)}),
         (draws.exponential(size=80) + 0.1, np.ones(80, bool)),
     )
-    flat = SoftSurvivalTree(0, "exponential", n_starts=1)
+    flat = SurvivalRegression(leaf="exponential")
     more = frame.assign(seen=pd.Timestamp("2020-01-01"))
     bounds = ConformalLowerBound(flat, level=0.5).fit(frame, y)
     np.testing.assert_array_equal(bounds.predict(more), bounds.predict(frame))

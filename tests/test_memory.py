@@ -5,7 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, memory, metrics
+from sstorch import (
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+    memory,
+    metrics,
+)
 from sstorch.exceptions import ConfigError
 
 
@@ -74,7 +82,7 @@ def test_a_group_of_processes_may_allow_less(tmp_path: Path, monkeypatch: pytest
     assert memory._of_group() is None
 
 
-@pytest.mark.parametrize("estimator", [SoftSurvivalTree(depth=1), OptimalSurvivalTree(1)])
+@pytest.mark.parametrize("estimator", [PrognosticTree(depth=1), OptimalSurvivalTree(1)])
 def test_results_are_those_of_larger_blocks(estimator: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     fitted, rows = estimator.fit(gbsg2.frame, (gbsg2.time, gbsg2.event)), gbsg2.subset(np.arange(200))
 
@@ -101,7 +109,7 @@ def test_results_that_nothing_could_hold_are_refused(
 ) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda: 2**27)
     times = np.linspace(1.0, 2000.0, 30_000)
-    for tree in (SoftSurvivalTree(depth=0), OptimalSurvivalTree(1)):
+    for tree in (SurvivalRegression(), OptimalSurvivalTree(1)):
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are free"):
             tree.predict_survival_function(gbsg2.frame, times)

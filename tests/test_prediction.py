@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from sstorch import (
-    CompetingRisksTree,
+    Grid,
     OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalTreeRegressor,
-    SoftSurvivalTree,
-    SoftSurvivalTreeCV,
+    PrognosticTree,
+    PrognosticTreeCV,
     Surv,
     SurvivalData,
 )
@@ -26,7 +26,7 @@ TIMES = [365.0, 1825.0]
 @pytest.fixture(scope="module")
 def soft(gbsg2: SurvivalData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "run" / "model"
-    SoftSurvivalTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event)).save(folder)
+    PrognosticTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event)).save(folder)
     return folder
 
 
@@ -47,8 +47,8 @@ def _saved(kind: str, gbsg2: SurvivalData, soft: Path, folder: Path) -> Path:
     if kind == "run":
         return soft.parent
     if kind == "search":
-        search = SoftSurvivalTreeCV(
-            depth=(0, 1), leaf="weibull", ridge=1e-3, gate_ridge=1e-4, cv=2, n_starts=1
+        search = PrognosticTreeCV(
+            depth=(0, 1), leaf="weibull", grid=Grid(ridge=1e-3, gate_ridge=1e-4, n_starts=1), cv=2
         )
         search.fit(gbsg2.frame, y).save(folder)
     else:
@@ -146,13 +146,13 @@ def test_refusals(
         assert part in line
 
 
-@pytest.mark.parametrize("kind", [CompetingRisksTree, OptimalCompetingRisksTree])
+@pytest.mark.parametrize("kind", [PrognosticTree, OptimalCompetingRisksTree])
 def test_competing_causes_give_incidences(
     kind: type, gbsg2: SurvivalData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cause = np.where(gbsg2.event, np.random.default_rng(0).integers(1, 3, len(gbsg2)), 0)
     X = gbsg2.frame[["age", "pnodes"]]
-    options = {"depth": 1, "leaf": "weibull"} if kind is CompetingRisksTree else {"max_depth": 1}
+    options = {"depth": 1, "leaf": "weibull"} if kind is PrognosticTree else {"max_depth": 1}
     model = kind(**options).fit(X, Surv(gbsg2.time, cause, causes=("relapse", "death")))
     model.save(tmp_path / "model")
     X.to_csv(tmp_path / "rows.csv", index=False)

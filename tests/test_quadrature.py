@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SurvivalData, SurvivalRegression
 from sstorch.nn import FAMILIES
 from sstorch.quadrature import MOST_TERMS, sum_rule
 from tests.conftest import nightly_but
@@ -39,7 +39,7 @@ def test_times_that_differ_by_rounding_alone() -> None:
 
 @pytest.mark.parametrize("leaf", nightly_but({"log_logistic", "logistic_hazard"}, FAMILIES))
 def test_the_risk_at_many_event_times_is_their_sum(small_data: SurvivalData, leaf: str) -> None:
-    tree = SoftSurvivalTree(depth=0, leaf=leaf).fit(small_data.frame, (small_data.time, small_data.event))
+    tree = SurvivalRegression(leaf=leaf).fit(small_data.frame, (small_data.time, small_data.event))
     last = tree.event_times_[-1]
     times = np.unique(np.random.default_rng(0).weibull(1.0, 20_000) * last / 3 + 1e-3)
     times = times[times < last]

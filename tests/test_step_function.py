@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sksurv import metrics as peers
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
 
-ESTIMATORS = [SoftSurvivalTree(depth=0), OptimalSurvivalTree(1)]
+ESTIMATORS = [SurvivalRegression(), OptimalSurvivalTree(1)]
 
 
 class WithStepFunctions(SoftSurvivalTree):
@@ -65,5 +65,5 @@ def test_its_scorer_of_curves(small_data: SurvivalData, target: np.ndarray) -> N
     X, times = small_data.frame, np.unique(small_data.time[small_data.event])[:20]
     tree = WithStepFunctions(depth=0)
     found = peers.as_integrated_brier_score_scorer(tree, times).fit(X, target).score(X, target)
-    curves = SoftSurvivalTree(depth=0).fit(X, target).predict_survival_function(X, times)
+    curves = SurvivalRegression().fit(X, target).predict_survival_function(X, times)
     assert found == pytest.approx(-peers.integrated_brier_score(target, target, curves, times), abs=1e-12)

@@ -21,8 +21,9 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch import PrognosticTreeCV, SoftSurvivalTree, load_dataset, metrics
 from sstorch.bench import ResultStore, make_folds
+from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.data import Fold, Schema, SurvivalData, stratified_folds
 from sstorch.optim import Joint
 from sstorch.soft.candidates import Candidate
@@ -62,10 +63,10 @@ class Watched(FoldSearch):
     """
 
     def __init__(
-        self, search: SoftSurvivalTreeCV, train: SurvivalData, test: SurvivalData, schema: Schema
+        self, search: PrognosticTreeCV, train: SurvivalData, test: SurvivalData, schema: Schema
     ) -> None:
         inner = stratified_folds(train.event, 5, 0)
-        super().__init__(SoftSurvivalTree(**search.shared()), train, inner, schema, RULE)
+        super().__init__(soft_tree(**search.shared()), train, inner, schema, RULE)
         self._folds.append(Fold(5, np.zeros(len(train), dtype=bool), train, test))
         self.rows: list[dict[str, object]] = []
 
@@ -107,7 +108,7 @@ def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
     data = load_dataset(name)
     outer, schema = make_folds(data, 5, repeat), Schema.of(data.frame)
     train, test = data.subset(outer != fold), data.subset(outer == fold)
-    search = SoftSurvivalTreeCV(**(TRAINED | LEVERS[lever]))
+    search = soft_search(**TRAINED | LEVERS[lever])
     watched = Watched(search, train, test, schema)
     watched.growing(search.candidates(train))
     about = {"data": name, "repeat": repeat, "fold": fold, "lever": lever}

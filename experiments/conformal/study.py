@@ -19,12 +19,14 @@ CENSORED = (0.2, 0.5, 0.8)
 N_ROWS, N_TEST = 1000, 2000
 # The right family and the wrong one: hazards of the simulated times rise.
 MODELS = {
-    "log_logistic": SoftSurvivalTree(1, "log_logistic", n_starts=1, init="kmeans", trainer="joint"),
-    "exponential": SoftSurvivalTree(0, "exponential", n_starts=1, init="kmeans", trainer="joint"),
+    "log_logistic": SoftSurvivalTree(
+        depth=1, leaf="log_logistic", trainer="joint", init="kmeans", n_starts=1
+    ),
+    "exponential": SoftSurvivalTree(depth=0, leaf="exponential", trainer="joint", init="kmeans", n_starts=1),
 }
 CENSORING = {
     "kaplan_meier": "kaplan_meier",
-    "tree": SoftSurvivalTree(0, "weibull", n_starts=1, init="kmeans", trainer="joint"),
+    "tree": SoftSurvivalTree(depth=0, leaf="weibull", trainer="joint", init="kmeans", n_starts=1),
 }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch import Columns, Grid, PrognosticTreeCV, load_dataset, metrics
 from sstorch.bench import make_baseline, make_folds
 from sstorch.bench.baselines import Curves
 from sstorch.data import Schema, SurvivalData
@@ -30,10 +30,15 @@ ENCODINGS = {"straight": "linear", "curved": "auto"}
 PEERS = {"cox": {}, "rsf": {"n_trees": 200}, "gradient_boosting": {}}
 
 
-def leaf(numeric: str, train: SurvivalData, schema: Schema) -> SoftSurvivalTreeCV:
+def leaf(numeric: str, train: SurvivalData, schema: Schema) -> PrognosticTreeCV:
     """One log-logistic leaf; encoding, ridge and roughness by the likelihood of inner folds."""
-    search = SoftSurvivalTreeCV(
-        depth=0, leaf="log_logistic", numeric=numeric, scoring="log_likelihood", trainer="joint"
+    search = PrognosticTreeCV(
+        depth=0,
+        leaf="log_logistic",
+        families=("regression", "gates"),
+        grid=Grid(trainer="joint"),
+        columns=Columns(numeric=numeric),
+        scoring="log_likelihood",
     )
     return search.fit_data(train, schema)
 

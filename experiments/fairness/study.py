@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import Penalties, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.bench import FairnessPath, fairness_path, leaf_table
 from sstorch.plots import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
@@ -30,7 +30,7 @@ def load() -> SurvivalData:
 
 def train(mode: str, n_starts: int) -> FairnessPath:
     """All rhos, folds and starts of one mode, in one batch."""
-    tree = SoftSurvivalTree(depth=2, n_starts=n_starts, init="random", fairness=MODES[mode])
+    tree = SoftSurvivalTree(depth=2, n_starts=n_starts, penalties=Penalties(fairness=MODES[mode]))
     begin = time.perf_counter()
     path = fairness_path(tree, load(), RHOS, n_folds=5, seed=0)
     print(f"{mode}: {path.batch.tree.n_problems} trees, {time.perf_counter() - begin:.0f} s", flush=True)

@@ -15,7 +15,15 @@ import pandas as pd
 import torch
 from study import parameters
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch import (
+    PrognosticTree,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    SurvivalRegression,
+    load_dataset,
+    metrics,
+)
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
 
@@ -44,13 +52,13 @@ def samples(name: str, size: int, draw: int) -> list[dict[str, object]]:
     order = np.random.default_rng([draw, size]).permutation(len(data))
     train, test = data.subset(order[:size]), data.subset(order[size:])
     about, rows = {"data": name, "size": size, "draw": draw}, []
-    for family, tree in (("groups", SoftSurvivalTree()), ("regression", SoftSurvivalTree(depth=0))):
+    for family, tree in (("groups", PrognosticTree()), ("regression", SurvivalRegression())):
         found = scores(tree.fit_data(train), train, test)
         rows.append({**about, "rule": "no search", "family": family, **found})
     for rule in RULES:
-        search = SoftSurvivalTreeCV(init="distilled", scoring=rule).fit_data(train)
+        search = PrognosticTreeCV(families=("regression", "groups"), scoring=rule).fit_data(train)
         for family, line in search.families_.iterrows():
-            tree = SoftSurvivalTree(**parameters(search.cv_results_.loc[line["index"]])).fit_data(train)
+            tree = soft_tree(**parameters(search.cv_results_.loc[line["index"]])).fit_data(train)
             rows.append({**about, "rule": rule, "family": family, **scores(tree, train, test)})
     return rows
 

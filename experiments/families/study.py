@@ -18,11 +18,11 @@ import torch
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, load_dataset, metrics
+from sstorch import Grid, PrognosticTreeCV, SoftSurvivalTree, load_dataset, metrics
 from sstorch.bench import make_folds
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import DataWarning
-from sstorch.optim import Engine
+from sstorch.optim import Engine, Nodec, Race
 
 HERE = Path(__file__).parent
 RESULTS, CANDIDATES = HERE / "results.csv", HERE / "candidates.csv"
@@ -62,7 +62,9 @@ def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)
-        search = SoftSurvivalTreeCV(engine=engine).fit_data(train, schema)
+        search = PrognosticTreeCV(grid=Grid(trainer=Nodec(race=Race(), engine=engine))).fit_data(
+            train, schema
+        )
         seconds = time.process_time() - begin
         scored.append(search.cv_results_.assign(data=name, fold=fold))
         best = search.families_["mean_score"].idxmax()

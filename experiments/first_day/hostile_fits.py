@@ -23,6 +23,7 @@ import pandas as pd
 import torch
 
 from sstorch import SoftSurvivalTree, Surv
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
 from sstorch.soft.settings import INITS, TRAINERS
@@ -143,7 +144,7 @@ def main() -> None:
                 warnings.simplefilter("always")
                 draw = draw_intervals if options.intervals else None
                 y = Surv(times, event, entry=entry) if draw is None else draw(rng, times, event, entry)
-                tree = SoftSurvivalTree(**settings).fit(frame, y, **more)
+                tree = soft_tree(**settings).fit(frame, y, **more)
                 found = faults(tree, frame, times)
             names = {warning.category.__name__ for warning in told}
             outcome = "faults" if found else "tree, warned" if names else "tree"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import GatePenalties, SoftSurvivalTree, load_dataset
 from sstorch.bench import cross_validate
 
 SEEDS = (0, 1, 2)
@@ -21,7 +21,9 @@ def main() -> None:
     for init in ("random", "kmeans"):
         for gate_ridge in GATE_RIDGES:
             for seed in SEEDS:
-                tree = SoftSurvivalTree(depth=2, n_starts=10, init=init, gate_ridge=gate_ridge)
+                tree = SoftSurvivalTree(
+                    depth=2, init=init, n_starts=10, penalties=GatePenalties(gate_ridge=gate_ridge)
+                )
                 result = cross_validate(tree, data, n_folds=5, seed=seed)
                 test = result.scores[result.scores["part"] == "test"]
                 leaves = [f"mass_{node}" for node in range(4, 8)]

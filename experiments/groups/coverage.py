@@ -8,9 +8,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree
+from sstorch import GatePenalties, SoftSurvivalTree
 
-TREE = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2, gate_ridge=1e-5)
+TREE = SoftSurvivalTree(
+    depth=2,
+    trainer="joint",
+    init="kmeans",
+    n_starts=1,
+    penalties=GatePenalties(ridge=1e-2, fused=1.0, gate_ridge=1e-5),
+)
 N_ROWS, N_TRUTH, LEAST = 300, 20_000, 0.05
 
 

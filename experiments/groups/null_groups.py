@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import Schema, stratified_folds
 from sstorch.groups.validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
 from sstorch.soft import TreeSample, train_batch
@@ -63,7 +63,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.only:
-        found = verdicts(name, arguments.repeats, SoftSurvivalTree())
+        found = verdicts(name, arguments.repeats, PrognosticTree())
         parts = {
             "do not differ": 1 - found["differ"].mean(),
             f"p > {LEVEL:g}": (found["p_value"] > LEVEL).mean(),
@@ -75,7 +75,7 @@ def main() -> None:
     for name in ("gbsg2", "aids2"):
         data = load_dataset(name)
         y = (data.time, data.event)
-        print(name, SoftSurvivalTree().fit(data.frame, y).validate_groups(data.frame, y))
+        print(name, PrognosticTree().fit(data.frame, y).validate_groups(data.frame, y))
 
 
 if __name__ == "__main__":

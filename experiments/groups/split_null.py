@@ -7,10 +7,11 @@ import argparse
 import numpy as np
 import pandas as pd
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Surv, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
+from sstorch.fitted.tree import FittedTree
 from sstorch.soft import train_batch
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.split_test import _Scores, split_test
 
 N_FLIPS = 199
@@ -74,7 +75,7 @@ def rates(name: str, repeats: int) -> dict[str, float]:
     """Shares of simulations with p <= .05."""
     kind, n, parameters, late = SETTINGS[name]
     rng = np.random.default_rng(0)
-    estimator = SoftSurvivalTree(depth=0, n_starts=1, trainer="joint", **parameters)
+    estimator = soft_tree(depth=0, n_starts=1, trainer="joint", **parameters)
     splits = [simulate(kind, n, estimator.leaf, late, rng) for _ in range(repeats)]
     batch = train_batch(splits, estimator.settings(), Schema.of(splits[0].frame))
     rows = []

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, load_dataset, metrics
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalRegression, load_dataset, metrics
 from sstorch.bench import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
@@ -27,9 +27,9 @@ SEVEN = ["gbsg2", "veterans", "whas500", "uissurv", "credit", "churn", "unempdur
 OTHERS = ["aids2", "maintenance", "aids", "aids_death", "framingham", "dialysis", "flchain", "employee"]
 # All settings are the defaults: encodings by the number of events, and four distilled groups.
 MODELS = {
-    "regression": SoftSurvivalTree(depth=0),
-    "groups": SoftSurvivalTree(),
-    "one column": SoftSurvivalTree(gate_features=1),
+    "regression": SurvivalRegression(),
+    "groups": PrognosticTree(),
+    "one column": PrognosticTree(gate_features=1),
 }
 SCORES = ["c", "ibs", "log_likelihood", "leaves", "smallest", "columns", "c_groups", "p", "ari"]
 

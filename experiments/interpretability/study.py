@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, plots
+from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset, plots
 from sstorch.bench import score_tree
 from sstorch.data import stratified_folds
 
@@ -27,7 +27,11 @@ GATE_RIDGES = (1e-4, 1e-2)
 def fitted(train: SurvivalData, depth: int, gate_ridge: float) -> SoftSurvivalTree:
     """The best of five starts by training objective."""
     tree = SoftSurvivalTree(
-        depth, "log_logistic", n_starts=5, init="random", gate_ridge=gate_ridge, random_state=0
+        depth=depth,
+        leaf="log_logistic",
+        n_starts=5,
+        penalties=GatePenalties(gate_ridge=gate_ridge),
+        random_state=0,
     )
     return tree.fit(train.frame, (train.time, train.event))
 

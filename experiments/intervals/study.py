@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, Surv, load_dataset, metrics
+from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, load_dataset, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exceptions import DataWarning
 
 TREES: dict[str, Callable[[], SoftSurvivalTree]] = {
     "tree": SoftSurvivalTree,
-    "tree, weibull": lambda: SoftSurvivalTree(leaf="weibull"),
-    "regression": lambda: SoftSurvivalTree(depth=0),
+    "tree, weibull": lambda: PrognosticTree(leaf="weibull"),
+    "regression": lambda: SurvivalRegression(),
 }
 KEYS, SCORES = ["visits", "model", "trained on"], ["C", "IBS", "log-likelihood of intervals"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, recalibrate
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, recalibrate
 
 HOWS = ("intercept", "slope", "baseline")
 
@@ -51,7 +51,9 @@ def main() -> None:
     rows = []
     for run in range(options.runs):
         rng = np.random.default_rng(run)
-        tree = SoftSurvivalTree(leaf="weibull", numeric="linear").fit(*draw(rng, 1500, 0, 1, 1))
+        tree = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear")).fit(
+            *draw(rng, 1500, 0, 1, 1)
+        )
         drift = rng.uniform(-0.7, 0.7), rng.uniform(0.5, 1.2), rng.choice([1.0, 0.7, 1.3])
         there, tested = draw(rng, 1000, *drift), draw(rng, 1000, *drift)
         for how in (None, *HOWS):

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from lifelines import CoxTimeVaryingFitter
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import PrognosticTree, load_dataset
 from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
 from sstorch.exceptions import DataWarning
 
@@ -29,7 +29,7 @@ Hazard = Callable[[pd.DataFrame, float], np.ndarray]
 
 def tree(depth: int, leaf: str = "log_logistic") -> Callable[[SurvivalData, Schema], tuple[Hazard, int]]:
     def fit(data: SurvivalData, schema: Schema) -> tuple[Hazard, int]:
-        model = SoftSurvivalTree(depth, leaf)
+        model = PrognosticTree(depth=depth, leaf=leaf)
         model.fit_data(data, schema)
         with np.errstate(divide="ignore"):
             return (

@@ -13,8 +13,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import load_dataset
 from sstorch.bench import make_baseline, make_folds, score_predictor
+from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, stratified_folds
 from sstorch.soft import train_batch
 from sstorch.soft.candidates import candidates
@@ -49,7 +50,7 @@ def nested(name: str, trainer: str) -> pd.DataFrame:
     data = load_dataset(name)
     outer, schema, rows = make_folds(data, 5, 0), Schema.of(data.frame), []
     found = candidates(LISTS, trainer)
-    settings = {each: SoftSurvivalTree(**each.parameters, trainer=trainer).settings() for each in found}
+    settings = {each: soft_tree(trainer=trainer, **each.parameters).settings() for each in found}
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)

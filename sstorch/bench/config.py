@@ -312,7 +312,7 @@ class StudyConfig:
     ``soft_trees`` are :class:`~sstorch.SoftSurvivalTree` by name: each a mapping of its parameters, which win
     over those of the configuration, with ``leaf_options`` for the options of the leaf. ``baselines`` are
     mappings of their options. A parameter that is a list makes a model for each of its values. ``searches``
-    are :class:`~sstorch.SoftSurvivalTreeCV` by name, in which the values of a list are compared. ``models``
+    are :class:`~sstorch.PrognosticTreeCV` by name, in which the values of a list are compared. ``models``
     takes some of all of these by name, and None all.
     """
 

@@ -37,11 +37,11 @@ from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, TrainedBatch, train_batch
+from sstorch.soft import PrognosticTree, SoftSurvivalTree, TrainedBatch, train_batch
 from sstorch.soft.batch import with_heats
 
 ACCURACY = tuple(names_of("event", "accuracy"))
-Tree = SoftSurvivalTree | CompetingRisksTree
+Tree = SoftSurvivalTree | PrognosticTree
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class CrossValidation:
         for fold, tree in enumerate(self.trees):
             rows = np.flatnonzero(self.folds == fold)
             frame = data.frame.iloc[rows]
-            if isinstance(tree, CompetingRisksTree):
+            if isinstance(tree, PrognosticTree):
                 values = tree.predict_cumulative_incidence(frame, times).reshape(len(frame), -1)
             else:
                 values = tree.falling_curves(frame, times)
@@ -187,7 +187,7 @@ def cross_validate(
         ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    data.check_causes(isinstance(estimator, CompetingRisksTree))
+    data.check_causes(isinstance(estimator, PrognosticTree))
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
@@ -199,7 +199,7 @@ def cross_validate(
     schema, batches = Schema.of(data.frame), list[TrainedBatch]()
 
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-        if isinstance(estimator, CompetingRisksTree):
+        if isinstance(estimator, PrognosticTree):
             for fold, rows in enumerate(splits):
                 yield fold, _Fit(0, True, True, clone(estimator).fit_data(rows, schema))
             return
@@ -233,7 +233,7 @@ def cross_validate(
     table = pd.DataFrame([row for rows, _, _ in found for row in rows])
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
-    if isinstance(estimator, CompetingRisksTree):
+    if isinstance(estimator, PrognosticTree):
         whole = clone(estimator).fit_data(data, schema)
         if groups:
             try:

@@ -22,7 +22,7 @@ from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.registry import names_of
-from sstorch.soft import CompetingRisksTree, train_batch
+from sstorch.soft import PrognosticTree, train_batch
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
@@ -97,7 +97,7 @@ def _fits(
     name: str, estimator: Tree, splits: list[SurvivalData], schema: Schema
 ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
     """A model fitted to each training part."""
-    if name == ONE_LEAF and isinstance(estimator, CompetingRisksTree):
+    if name == ONE_LEAF and isinstance(estimator, PrognosticTree):
         for fold, train in enumerate(splits):
             yield fold, clone(estimator).set_params(depth=0).fit_data(train, schema)
         return

@@ -18,7 +18,7 @@ from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
 from sstorch.document import Document
 from sstorch.exceptions import ConfigError, show_warnings_as_notes
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
+from sstorch.soft import PrognosticTree, SoftSurvivalTree
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
@@ -59,7 +59,7 @@ def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
 
 
 def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:
-    kind = SoftSurvivalTree if data.causes is None else CompetingRisksTree
+    kind = SoftSurvivalTree if data.causes is None else PrognosticTree
     model = kind.load(path / "model")
     held_out = pd.read_csv(path / "held_out.csv")
     peers = pd.read_csv(path / "peers.csv") if (path / "peers.csv").is_file() else None

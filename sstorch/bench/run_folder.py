@@ -22,7 +22,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
+from sstorch.soft import PrognosticTree, SoftSurvivalTree
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
@@ -183,7 +183,7 @@ class RunFolder:
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
-        if isinstance(result.model, CompetingRisksTree):
+        if isinstance(result.model, PrognosticTree):
             (first, *_) = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
             drawn = first.get_figure(root=True)
             assert drawn is not None

@@ -26,7 +26,7 @@ from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_group
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.objective import L2Parity
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
+from sstorch.soft import PrognosticTree, SoftSurvivalTree
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = tuple(names_of("event", "study"))
@@ -122,7 +122,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
 
 
 def score_tree(
-    tree: SoftSurvivalTree | CompetingRisksTree, rows: SurvivalData, train: SurvivalData
+    tree: SoftSurvivalTree | PrognosticTree, rows: SurvivalData, train: SurvivalData
 ) -> dict[str, float]:
     """Score a tree.
 
@@ -324,13 +324,13 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
 
 
-def depth_of(tree: SoftSurvivalTree | CompetingRisksTree) -> int:
+def depth_of(tree: SoftSurvivalTree | PrognosticTree) -> int:
     """Gates on every path of a fitted tree; its parameter may have been set anew since."""
-    first = next(iter(tree.trees_.values())) if isinstance(tree, CompetingRisksTree) else tree
+    first = next(iter(tree.trees_.values())) if isinstance(tree, PrognosticTree) else tree
     return int(first.module_.topology.depth)
 
 
-def leaf_table(tree: SoftSurvivalTree | CompetingRisksTree, rows: SurvivalData) -> pd.DataFrame:
+def leaf_table(tree: SoftSurvivalTree | PrognosticTree, rows: SurvivalData) -> pd.DataFrame:
     """Rows, Gini index and share of each sensitive group in the leaves of a tree.
 
     Raises:
@@ -343,7 +343,7 @@ def leaf_table(tree: SoftSurvivalTree | CompetingRisksTree, rows: SurvivalData) 
 
 
 def score_fairness(
-    tree: SoftSurvivalTree | CompetingRisksTree,
+    tree: SoftSurvivalTree | PrognosticTree,
     rows: SurvivalData,
     train: SurvivalData,
     tau: float | None = None,

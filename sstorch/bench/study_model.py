@@ -22,11 +22,11 @@ from sstorch.bench.scores import Predictor, PredictsCauses
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.fitted.tree import FittedTree
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree, SoftSurvivalTreeCV, train_batch
+from sstorch.soft import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, train_batch
 from sstorch.soft.candidates import SEARCHED
-from sstorch.soft.fitted import FittedTree
 
 
 class EncodedRows:
@@ -176,7 +176,7 @@ class SoftTreeModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Train the batch, then yield its trees."""
         for_causes = estimator_for(splits[0], clone(self.estimator).set_params(device=device))
-        if isinstance(for_causes, CompetingRisksTree):
+        if isinstance(for_causes, PrognosticTree):
             for fold, train in enumerate(splits):
                 fitted = clone(for_causes).fit_data(train, schema)
                 yield Fit(fold, 0, True, fitted.objective_, fitted)
@@ -247,7 +247,7 @@ class SoftTreeCVModel(StudyModel):
         estimator: the search; the device is the study's.
     """
 
-    def __init__(self, name: str, estimator: SoftSurvivalTreeCV) -> None:
+    def __init__(self, name: str, estimator: PrognosticTreeCV) -> None:
         super().__init__(name)
         self.estimator = estimator
 
@@ -373,13 +373,13 @@ def soft_search_models(
 
     Args:
         estimator: parameters that all candidates have.
-        entries: for each name parameters of :class:`~sstorch.SoftSurvivalTreeCV`; a list is compared.
+        entries: for each name parameters of :class:`~sstorch.PrognosticTreeCV`; a list is compared.
             Encodings of numeric columns are those of the estimator where an entry names none.
 
     Raises:
         ConfigError: there is no such parameter.
     """
-    names = list(SoftSurvivalTreeCV().get_params(deep=False))
+    names = list(PrognosticTreeCV().get_params(deep=False))
     given = {name: value for name, value in estimator.get_params(deep=False).items() if name in names}
     models: list[StudyModel] = []
     for name, entry in entries.items():
@@ -392,7 +392,7 @@ def soft_search_models(
         without_groups = {"init", "trainer"} & {key for key, value in (shared | dict(entry)).items() if value}
         if given["numeric"] or without_groups:
             shared["numeric"] = given["numeric"] or "linear"
-        models.append(SoftTreeCVModel(name, SoftSurvivalTreeCV(**(shared | dict(entry)))))
+        models.append(SoftTreeCVModel(name, PrognosticTreeCV(**(shared | dict(entry)))))
     return models
 
 

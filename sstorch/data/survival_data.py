@@ -415,8 +415,8 @@ class SurvivalData:
             )
         if not wanted and self.causes is not None:
             raise DataError(
-                f"y has competing causes ({', '.join(self.cause_names)}): use CompetingRisksTree or "
-                "OptimalCompetingRisksTree, or Surv(time, cause == k) for the hazard of cause k alone"
+                f"y has competing causes ({', '.join(self.cause_names)}): use PrognosticTree, "
+                "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of cause k alone"
             )
 
     @property

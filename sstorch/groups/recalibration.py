@@ -173,9 +173,9 @@ def recalibrate(
         of Clinical Epidemiology 61, 76-86, on updating methods.
 
     Examples:
-        >>> from sstorch import SoftSurvivalTree, load_dataset, recalibrate
+        >>> from sstorch import PrognosticTree, load_dataset, recalibrate
         >>> data = load_dataset("gbsg2")
-        >>> tree = SoftSurvivalTree().fit(data.frame, (data.time, data.event))
+        >>> tree = PrognosticTree().fit(data.frame, (data.time, data.event))
         >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
         >>> print(elsewhere.recalibration_)
         Recalibrated (intercept) on 686 rows, 299 events; groups as they were

@@ -59,9 +59,9 @@ class SurvivalScorer:
 
     Examples:
         >>> from sklearn.model_selection import cross_val_score
-        >>> from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, load_dataset
+        >>> from sstorch import Surv, SurvivalRegression, load_dataset
         >>> data = load_dataset("gbsg2")
-        >>> tree = SoftSurvivalTree(depth=0, n_starts=1, random_state=0)
+        >>> tree = SurvivalRegression(random_state=0)
         >>> scorer = SurvivalScorer("ibs_graf", all_rows=data.y)
         >>> cross_val_score(tree, data.frame, data.y, cv=2, scoring=scorer).round(1).tolist()
         [-0.2, -0.1]
@@ -69,7 +69,7 @@ class SurvivalScorer:
         >>> x = rng.normal(size=(200, 1))
         >>> y = Surv(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 200), causes="auto")
         >>> scorer = SurvivalScorer("ibs", all_rows=y, cause=1)
-        >>> cross_val_score(CompetingRisksTree(depth=0), x, y, cv=2, scoring=scorer).round(1).tolist()
+        >>> cross_val_score(SurvivalRegression(), x, y, cv=2, scoring=scorer).round(1).tolist()
         [-0.2, -0.2]
     """
 

@@ -115,6 +115,7 @@ class TrainingObjective(nn.Module):
         monotone: holds effects of columns to one direction.
         offset: coefficient of :class:`Offset`.
         fused_shape: coefficient of :class:`FusedShape`.
+        own: further penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.
 
     Attributes:
         shares_slopes: whether slopes are the same in all leaves, boolean (R,), or () for all alike.
@@ -139,11 +140,13 @@ class TrainingObjective(nn.Module):
         offset: float | Tensor = 0.0,
         fused_shape: float | Tensor = 0.0,
         gate_scale: Tensor | None = None,
+        own: Sequence[Penalty] = (),
     ) -> None:
         super().__init__()
         self.row_penalties = nn.ModuleList(_active(row_penalties))
         self.closed_form = closed_form
-        gate_penalties = [GateRidge(gate_ridge, gate_scale), GateGroupLasso(gate_sparsity)]
+        gate_penalties: list[GatePenalty] = [GateRidge(gate_ridge, gate_scale), GateGroupLasso(gate_sparsity)]
+        gate_penalties += [each for each in own if isinstance(each, GatePenalty)]
         self.gate_penalties = nn.ModuleList(_active(gate_penalties))
         straight = None if curved is None else ~curved
         fused = torch.as_tensor(fused, dtype=torch.float64)
@@ -158,6 +161,7 @@ class TrainingObjective(nn.Module):
             leaf_penalties.append(Roughness(roughness, curved, fused.isinf()))
         if monotone is not None:
             leaf_penalties.append(monotone)
+        leaf_penalties += [each for each in own if isinstance(each, LeafPenalty)]
         self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
 
     def forward(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:

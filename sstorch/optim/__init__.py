@@ -19,9 +19,10 @@ from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import (
     Distillation,
     GateColumns,
-    distil_gates,
-    initialize_distilled,
+    gates_of_targets,
     initialize_regression,
+    log_hazard_targets,
+    predicted_log_time,
     set_gates,
 )
 from sstorch.optim.steps import minimize_step
@@ -48,14 +49,15 @@ __all__ = [
     "Thresholds",
     "Trainer",
     "TrainingRun",
-    "distil_gates",
+    "gates_of_targets",
     "initialize_cox",
-    "initialize_distilled",
     "initialize_kmeans",
     "initialize_random",
     "initialize_regression",
+    "log_hazard_targets",
     "minimize",
     "minimize_step",
+    "predicted_log_time",
     "problem_seed",
     "set_gates",
 ]

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from sstorch._version import __version__
+from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
 from sstorch.optim.checkpoint import Arrays, Checkpoint
-from sstorch.optim.engine import Engine, compiled_problems
+from sstorch.optim.engine import ENGINES, Engine, compiled_problems
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
 from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
 from sstorch.threads import torch_threads
@@ -487,15 +488,37 @@ def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
     return where | {"engine": "compiled" if compiled else "torch"}
 
 
+@dataclass(frozen=True)
 class Trainer(ABC):
     """Settings of a way to train a batch.
 
     Attributes:
+        holdout: share of the training rows, stratified by event, that an estimator does not train on: each
+            tree is kept at the point of its training, and the start is chosen, with the lowest loss there. 0
+            trains on all.
+        n_shards: the rows are worked through in so many shards, which bounds memory; processes of an
+            initialised ``torch.distributed`` share them (:class:`~sstorch.objective.Shards`), and with the
+            same number train the same tree.
+        engine: what takes the steps, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; 5
+            to 13 times as fast with many starts, after about 40 seconds of compiling at its first use on a
+            machine), or ``"auto"``: compiled where it can be and there are many rows and problems
+            (`compiled_from`).
         compiled_from: rows, added up over the problems, from which ``engine="auto"`` is the compiled one:
             torch would then take about as long as the compiler; None if it cannot take these steps.
     """
 
+    holdout: float = field(default=0.0, kw_only=True)
+    n_shards: int = field(default=1, kw_only=True)
+    engine: Engine = field(default="auto", kw_only=True)
+
     compiled_from: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must be a share in [0, 1), got {self.holdout!r}")
+        check_integer("n_shards", self.n_shards, 1)
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
 
     @property
     @abstractmethod
@@ -514,8 +537,6 @@ class Trainer(ABC):
         callbacks: Sequence[Callback] = (),
         held_out: Sample | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        n_shards: int = 1,
-        engine: Engine = "auto",
     ) -> History:
         """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
 
@@ -528,10 +549,6 @@ class Trainer(ABC):
                 there instead of the lowest E, and patience counts improvements of it.
             checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
                 initial solutions, training goes on from the last pass it holds, or is over at once.
-            n_shards: the rows are worked through in so many shards, which several processes of
-                ``torch.distributed`` share (:class:`~sstorch.objective.Shards`).
-            engine: what takes the steps, ``"torch"``, ``"compiled"``, or ``"auto"``: compiled where it can be
-                and there are many rows and problems (`compiled_from`).
 
         Returns:
             The records of the run, those from before an interruption included.
@@ -542,7 +559,7 @@ class Trainer(ABC):
                 setting.
             FormatError: it is truncated, altered or of an unknown format version.
         """
-        rows = Shards.cut(sample, n_shards)
+        rows = Shards.cut(sample, self.n_shards)
         reason = (
             f"{type(self).__name__} trains by torch alone: use another trainer"
             if self.compiled_from is None
@@ -554,7 +571,7 @@ class Trainer(ABC):
                 callback.on_compile()
 
         many = self.compiled_from or math.inf
-        compiled = compiled_problems(engine, reason, tree, objective, rows, many, say)
+        compiled = compiled_problems(self.engine, reason, tree, objective, rows, many, say)
         with ExitStack() as stack:
             if compiled is not None:
                 # Beside the threads of the compiled engine those of torch would fight for the cores; and
@@ -563,15 +580,14 @@ class Trainer(ABC):
             if checkpoint is not None:
                 checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
                 checkpoint.identify(
-                    trainer=self,
-                    n_shards=n_shards,
+                    trainer=replace(self, engine="auto"),  # `environment` has it
                     objective=objective,
                     sample=sample,
                     held_out=held_out,
                     start=tree,
                     environment=environment(sample.weight.device, compiled is not None),
                 )
-            held_out_rows = None if held_out is None else Shards.cut(held_out, n_shards)
+            held_out_rows = None if held_out is None else Shards.cut(held_out, self.n_shards)
             if checkpoint is not None and rows.group is not None:
                 raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
             if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):

@@ -1,13 +1,13 @@
-"""The soft survival tree: estimators, their batch, their search and their reading."""
+"""Regressions, prognostic trees and soft survival trees, their search, and what goes with them."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
-from sstorch.soft.competing_risks_tree import CompetingRisksTree
-from sstorch.soft.merging import MergedLeaves
-from sstorch.soft.rules import Explanation, SimplifiedRules
+from sstorch.soft.candidates import Grid
+from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
+from sstorch.soft.prognostic import PrognosticTree
+from sstorch.soft.regression import SurvivalRegression
 from sstorch.soft.settings import BatchSettings, Coefficients
-from sstorch.soft.split_test import SplitTest
 from sstorch.soft.tree import SoftSurvivalTree
-from sstorch.soft.tree_cv import SoftSurvivalTreeCV
+from sstorch.soft.tree_cv import PrognosticTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
 from sstorch.soft.uncertainty import bootstrap_trees, start_trees
 
@@ -15,13 +15,15 @@ __all__ = [
     "Band",
     "BatchSettings",
     "Coefficients",
-    "CompetingRisksTree",
-    "Explanation",
-    "MergedLeaves",
-    "SimplifiedRules",
+    "Columns",
+    "GatePenalties",
+    "Grid",
+    "GroupPenalties",
+    "Penalties",
+    "PrognosticTree",
+    "PrognosticTreeCV",
     "SoftSurvivalTree",
-    "SoftSurvivalTreeCV",
-    "SplitTest",
+    "SurvivalRegression",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

@@ -1,28 +1,31 @@
-"""Training of many trees at once: every start of every split, at every setting, in one batch."""
+"""Training of many trees at once: every start of every split, at every setting, in one batch a cause."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
+from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.fitted import EVENT, FittedTree
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, GateParameters, Prediction, SoftTree, make_family
+from sstorch.nn import DesignMatrix, Prediction, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
     L2Parity,
     Monotone,
+    Penalty,
     RowPenalty,
     Sample,
     SmallLeaves,
@@ -35,18 +38,20 @@ from sstorch.optim import (
     GateColumns,
     Heats,
     Joint,
+    Leaves,
     Nodec,
     NodecJoint,
     Trainer,
+    gates_of_targets,
     initialize_cox,
-    initialize_distilled,
     initialize_kmeans,
     initialize_random,
     initialize_regression,
+    log_hazard_targets,
+    predicted_log_time,
     problem_seed,
     set_gates,
 )
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.settings import BatchSettings, Coefficients
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
@@ -65,23 +70,36 @@ class TrainedBatch:
     """Trained trees of all splits, coefficients and starts.
 
     Attributes:
-        tree: R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients.
-        objective: E of each problem on the rows it was trained on, shape (R,).
+        trees: by cause R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients;
+            gates are the same for all causes. A single one where causes do not compete.
+        objective: E of each problem on the rows it was trained on, of competing causes their sum, shape (R,).
         criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
             out.
-        history: records of the run.
-        preprocessors: fitted on the rows of each split.
+        histories: records of the run of each cause.
+        preprocessors: fitted on the rows of each split, for all causes.
+        event_times: distinct event times of each split, increasing.
         n_starts: problems per split and coefficients.
         coefficients: of the penalties that every split was trained with.
     """
 
-    tree: SoftTree
+    trees: Mapping[str, SoftTree]
     objective: Tensor
     criterion: Tensor
-    history: History
+    histories: Mapping[str, History]
     preprocessors: tuple[Preprocessor, ...]
+    event_times: tuple[FloatArray, ...]
     n_starts: int
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
+
+    @property
+    def tree(self) -> SoftTree:
+        """The problems of the only event, or of the first cause."""
+        return next(iter(self.trees.values()))
+
+    @property
+    def history(self) -> History:
+        """Records of the run of the only event, or of the first cause."""
+        return next(iter(self.histories.values()))
 
     @property
     def rhos(self) -> tuple[float, ...]:
@@ -114,8 +132,9 @@ class TrainedBatch:
 
     def fitted(self, split: int, start: int, setting: int = 0, prediction: Prediction = "hbp") -> FittedTree:
         """The tree of a start of a split, with the coefficients at a position."""
-        module = self.tree.select(self.position(split, start, setting))
-        return FittedTree(module, self.preprocessors[split], prediction)
+        position = self.position(split, start, setting)
+        hazards = {cause: tree.select(position) for cause, tree in self.trees.items()}
+        return FittedTree(hazards, self.preprocessors[split], prediction, event_times=self.event_times[split])
 
 
 def training_rows(
@@ -123,16 +142,13 @@ def training_rows(
     y: object,
     sample_weight: object = None,
     sensitive: object = None,
-    causes: bool = False,
 ) -> SurvivalData:
-    """The rows of positive weight of what an estimator is fitted to, with one event or with `causes`.
+    """The rows of positive weight of what an estimator is fitted to.
 
     Raises:
-        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
-            other way round.
+        DataError: the data cannot be used.
     """
     data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
-    data.check_causes(causes)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
 
@@ -144,7 +160,6 @@ def train_batch(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
-    gates: GateParameters | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
@@ -159,16 +174,17 @@ def train_batch(
         checkpoint: file that is written after every pass; if it is there already, training goes on from it.
         coefficients: of the penalties, each for every split and start; those of the settings if None. Only
             starts with the same coefficients race.
-        gates: of each split, weights (n_splits, B, q) and biases (n_splits, B), instead of those of a start;
-            leaves then begin as the regression without gates.
+
+    Where causes compete, the leaves of each are trained for themselves, under gates that are distilled from
+    the regressions of all; rows are encoded once.
 
     Raises:
-        ConfigError: the checkpoint belongs to another run or cannot be written; or there is a fairness
-            penalty, and rows whose sensitive groups are not known.
+        ConfigError: the checkpoint belongs to another run or cannot be written; there is a fairness penalty,
+            and rows whose sensitive groups are not known; or causes compete, and gates are to be trained.
         DataError: the rows of a split are all of one group.
         FormatError: the checkpoint is truncated or altered.
     """
-    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients, gates)[0]
+    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients)[0]
 
 
 def train_encoded(
@@ -178,24 +194,30 @@ def train_encoded(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
-    gates: GateParameters | None = None,
 ) -> tuple[TrainedBatch, Tensor]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
     Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`.
     """
     splits = [data.joined() for data in splits]
-    settings = settings.for_events(min(int(data.event.sum()) for data in splits))
+    settings = settings.for_events(min(count for data in splits for count in events_of_causes(data).values()))
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
     with nullcontext() if checkpoint is None else Checkpoint.of(checkpoint).held() as held:
         if held is not None:
             # Before initial solutions are made, which can take long.
-            given = {} if gates is None else {"gates": [part.tolist() for part in (gates.weight, gates.bias)]}
-            facts = settings.facts()
-            held.identify(settings=facts, trainer=settings.trainer, coefficients=coefficients, **given)
-        return _train(splits, settings, schema, callbacks, held, coefficients, gates)
+            trainer = replace(settings.trainer, engine="auto")  # results agree but for rounding
+            held.identify(settings=settings.facts(), trainer=trainer, coefficients=coefficients)
+        return _train(splits, settings, schema, callbacks, held, coefficients)
+
+
+def events_of_causes(data: SurvivalData) -> dict[str, int]:
+    """Number of events of each cause, by name; of the only event."""
+    if data.causes is None:
+        return {EVENT: int(data.event.sum())}
+    counts = np.bincount(data.cause, minlength=len(data.cause_names) + 1)[1:]
+    return dict(zip(data.cause_names, counts.tolist(), strict=True))
 
 
 def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
@@ -207,6 +229,68 @@ def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
     return replace(trainer, race=Heats(trainer.race.after, trainer.race.keep, heats) if heats else None)
 
 
+@dataclass(frozen=True)
+class _Problems:
+    """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
+
+    tree: SoftTree
+    sample: Sample
+    held_out: Sample | None
+    plain: TrainingObjective  # without penalties on rows, for starts
+    objective: TrainingObjective
+    curved: BoolArray  # features that are curves
+
+    @classmethod
+    def of(
+        cls,
+        splits: Sequence[SurvivalData],
+        features: Sequence[FloatArray],
+        preprocessors: Sequence[Preprocessor],
+        settings: BatchSettings,
+        coefficients: tuple[Coefficients, ...],
+    ) -> Self:
+        """Problems of splits with one event, whose encoded rows are at hand."""
+        n_starts = settings.n_starts
+        tree, sample = stack_splits(splits, features, preprocessors[0], settings, len(coefficients))
+        held_out = None
+        if settings.trainer.holdout > 0:
+            kept = _held_in(splits, settings, len(coefficients))
+            held_out = replace(sample, weight=sample.weight * ~kept)
+            sample = replace(sample, weight=sample.weight * kept)
+        curved = np.array([feature.curved for feature in preprocessors[0].features])
+        given = (
+            coefficients,
+            len(splits),
+            n_starts,
+            curved[len(curved) - tree.n_features :],
+            _monotone(settings, preprocessors, len(coefficients) * n_starts),
+            _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
+            settings.own_penalties,
+        )
+        plain = objective = _objective(*given)
+        row_penalties: list[RowPenalty] = []
+        if settings.trains_small_leaves:
+            row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
+        if settings.fairness is not None:
+            sample = _merged(sample)
+            rhos = [setting.rho for setting in coefficients]
+            row_penalties.append(_parity(settings.fairness, rhos, splits, tree, n_starts))
+        if row_penalties:
+            objective = _objective(*given, row_penalties)
+        return cls(tree, sample, held_out, plain, objective, curved)
+
+    def train(
+        self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
+    ) -> tuple[Tensor, Tensor, History]:
+        """Objective and criterion of the trained problems, (R,), and the records."""
+        history = trainer.train(self.tree, self.objective, self.sample, callbacks, self.held_out, checkpoint)
+        with torch.no_grad():
+            final = self.objective(self.tree, self.sample)
+            loss = TrainingObjective()
+            criterion = final if self.held_out is None else loss(self.tree, self.held_out)
+        return final, criterion, history
+
+
 def _train(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
@@ -214,66 +298,129 @@ def _train(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
     coefficients: tuple[Coefficients, ...],
-    gates: GateParameters | None,
 ) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
-    preprocessors = fit_preprocessors(splits, settings, schema)
-    features = preprocessors[0].features
-    curved = np.array([feature.curved for feature in features])
+    competing = splits[0].causes is not None
+    if competing:
+        _check_causes(splits, settings, checkpoint)
     if settings.fairness is not None:
         _check_groups(splits)
-    tree, sample = stack_splits(splits, preprocessors, settings, len(coefficients))
-    held_out = None
-    if settings.holdout > 0:
-        kept = _held_in(splits, settings, len(coefficients))
-        held_out = replace(sample, weight=sample.weight * ~kept)
-        sample = replace(sample, weight=sample.weight * kept)
-    monotone = _monotone(settings, preprocessors, len(coefficients) * settings.n_starts)
-    problems = (
-        coefficients,
-        len(splits),
+    preprocessors = fit_preprocessors(splits, settings, schema)
+    features = [each.transform(data.frame) for each, data in zip(preprocessors, splits, strict=True)]
+    causes: dict[str, _Problems] = {}
+    for name in events_of_causes(splits[0]):
+        own = [data.of_cause(name) for data in splits] if competing else splits
+        n_events = min(data.n_events for data in own)
+        of_cause = settings.for_cause(name if competing else None, n_events)
+        causes[name] = _Problems.of(own, features, preprocessors, of_cause, coefficients)
+    if settings.init == "distilled":
+        _distil(list(causes.values()), splits, preprocessors, settings)
+    else:
+        ((name, problems),) = causes.items()
+        _initialize(problems, len(splits), settings)
+    trained = {name: each.train(settings.trainer, callbacks, checkpoint) for name, each in causes.items()}
+    batch = TrainedBatch(
+        {name: each.tree for name, each in causes.items()},
+        sum_of([final for final, _, _ in trained.values()]),
+        sum_of([criterion for _, criterion, _ in trained.values()]),
+        {name: history for name, (_, _, history) in trained.items()},
+        preprocessors,
+        tuple(data.event_times for data in splits),
         settings.n_starts,
-        curved[len(features) - tree.n_features :],
-        monotone,
-        _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
+        coefficients,
     )
-    plain = objective = _objective(*problems)
-    row_penalties: list[RowPenalty] = []
-    if settings.trains_small_leaves:
-        row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
+    return batch, next(iter(causes.values())).sample.x.matrices
+
+
+def sum_of(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape; a single one as it is."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
+
+
+def _check_causes(
+    splits: Sequence[SurvivalData], settings: BatchSettings, checkpoint: Checkpoint | None
+) -> None:
+    """Refuse what cannot be trained where causes compete.
+
+    Raises:
+        ConfigError: gates are to be trained on the outcomes, the prediction mixes leaves, or there is a
+            fairness penalty or a checkpoint.
+    """
+    if settings.init != "distilled" or not isinstance(settings.trainer, Leaves):
+        raise ConfigError(
+            "gates that are trained on the outcomes divide by the likelihood of one event: use "
+            "PrognosticTree, whose gates are distilled from the regressions of all causes, or "
+            "Surv(time, cause == k) for the hazard of cause k alone"
+        )
     if settings.fairness is not None:
-        sample = _merged(sample)
-        rhos = [setting.rho for setting in coefficients]
-        row_penalties.append(_parity(settings.fairness, rhos, splits, tree, settings.n_starts))
-    if row_penalties:
-        objective = _objective(*problems, row_penalties)
+        raise ConfigError(
+            "the fairness penalty compares survival curves, which those of a single cause are not: use "
+            "fairness=None"
+        )
+    if checkpoint is not None:
+        raise ConfigError("a checkpoint is of one training run, and each cause has its own: leave it out")
+
+
+def _distil(
+    causes: Sequence[_Problems],
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    settings: BatchSettings,
+) -> None:
+    """Make the leaves of each cause all its regression, trained once, and distil gates from the regressions.
+
+    Of one event the target is the predicted log time, of several causes the log cumulative hazard of each at
+    the median event time, times the root of its number of events: the likelihood weighs squared differences
+    of log hazards by events.
+    """
+    regressions = [initialize_regression(each.tree, each.plain, each.sample) for each in causes]
+    if not settings.depth:
+        return
+    sample = causes[0].sample
+    if settings.teacher is not None:
+        targets = settings.teacher.targets(splits, sample)
+    elif len(causes) == 1:
+        targets = predicted_log_time(regressions[0], sample)[:, None]
+    else:
+        medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
+        per_problem = torch.tensor(sample.x.counts)
+        targets = torch.stack(
+            [
+                log_hazard_targets(regression, each.sample, medians.repeat_interleave(per_problem))
+                for regression, each in zip(regressions, causes, strict=True)
+            ],
+            dim=1,
+        )
+    tree = causes[0].tree
+    gates = gates_of_targets(
+        sample,
+        targets,
+        tree.n_gate_features,
+        gate_columns(preprocessors[0]),
+        tree.topology,
+        settings.distillation,
+    )
+    for each in causes:
+        set_gates(each.tree, gates)
+
+
+def _initialize(problems: _Problems, n_splits: int, settings: BatchSettings) -> None:
+    """Give the problems their initial solutions."""
+    tree, sample = problems.tree, problems.sample
+    n_settings = tree.n_problems // (n_splits * settings.n_starts)
     seeds = [
         problem_seed(settings.seed, split, start)
-        for split in range(len(splits))
-        for _ in coefficients
+        for split in range(n_splits)
+        for _ in range(n_settings)
         for start in range(settings.n_starts)
     ]
-    if gates is not None:
-        initialize_regression(tree, plain, sample)
-        n_problems = len(coefficients) * settings.n_starts
-        set_gates(tree, gates.select(torch.arange(len(splits)).repeat_interleave(n_problems)))
-    elif settings.init == "kmeans":
-        initialize_kmeans(tree, plain, sample, seeds)
-    elif settings.init == "distilled":
-        columns = gate_columns(preprocessors[0])
-        initialize_distilled(tree, plain, sample, columns, settings.distillation)
+    curved = problems.curved
+    if settings.init == "kmeans":
+        initialize_kmeans(tree, problems.plain, sample, seeds)
     elif settings.init == "cox":
         initialize_cox(tree, sample, seeds, curved)
     else:
         initialize_random(tree, sample, seeds, curved)
-    history = settings.trainer.train(
-        tree, objective, sample, callbacks, held_out, checkpoint, settings.n_shards, settings.engine
-    )
-    with torch.no_grad():
-        final = objective(tree, sample)
-        criterion = final if held_out is None else TrainingObjective()(tree, held_out)
-    batch = TrainedBatch(tree, final, criterion, history, preprocessors, settings.n_starts, coefficients)
-    return batch, sample.x.matrices
 
 
 def fit_preprocessors(
@@ -312,6 +459,7 @@ def _objective(
     curved: npt.NDArray[np.bool_],
     monotone: Monotone | None,
     gate_scale: Tensor | None,
+    own: Sequence[Penalty],
     row_penalties: Sequence[RowPenalty] = (),
 ) -> TrainingObjective:
     def per_problem(values: list[float]) -> float | Tensor:
@@ -332,6 +480,7 @@ def _objective(
         offset=per_problem([setting.offset for setting in coefficients]),
         fused_shape=per_problem([setting.fused_shape for setting in coefficients]),
         gate_scale=gate_scale,
+        own=own,
     )
 
 
@@ -357,7 +506,7 @@ def _monotone(
     if not settings.monotone:
         return None
     # Where exp(g) is a ratio of times, a larger predictor is a longer life.
-    risk = -1.0 if make_family(settings.leaf).ratio == "time ratio" else 1.0
+    risk = -1.0 if settings.family.ratio == "time ratio" else 1.0
     cones = []
     for preprocessor in preprocessors:
         rows = []
@@ -388,10 +537,10 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
         had = np.bincount(person, data.event) > 0
         for event in (True, False):
             persons = draws.permutation(np.flatnonzero(had == event))
-            count = round(settings.holdout * len(persons))
+            count = round(settings.trainer.holdout * len(persons))
             if event and not 0 < count < len(persons):
                 raise DataError(
-                    f"holdout={settings.holdout:g} leaves out {count} of {len(persons)} rows with an event; "
+                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(persons)} rows with an event; "
                     "at least one must be left out and one kept: choose another share, or more rows"
                 )
             kept[number, np.flatnonzero(np.isin(person, persons[:count]))] = False
@@ -402,19 +551,28 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
 
 def stack_splits(
     splits: Sequence[SurvivalData],
-    preprocessors: Sequence[Preprocessor],
+    encoded: Sequence[FloatArray],
+    preprocessor: Preprocessor,
     settings: BatchSettings,
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
-    """Untrained trees and their rows; shorter splits repeat their first row at weight zero."""
+    """Untrained trees and their rows; shorter splits repeat their first row at weight zero.
+
+    Args:
+        splits: rows with one event.
+        encoded: their features, (n, p) of each split.
+        preprocessor: of one of the splits; all make the same features.
+        settings: of the trees, with the leaf of the event.
+        n_settings: coefficients of penalties that every split is trained with.
+    """
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
     features, times, entries, events, weights, groups = [], [], [], [], [], []
     lowers: list[FloatArray] = []
     uppers: list[FloatArray] = []
-    for data, preprocessor in zip(splits, preprocessors, strict=True):
+    for data, own in zip(splits, encoded, strict=True):
         rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
-        features.append(preprocessor.transform(data.frame)[rows])
+        features.append(own[rows])
         times.append(np.log(data.nominal_time[rows]))
         with np.errstate(divide="ignore"):  # entry at time zero is -inf
             entries.append(np.log(data.entry[rows]))
@@ -433,7 +591,7 @@ def stack_splits(
     log_scale = torch.tensor([np.log(last_times(data)).mean() for data in splits], dtype=torch.float64)
     log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
     log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
-    family = make_family(settings.leaf)
+    family = settings.family
     intervals = any(data.intervals is not None for data in splits)
     if (log_entry is not None or intervals) and family.can_rise:
         what = "entry times" if log_entry is not None else "times within intervals"
@@ -444,13 +602,13 @@ def stack_splits(
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
     matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
     tree = SoftTree(
-        len(preprocessors[0].leaf_features),
+        len(preprocessor.leaf_features),
         settings.depth,
         family.select(split),
         (len(split),),
         device=device,
         dtype=dtype,
-        n_gate_features=len(preprocessors[0].gate_features),
+        n_gate_features=len(preprocessor.gate_features),
     )
     tree.set_time_scale(log_scale[split].exp())
     sample = Sample(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,17 +13,21 @@ import numpy as np
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import ColumnEncodings
 from sstorch.exceptions import ConfigError
-from sstorch.nn import HazardFamily
-from sstorch.soft.settings import SETTINGS, completed
+from sstorch.nn import MAX_DEPTH, HazardFamily
+from sstorch.optim import Trainer
+from sstorch.parameters import Parameters
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
+from sstorch.soft.prognostic import PrognosticTree
+from sstorch.soft.regression import SurvivalRegression
+from sstorch.soft.settings import TrainerName
+from sstorch.soft.tree import SoftSurvivalTree
 
 # One leaf; gates distilled from it, which stay; gates that training moves.
 Family = Literal["regression", "groups", "gates"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 # Depths compared if none are named, by family.
-_DEPTHS = {"regression": (0,), "groups": (2,), "gates": (1, 2, 3, 4)}
-# Of the penalty on differences between slopes of groups, if none are named: the same slopes, nearly the same,
-# and slopes of their own that are held together.
-_FUSED = (math.inf, 0.1, 0.01)
+_DEPTHS: dict[Family, tuple[int, ...]] = {"regression": (0,), "groups": (2,), "gates": (1, 2, 3, 4)}
 
 # What leaf="auto" stands for where times are continuous, and where they are grouped: events at no more than
 # so many distinct times, as where whole years were recorded.
@@ -40,9 +44,37 @@ STRAIGHT_ENCODINGS = ("linear", "log")
 MIN_EVENTS = 100
 
 
+@dataclass(repr=False)
+class Grid(Parameters):
+    """What a search compares beside depths, leaves and encodings: one value or several of each.
+
+    Attributes:
+        ridge: coefficients of the ridge on slopes.
+        roughness: of the penalty on the roughness of curves; encodings without curves have no candidates for
+            it.
+        fused: of the penalty on differences between the slopes of groups: by default infinity (slopes that
+            all groups share), nearly the same, and slopes of their own that are held together.
+        gate_features: columns of a distilled gate; None in the list stands for all.
+        gate_ridge: of the ridge on the weights of gates that are trained.
+        init: initial solutions of gates that are trained.
+        n_starts: their numbers; fewer starts are the first of the most, and cost nothing more.
+        trainer: of gates that are trained; ``"joint"`` takes less time than the decomposition and predicts as
+            well here.
+    """
+
+    ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2)
+    roughness: float | Sequence[float] = (1e-3, 1e-2, 1e-1)
+    fused: float | Sequence[float] = (math.inf, 0.1, 0.01)
+    gate_features: int | Sequence[int | None] | None = (1, 2, 3)
+    gate_ridge: float | Sequence[float] = (1e-5, 1e-4)
+    init: str | Sequence[str] = "random"
+    n_starts: int | Sequence[int] = 10
+    trainer: TrainerName | Trainer = "nodec"
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """Parameters of :class:`~sstorch.SoftSurvivalTree` that are compared, by the same names.
+    """Parameters of an estimator that are compared, by the same names.
 
     Attributes:
         gate_features: columns of a distilled gate; None for all, and of gates that are not distilled.
@@ -65,8 +97,40 @@ class Candidate:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the estimator, encodings as text."""
+        """What is compared, encodings as text."""
         return {name: getattr(self, name) for name in SEARCHED} | {"numeric": self.numeric.plain}
+
+    def estimator(self, columns: Columns, trainer: TrainerName | Trainer, **shared: Any) -> SoftEstimator:
+        """The estimator that it is.
+
+        Args:
+            columns: of all candidates, but for the encoding of numeric columns.
+            trainer: of gates that are trained.
+            shared: further parameters of all estimators.
+        """
+        columns = replace(columns, numeric=self.numeric.plain)
+        held: dict[str, Any] = {"ridge": self.ridge, "roughness": self.roughness}
+        if self.family == "regression":
+            return SurvivalRegression(self.leaf, Penalties(**held), columns, **shared)  # type: ignore[arg-type]
+        if self.family == "groups":
+            return PrognosticTree(
+                self.depth,
+                self.leaf,  # type: ignore[arg-type]
+                gate_features=self.gate_features,
+                penalties=GroupPenalties(**held, fused=self.fused),
+                columns=columns,
+                **shared,
+            )
+        return SoftSurvivalTree(
+            self.depth,
+            self.leaf,  # type: ignore[arg-type]
+            trainer,
+            self.init,  # type: ignore[arg-type]
+            self.n_starts,
+            GatePenalties(**held, gate_ridge=self.gate_ridge),
+            columns,
+            **shared,
+        )
 
     @property
     def simplicity(self) -> tuple[float, ...]:
@@ -85,7 +149,7 @@ class Candidate:
     @property
     def batch(self) -> tuple[object, ...]:
         """The parameters that candidates of one batch have in common."""
-        return self.depth, leaf_label(self.leaf), self.numeric, self.init, self.gate_features
+        return self.family, self.depth, leaf_label(self.leaf), self.numeric, self.init, self.gate_features
 
     @property
     def settled(self) -> tuple[object, ...]:
@@ -104,38 +168,43 @@ class Candidate:
 SEARCHED = tuple(item.name for item in fields(Candidate) if item.name not in ("family", "place"))
 
 
-def candidates(lists: Mapping[str, object], trainer: object) -> list[Candidate]:
+def candidates(lists: Mapping[str, object], families: Sequence[Family]) -> list[Candidate]:
     """Every choice of one value of each list that makes a candidate of its own.
 
-    A single leaf has no gates to start or to hold back and nothing to be fused with: at depth 0 leaf,
-    encodings and what holds these back are compared, with one start. Gates that stay have no ridge to hold
-    them back, those that are not distilled no number of columns, and encodings without curves no roughness.
+    A single leaf has no gates to start or to hold back and nothing to be fused with: of a regression leaf,
+    encodings and what holds these back are compared. Gates that stay have no ridge to hold them back, those
+    that are not distilled no number of columns, and encodings without curves no roughness.
 
     Args:
-        lists: values, or one, of each of ``SEARCHED``. None, of ``init``, is every start that the trainer
-            leaves open; of ``depth``, ``n_starts`` and ``fused``, what is compared of each family.
-        trainer: of all candidates; None for that of their start.
+        lists: values, or one, of each of ``SEARCHED``. None, of ``depth``, is what is compared of each
+            family.
+        families: that are compared.
 
     Raises:
-        ConfigError: a list is empty or names a value twice.
+        ConfigError: a list is empty or names a value twice, or no family is named.
     """
-    values = {name: _values(name, lists[name]) for name in SEARCHED}
-    if lists["init"] is None:
-        values["init"] = ["distilled", "random"] if trainer is None else [_completed(None, trainer)["init"]]
+    if not families or set(families) - set(FAMILIES):
+        raise ConfigError(f"families must be some of {', '.join(FAMILIES)}, got {families!r}")
+    given = {name: value for name, value in lists.items() if name != "depth" or value is not None}
+    usual = sorted({depth for family in families for depth in _DEPTHS[family]})
+    values = {name: _values(name, given[name]) if name in given else usual for name in SEARCHED}
     listed: list[tuple[tuple[int, ...], dict[str, Any]]] = []
-    for place, init in enumerate(values["init"]):
-        own, families = _of_start(values, lists, init, trainer)
+    for family in FAMILIES:
+        if family not in families:
+            continue
+        own = _of_family(values, family)
         for choice in itertools.product(*(enumerate(own[name]) for name in SEARCHED)):
             at = {name: position for name, (position, _) in zip(SEARCHED, choice, strict=True)}
             parameters = {name: value for name, (_, value) in zip(SEARCHED, choice, strict=True)}
-            family = families[bool(parameters["depth"])]
-            if lists["depth"] is None and parameters["depth"] not in _DEPTHS[family]:
+            depths = _DEPTHS[family] if lists["depth"] is None else range(MAX_DEPTH + 1)
+            if parameters["depth"] not in depths or (parameters["depth"] > 0) != (family != "regression"):
                 continue
-            meaningless = _meaningless(parameters, family)
-            if any(at[name] for name in meaningless) or (place and family == "regression"):
+            meaningless = {} if parameters["numeric"].is_curved else {"roughness": 0.0}
+            if any(at[name] for name in meaningless):
                 continue
+            at["init"] += family == "gates"  # starts of gates come after those of groups
             parameters |= meaningless | {"family": family}
-            listed.append((tuple((at | {"init": place}).values()), parameters))
+            listed.append((tuple(at.values()), parameters))
     listed.sort(key=lambda each: each[0])
     numeric, leaf, start = (SEARCHED.index(name) for name in ("numeric", "leaf", "init"))
     return [
@@ -144,39 +213,12 @@ def candidates(lists: Mapping[str, object], trainer: object) -> list[Candidate]:
     ]
 
 
-def _of_start(
-    values: Mapping[str, Sequence[Any]], lists: Mapping[str, object], init: str, trainer: object
-) -> tuple[dict[str, Sequence[Any]], tuple[Family, Family]]:
-    """The lists for one kind of start, and the families of its trees without gates and with them."""
-    usual = _completed(init, trainer)
-    family: Family = "groups" if usual["offset"] else "gates"
-    defaults = {
-        "depth": sorted(set().union(*_DEPTHS.values())),
-        "n_starts": [usual["n_starts"]],
-        "fused": _FUSED if family == "groups" else [0.0],
-    }
-    missing = {name: default for name, default in defaults.items() if lists[name] is None}
-    return {**values, "init": [init], **missing}, ("regression", family)
-
-
-def _meaningless(parameters: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """Parameters that do not matter beside the others, with the value that stands for any."""
-    found: dict[str, Any] = {}
-    if family == "regression":
-        found |= {"n_starts": 1, "gate_ridge": 0.0, "fused": 0.0}
-    if family == "groups":
-        found |= {"gate_ridge": 0.0}
-    if family == "regression" or parameters["init"] != "distilled":
-        found |= {"gate_features": None}
-    if not parameters["numeric"].is_curved:
-        found |= {"roughness": 0.0}
-    return found
-
-
-def _completed(init: str | None, trainer: object) -> dict[str, Any]:
-    """What settings that depend on start and trainer are by default."""
-    missing = {name: None for name, item in SETTINGS.items() if item.default is None}
-    return completed(missing | {"init": init, "trainer": trainer})
+def _of_family(values: Mapping[str, Sequence[Any]], family: Family) -> dict[str, Sequence[Any]]:
+    """The lists of a family, with one value of what does not matter to it."""
+    if family == "gates":
+        return {**values, "fused": [0.0], "gate_features": [None]}
+    own = {**values, "init": ["distilled"], "n_starts": [1], "gate_ridge": [0.0]}
+    return own if family == "groups" else {**own, "fused": [0.0], "gate_features": [None]}
 
 
 def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:

@@ -15,7 +15,7 @@ from sstorch.checks import check_columns_exist, check_integer, check_share, name
 from sstorch.data import Preprocessor
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 from sstorch.soft.tree_sample import TreeSample
 
 

@@ -29,8 +29,8 @@ from sstorch.deploy.expression import (
 )
 from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
+from sstorch.fitted.tree import FittedTree
 from sstorch.nn.hazards.numeric import log_time_limit
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.reading import leaf_texts
 from sstorch.soft.rules import GateRule
 

@@ -8,7 +8,7 @@ from html import escape
 import pandas as pd
 
 from sstorch.data.persons import CONSTANT_COVARIATES
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 from sstorch.soft.reading import group_rows, leaf_texts, longer_sides, shown_node
 from sstorch.soft.rules import GateRule
 

@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 from sstorch.soft.rules import GateRule, check_part, conditions
 
 # Times, from zero to the last event, at which mean curves are compared.
@@ -27,7 +27,7 @@ class MergedLeaves:
 
     Attributes:
         group: of each leaf, indexed by leaf, groups numbered from left to right by their first leaf.
-            ``merged.group.to_numpy()[tree.apply(X)]`` are the groups of rows.
+            ``merged.group.to_numpy()[tree.apply(X) - 1]`` are the groups of rows.
         table: a row for each group: ``who`` (the rules that lead there), ``leaves``, ``rows``, and mean
             predicted survival ``S(t)`` at three times.
         distance: largest difference of the groups' mean predicted survival at any time up to the last event,
@@ -96,7 +96,7 @@ def merge_leaves(
     tolerance, min_leaf = check_part("tolerance", tolerance), check_part("min_leaf", min_leaf)
     quartiles = np.quantile(event_times, [0.25, 0.5, 0.75])
     times = np.r_[np.linspace(0.0, event_times[-1], _N_TIMES), quartiles]
-    leaf, curves = tree.apply(x), tree.curves(x, times)
+    leaf, curves = tree.leaf(x), tree.curves(x, times)
     groups = [
         _Group([k], int(np.count_nonzero(leaf == k)), curves[leaf == k].sum(axis=0))
         for k in range(len(tree.module.topology.leaves))

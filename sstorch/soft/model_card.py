@@ -12,7 +12,7 @@ from sstorch._version import __version__
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import Block, Bullets, Cell, Code, Document, Paragraph, Section, Table, number
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 
 LIMITS = (
     "It describes these rows: for others, such as of another place or time, it has to be validated anew.",

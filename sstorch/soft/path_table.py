@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.data.persons import Paths
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 from sstorch.soft.rules import GateRule
 
 # Terms of a rule that are written out.
@@ -27,7 +27,7 @@ def path_table(
         frame: the training columns of rows, read.
         path: whose the rows are, and from when to when they hold.
     """
-    leaf, depth = tree.apply(tree.encode(frame)), tree.module.topology.depth
+    leaf, depth = tree.leaf(tree.encode(frame)), tree.module.topology.depth
     columns = _columns_of_gates(tree)
     stays: list[dict[str, object]] = []
     before = -1

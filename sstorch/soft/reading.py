@@ -18,10 +18,11 @@ from sstorch.checks import check_after
 from sstorch.data import SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES, Paths
 from sstorch.data.time_unit import round_horizons
+from sstorch.fitted.program import export_program
+from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.soft.effects import effects
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.merging import MergedLeaves, merge_leaves
 from sstorch.soft.path_table import path_table
 from sstorch.soft.rules import (
@@ -73,7 +74,7 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
     topology = tree.module.topology
     times = round_horizons(event_times, tree.time_unit)
     curves = tree.curves(x, times)
-    leaf = tree.apply(x) + 2**topology.depth
+    leaf = tree.leaf(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
     weight = data.sample_weight / data.sample_weight.max()
@@ -145,7 +146,7 @@ def _kaplan_meier(
     if not inside.any():
         return dict.fromkeys([*_KM_MEDIAN, *survival_names], math.nan)
     rows = data.subset(inside)
-    band = KaplanMeierBand.fit(rows.weighted_y)
+    band = KaplanMeierBand.fit(rows.weighted_y.any_cause())
     medians = [float(part) for part in band.quantile()]
     survival = band.at(horizons).value
     # Beyond the last row that was observed nothing is known.
@@ -820,4 +821,6 @@ class ReadableTree:
         """
         tree = self._tree
         self._refuse_unknown_future(after)
-        tree.export(Path(path), self.event_times_, None if after is None else float(check_after(after, 1)[0]))
+        export_program(
+            tree, Path(path), self.event_times_, None if after is None else float(check_after(after, 1)[0])
+        )

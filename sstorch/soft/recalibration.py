@@ -9,11 +9,11 @@ from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
+from sstorch.fitted.tree import FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
 from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import minimize_small
-from sstorch.soft.fitted import FittedTree
 
 
 def recalibrated(

@@ -21,7 +21,7 @@ from sstorch.data import Preprocessor
 from sstorch.data.encodings import Feature
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 
 # Terms of a rule that an explanation writes out.
 _EXPLAINED_TERMS = 5
@@ -535,7 +535,7 @@ def gate_rules(tree: FittedTree, x: Tensor) -> dict[int, GateRule]:
             they go.
     """
     features = to_numbers(x[:, : tree.module.n_gate_features])
-    leaf = tree.apply(x) + 2**tree.module.topology.depth
+    leaf = tree.leaf(x) + 2**tree.module.topology.depth
     rules = {}
     for node, score, here, left in _gates(tree, leaf):
         inside = score.values(features[here])
@@ -694,7 +694,7 @@ def explain_row(
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")
     x, module, preprocessor = tree.encode(frame), tree.module, tree.preprocessor
     topology = module.topology
-    leaf, probability = int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
+    leaf, probability = int(tree.leaf(x)[0]), tree.leaf_probability(x)[0]
     columns: dict[str, dict[str, float]] = {}
     values: dict[str, float] = {}
     categories: set[str] = set()
@@ -796,7 +796,7 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     topology, preprocessor = tree.module.topology, tree.preprocessor
     features = to_numbers(x[:, : tree.module.n_gate_features])
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
-    leaf = tree.apply(x) + 2**topology.depth
+    leaf = tree.leaf(x) + 2**topology.depth
     for node, score, here, _ in _gates(tree, leaf):
         values = score.values(features)
         inside = values[here]

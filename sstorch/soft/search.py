@@ -12,21 +12,20 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import clone
 
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.data import Fold, Preprocessor, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataError, TrainingError
+from sstorch.fitted import FittedTree
+from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.validation import GroupValidation, concordance_of_groups, held_out_groups
 from sstorch.monitoring import ProgressBar
-from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
 from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
-from sstorch.soft.fitted import FittedTree
+from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.tree import SoftSurvivalTree
 
 Scoring = Literal["log_likelihood", "c_harrell", "ibs"]
 SCORINGS: tuple[str, ...] = get_args(Scoring)
@@ -65,45 +64,38 @@ class HeldOutRows:
         rows: the test rows.
         train: the fold's training rows, from which censoring weights come.
         preprocessor: fitted on the training rows.
-        prediction: ``"hbp"`` or ``"mixture"``.
     """
 
-    def __init__(
-        self,
-        rows: SurvivalData,
-        train: SurvivalData,
-        preprocessor: Preprocessor,
-        prediction: Prediction,
-    ) -> None:
-        self._rows, self._train = rows, train
-        self._preprocessor, self._prediction = preprocessor, prediction
+    def __init__(self, rows: SurvivalData, train: SurvivalData, preprocessor: Preprocessor) -> None:
+        self._rows, self._train, self._preprocessor = rows, train, preprocessor
 
-    def score(self, module: SoftTree, scoring: str) -> float:
-        """Score of one trained tree without batch dimension; greater is better, and -inf is possible.
+    def score(self, tree: FittedTree, scoring: str) -> float:
+        """Score of one trained tree; greater is better, and -inf is possible.
 
         Args:
-            module: the tree.
-            scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves;
-                ``"ibs"``, the integrated Brier score of convention ``"graf"`` with its sign turned.
+            tree: trained on the fold's training rows.
+            scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves, of
+                competing causes the mean of that of their incidences; ``"ibs"``, the integrated Brier score
+                of convention ``"graf"`` with its sign turned.
         """
-        rows, x = self._rows, self._x.to(module.log_time_scale)
-        tree = FittedTree(module, self._preprocessor, self._prediction)
+        rows, x = self._rows, self._x.to(tree.module.log_time_scale)
         if scoring == "log_likelihood":
             return tree.log_likelihood(x, rows)
+        if tree.competing:
+            return _incidence_score(rows, self._train, scoring, lambda times: tree.incidence(x, times))
         return _curve_score(rows, self._train, scoring, lambda times: tree.curves(x, times, falling=True))
 
-    def concordance(self, module: SoftTree) -> float:
+    def concordance(self, tree: FittedTree) -> float:
         """That of the curves of one tree; nan where no row has an event, or times are intervals."""
-        return self.score(module, "c_harrell") if self._ordered else np.nan
+        return self.score(tree, "c_harrell") if self._ordered else np.nan
 
-    def concordance_of_groups(self, module: SoftTree) -> float:
-        """That of a model that knows only the leaf of a row; nan for one leaf, too."""
-        if not module.topology.depth or not self._ordered:
+    def concordance_of_groups(self, tree: FittedTree) -> float:
+        """That of a model that knows only the group of a row; nan for one group, too."""
+        if not tree.module.topology.depth or not self._ordered:
             return np.nan
-        tree = FittedTree(module, self._preprocessor, self._prediction)
-        known = tree.apply(self._train_x.to(module.log_time_scale))
-        leaf = tree.apply(self._x.to(module.log_time_scale))
-        return concordance_of_groups(leaf, self._rows, known, self._train)
+        known = tree.apply(self._train_x.to(tree.module.log_time_scale))
+        group = tree.apply(self._x.to(tree.module.log_time_scale))
+        return concordance_of_groups(group, self._rows, known, self._train)
 
     @property
     def _ordered(self) -> bool:
@@ -139,6 +131,28 @@ def _curve_score(
         convention="graf",
         sample_weight=weight,
     )
+
+
+def _incidence_score(
+    rows: SurvivalData, train: SurvivalData, scoring: str, incidences: Callable[[FloatArray], FloatArray]
+) -> float:
+    """Mean over the causes that a fold has of the score of their incidences."""
+    present = [k for k in range(1, len(rows.cause_names) + 1) if (rows.cause == k).any()]
+    if not present:
+        raise DataError("no row left out has an event, so no two rows can be compared: choose fewer folds")
+    y = rows.weighted_y
+    if scoring == "c_harrell":
+        times = metrics.thinned(rows.event_times, len(rows) * len(rows.cause_names))
+        found = incidences(times)
+        return float(
+            np.mean([metrics.concordance_harrell(y.of_cause(k), 1 - found[:, k - 1], times) for k in present])
+        )
+    grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "graf"), len(rows))
+    found = incidences(grid)
+    scores = [
+        metrics.integrated_brier_score_incidence(y, found, grid, cause=k, train=train.y) for k in present
+    ]
+    return -float(np.mean(scores))
 
 
 @dataclass(frozen=True)
@@ -218,11 +232,12 @@ class FoldSearch:
     Preprocessing, time scale, starts and the choice of the start come from the training rows of each fold.
 
     Args:
-        estimator: parameters that all candidates have.
+        make: the estimator of a candidate.
         data: all rows.
         folds: fold of each row, shape (n,).
         schema: columns and vocabulary that all folds share.
         scoring: name of a score, or a scorer of scikit-learn.
+        verbose: whether progress is shown.
 
     Raises:
         DataError: a score is not defined on a fold.
@@ -230,13 +245,14 @@ class FoldSearch:
 
     def __init__(
         self,
-        estimator: SoftSurvivalTree,
+        make: Callable[[Candidate], SoftEstimator],
         data: SurvivalData,
         folds: npt.NDArray[np.int64],
         schema: Schema,
         scoring: str | Scorer,
+        verbose: bool = False,
     ) -> None:
-        self._estimator, self._schema, self._scoring = estimator, schema, scoring
+        self._make, self._schema, self._scoring, self._verbose = make, schema, scoring, verbose
         self._data, self._place = data, folds
         self._folds = split(data, folds)
         for fold in self._folds:
@@ -321,7 +337,7 @@ class FoldSearch:
         folds, concordance, groups = scores
         return Scores(candidates, folds, concordance, groups, seconds, rung, starts, trees)
 
-    def validate_groups(self, scores: Scores, place: int) -> GroupValidation:
+    def validate_groups(self, scores: Scores, place: int) -> GroupValidation | CompetingGroupValidation:
         """Validate the groups of the trees with which a candidate was scored; nothing is trained again.
 
         Args:
@@ -331,8 +347,9 @@ class FoldSearch:
         Raises:
             DataError: a fold has no comparable pairs.
         """
-        groups = [tree.leaf_of(self._data.frame) for tree in scores.trees[place] if tree is not None]
-        return held_out_groups(self._data, self._place, np.stack(groups))
+        groups = [tree.group_of(self._data.frame) for tree in scores.trees[place] if tree is not None]
+        held_out = held_out_groups if self._data.causes is None else held_out_groups_of_causes
+        return held_out(self._data, self._place, np.stack(groups))
 
     def train(self, candidates: Sequence[Candidate]) -> TrainedBatch:
         """Train candidates of one batch on every fold: all starts at all their coefficients."""
@@ -344,13 +361,12 @@ class FoldSearch:
         if len(set(counts)) > 1:
             # Fewer starts are the first of the most: none may be dropped on account of later ones.
             settings = replace(settings, trainer=with_heats(settings.trainer, 0))
-        callbacks = [ProgressBar()] if self._estimator.verbose else []
+        callbacks = [ProgressBar()] if self._verbose else []
         coefficients = list(dict.fromkeys(self._settings(each).coefficients for each in candidates))
         return train_batch(splits, settings, self._schema, callbacks, coefficients=coefficients)
 
     def _settings(self, candidate: Candidate) -> BatchSettings:
-        estimator: SoftSurvivalTree = clone(self._estimator).set_params(**candidate.parameters)
-        return estimator.settings()
+        return self._make(candidate).settings()
 
     def _scores(
         self, candidates: Sequence[Candidate]
@@ -385,8 +401,8 @@ class FoldSearch:
 
     def _score_of(self, batch: TrainedBatch, fold: Fold) -> Callable[[Candidate], _Scored]:
         """Score, concordance and that of the groups alone of a candidate of a batch, and its tree."""
-        estimator, scoring, test, split = self._estimator, self._scoring, fold.test, fold.number
-        rows = HeldOutRows(test, fold.train, batch.preprocessors[split], estimator.prediction)
+        scoring, test, split = self._scoring, fold.test, fold.number
+        rows = HeldOutRows(test, fold.train, batch.preprocessors[split])
         known: dict[int, _Scored] = {}
 
         def score(candidate: Candidate) -> _Scored:
@@ -397,16 +413,14 @@ class FoldSearch:
                 return _Scored((-np.inf, np.nan, np.nan), None)
             position = batch.position(split, start, setting)
             if position not in known:
-                fitted = batch.fitted(split, start, setting, estimator.prediction)
-                module = fitted.module
+                fitted = batch.fitted(split, start, setting)
                 if isinstance(scoring, str):
-                    value = rows.score(module, scoring)
+                    value = rows.score(fitted, scoring)
                 else:
-                    tree = clone(estimator).set_params(**candidate.parameters)
-                    tree.adopt(batch, fold.train, split, start, setting)
+                    tree = self._make(candidate).adopt(batch, fold.train, split, start, setting)
                     value = float(scoring(tree, test.frame, test.given_y))
-                concordance = value if scoring == "c_harrell" else rows.concordance(module)
-                known[position] = _Scored((value, concordance, rows.concordance_of_groups(module)), fitted)
+                concordance = value if scoring == "c_harrell" else rows.concordance(fitted)
+                known[position] = _Scored((value, concordance, rows.concordance_of_groups(fitted)), fitted)
             if np.isnan(known[position].values[0]):
                 raise DataError(
                     f"the score of fold {split} is not defined (NaN): choose fewer folds or another"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,12 +26,10 @@ from sstorch.data.encodings import (
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
-from sstorch.objective import FAIRNESS, L2Parity
+from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty
 from sstorch.optim import (
-    ENGINES,
     JOINT_RACE,
     Distillation,
-    Engine,
     Joint,
     Leaves,
     Nodec,
@@ -39,6 +37,7 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
+from sstorch.soft.teacher import Teacher
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 # By name trainers come with a race, which only batches of starts have; the classes are plain.
@@ -51,6 +50,29 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 # Events from which numeric="auto" gives leaves splines, and logarithms below.
 MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled")
+
+# Of "auto" leaves: "log_logistic" for one event; of competing causes "spline_ph" for one of MIN_EVENTS events
+# or more, whose curve is then free, and "log_logistic" for a rarer one.
+AUTO: Final = "auto"
+LeafName = Literal[
+    "auto",
+    "exponential",
+    "generalized_gamma",
+    "gompertz",
+    "log_logistic",
+    "log_normal",
+    "logistic_hazard",
+    "piecewise_exponential",
+    "spline",
+    "spline_ph",
+    "spline_po",
+    "spline_probit",
+    "weibull",
+]
+Leaf = LeafName | HazardFamily | Mapping[str, LeafName | HazardFamily]
+TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
+Init = Literal["random", "kmeans", "cox", "distilled"]
+Dtype = Literal["float64", "float32"]
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
 Rule = Callable[[str, Any], Any]
@@ -147,10 +169,12 @@ def _depth(name: str, value: Any) -> int:
     return Topology(value).depth
 
 
-def _leaf(name: str, value: Any) -> str | HazardFamily:
-    make_family(value)
-    leaf: str | HazardFamily = value
-    return leaf
+def _leaf(name: str, value: Any) -> Leaf:
+    for leaf in value.values() if isinstance(value, Mapping) else (value,):
+        if leaf != AUTO:
+            make_family(leaf)
+    checked: Leaf = value
+    return checked
 
 
 def _device(name: str, value: Any) -> str:
@@ -188,6 +212,13 @@ def _interactions(name: str, value: Any) -> Interactions:
 
 def _monotone(name: str, value: Any) -> Monotone:
     return parse_monotone(value)
+
+
+def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
+    for each in value:
+        if not isinstance(each, LeafPenalty | GatePenalty):
+            raise ConfigError(f"penalties.own must hold LeafPenalty or GatePenalty objects, got {each!r}")
+    return tuple(value)
 
 
 def _checked_elsewhere(name: str, value: Any) -> Any:
@@ -231,22 +262,21 @@ class BatchSettings:
     """
 
     depth: int = setting(2, _depth, "gates on every path", saved=False)
-    leaf: str | HazardFamily = setting(
-        "log_logistic", _leaf, "hazard family", in_tree_group=False, saved=False
-    )
-    n_starts: int = setting(None, integer_from(1), "initial solutions tried", in_tree_group=False)
-    trainer: Trainer = setting(None, _trainer, "training algorithm", in_tree_group=False, saved=False)
-    init: str = setting(None, one_of(INITS), "kind of initial solutions", in_tree_group=False)
+    leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False, saved=False)
+    n_starts: int = setting(1, integer_from(1), "initial solutions tried", in_tree_group=False)
+    trainer: Trainer = setting(Leaves(), _trainer, "training algorithm", in_tree_group=False, saved=False)
+    init: str = setting("distilled", one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
     gate_ridge_units: GateRidgeUnits = setting(
-        None, one_of(get_args(GateRidgeUnits)), "of the columns whose weights GateRidge charges", nested=True
+        "range",
+        one_of(get_args(GateRidgeUnits)),
+        "of the columns whose weights GateRidge charges",
+        nested=True,
     )
     fused: float = setting(
-        None, coefficient_or_inf, "coefficient of Fused, on differences between leaves", nested=True
+        math.inf, coefficient_or_inf, "coefficient of Fused, on differences between leaves", nested=True
     )
-    holdout: float = setting(0.0, share, "share of the training rows by which starts are chosen")
-    n_shards: int = setting(1, integer_from(1), "parts in which training takes the rows", saved=False)
     gate_sparsity: float = setting(
         0.0, coefficient, "coefficient of GateGroupLasso, on features of the gates"
     )
@@ -256,7 +286,7 @@ class BatchSettings:
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
     )
     numeric: ColumnEncodings = setting(
-        None,
+        "auto",
         _encodings,
         "what leaves see of numeric columns, by column or for all",
         saved=False,
@@ -271,15 +301,15 @@ class BatchSettings:
     )
     roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
     offset: float = setting(
-        None, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
+        0.1, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
     )
     fused_shape: float = setting(
-        None, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
+        0.01, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
     )
     gate_features: int | None = setting(
         2, columns_of_gates, "columns of a gate of init=distilled", nested=True, saved=False
     )
-    min_leaf: float = setting(None, small_share, "least share of the training rows in a leaf", nested=True)
+    min_leaf: float = setting(0.1, small_share, "least share of the training rows in a leaf", nested=True)
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
     seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
@@ -287,7 +317,16 @@ class BatchSettings:
         None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
-    engine: Engine = setting("auto", one_of(ENGINES), "what trains", in_tree_group=False, saved=False)
+    teacher: Teacher | None = setting(
+        None,
+        _checked_elsewhere,
+        "whose predictions gates are distilled from",
+        in_tree_group=False,
+        saved=False,
+    )
+    own_penalties: tuple[Penalty, ...] = setting(
+        (), _own_penalties, "penalties that are no part of this package", in_tree_group=False, saved=False
+    )
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
@@ -303,19 +342,21 @@ class BatchSettings:
         if unknown := set(values) - set(SETTINGS):
             raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
         given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
-        complete = given | completed(given)
-        checked = cls(**{name: item.rule(name, complete[name]) for name, item in SETTINGS.items()})
-        family = make_family(checked.leaf)
+        checked = cls(**{name: item.rule(name, given[name]) for name, item in SETTINGS.items()})
+        families = [make_family(leaf) for leaf in checked.leaves if leaf != AUTO]
         if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
-        if checked.init == "cox" and not isinstance(family, Spline):
-            raise ConfigError(f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'")
+        for family in families:
+            if checked.init == "cox" and not isinstance(family, Spline):
+                raise ConfigError(
+                    f"init='cox' is for spline leaves, got leaf {family.name!r}; use init='random'"
+                )
         if checked.min_leaf and checked.init != "distilled" and isinstance(checked.trainer, Leaves):
             raise ConfigError(
                 f"min_leaf={checked.min_leaf:g} cannot be had from trainer='leaves', which keeps gates as "
                 f"init={checked.init!r} puts them: use init='distilled', or a trainer that moves gates"
             )
-        if checked.monotone and family.ancillary != "constant":
+        if checked.monotone and any(family.ancillary != "constant" for family in families):
             raise ConfigError(
                 "monotone needs shapes that are constant: with linear ones effects can turn in time"
             )
@@ -330,18 +371,51 @@ class BatchSettings:
     def facts(self) -> dict[str, object]:
         """Every setting that training reads but the trainer, by name, for comparison with another run's.
 
-        The engine is none: results agree but for the path that rounding leads a minimisation along.
-        The leaf is a family object. Settings without effect are left out.
+        The leaf is a family object, or one by cause. Settings without effect are left out.
         """
-        silent = ["trainer", "prediction", "engine"]
+        silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
             silent.append("roughness")
         if self.init != "distilled":
             silent.append("gate_features")
         if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
             silent.append("gate_ridge_units")
-        names = (name for name in SETTINGS if name not in silent)
-        return {name: getattr(self, name) for name in names} | {"leaf": make_family(self.leaf)}
+        silent += [name for name in ("teacher", "own_penalties") if not getattr(self, name)]
+        facts = {name: getattr(self, name) for name in SETTINGS if name not in silent}
+        if isinstance(self.leaf, Mapping):
+            leaf: object = {cause: make_family(each) for cause, each in self.leaf.items()}
+        else:
+            leaf = self.leaf if self.leaf == AUTO else make_family(self.leaf)
+        return facts | {"leaf": leaf}
+
+    @property
+    def family(self) -> HazardFamily:
+        """The hazard family, once the leaf is that of one event: see :meth:`for_cause`."""
+        assert not isinstance(self.leaf, Mapping)
+        return make_family(self.leaf)
+
+    @property
+    def leaves(self) -> tuple[str | HazardFamily, ...]:
+        """Leaves that are named, one by cause where they are."""
+        return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
+
+    def for_cause(self, cause: str | None, n_events: int) -> BatchSettings:
+        """The settings with the leaf of a cause that has so many events, or of the only event.
+
+        Raises:
+            ConfigError: leaves are named for other causes.
+        """
+        leaf = self.leaf
+        if isinstance(leaf, Mapping):
+            if cause is None or cause not in leaf:
+                told = f"no leaf of {cause}" if cause else "y has one event"
+                raise ConfigError(f"leaf names {', '.join(leaf)}, and there is {told}")
+            leaf = leaf[cause]
+        if leaf == AUTO:
+            leaf = "spline_ph" if cause and n_events >= MIN_EVENTS else "log_logistic"
+        if cause and make_family(leaf).can_rise:
+            raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
+        return replace(self, leaf=leaf)
 
     def for_events(self, n_events: int) -> BatchSettings:
         """The settings with the encoding that ``"auto"`` stands for with so many events."""
@@ -390,35 +464,6 @@ class BatchSettings:
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {item.name: item.metadata["setting"] for item in fields(BatchSettings)}
 )
-
-
-def completed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of settings that are None, which depend on others.
-
-    By default gates are distilled and stay, with leaves that share their slopes and curves; whoever asks for
-    another start or trainer trains gates and leaves as published.
-
-    Args:
-        given: ``init``, ``trainer``, ``n_starts``, ``gate_ridge_units``, ``fused``, ``offset``,
-            ``fused_shape``, ``min_leaf`` and ``numeric``.
-    """
-    init, trainer = given["init"], given["trainer"]
-    if trainer is None:
-        trainer = "leaves" if init in (None, "distilled") else "nodec"
-    groups = trainer == "leaves" or isinstance(trainer, Leaves)
-    if init is None:
-        init = "distilled" if groups else "random"
-    defaults = {
-        "n_starts": 1 if init == "distilled" else 10,
-        "gate_ridge_units": "sd" if init == "distilled" else "range",
-        "min_leaf": 0.1 if init == "distilled" else 0.0,
-        "fused": math.inf if groups else 0.0,
-        "offset": 0.1 if groups else 0.0,
-        "fused_shape": 0.01 if groups else 0.0,
-        "numeric": "auto" if groups else "linear",
-    }
-    missing = {name: value for name, value in defaults.items() if given[name] is None}
-    return missing | {"init": init, "trainer": trainer}
 
 
 def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:

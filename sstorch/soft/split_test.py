@@ -19,9 +19,9 @@ from sstorch.checks import check_choice, check_integer, is_number_of, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.columns import labels
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.fitted.tree import FittedTree
 from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
-from sstorch.soft.fitted import FittedTree
 
 Tested = Literal["all", "level"]
 
@@ -112,7 +112,7 @@ def split_test(
         raise ConfigError(f"leaf must be below {n_leaves}, the number of leaves, got {leaf}")
     data = data.subset(data.sample_weight > 0)
     x = tree.encode(data.frame)
-    assigned = tree.apply(x)
+    assigned = tree.leaf(x)
     if leaf is not None and not (assigned == leaf).any():
         raise DataError(f"leaf {leaf} has none of the rows; test another, or other rows")
     tables, rows = {}, {}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.data.oddities import Oddity
-from sstorch.soft.fitted import FittedTree
+from sstorch.fitted.tree import FittedTree
 
 # Survival of a row falls from .9 to .1 while time grows by less than this factor. The shape of such a Weibull
 # leaf is above 32; survival times of people have 0.5 to 3.
@@ -31,7 +31,7 @@ def step_curves(tree: FittedTree, x: Tensor, data: SurvivalData) -> list[Oddity]
     if tree.module.family.can_rise:
         return []
     # One row stands for its leaf: the others have its shape, or one near to it.
-    leaves, first, place = np.unique(tree.apply(x), return_index=True, return_inverse=True)
+    leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
     early, late = (tree.quantile(x[first], q) for q in (0.1, 0.9))
     rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
     return [

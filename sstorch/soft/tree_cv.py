@@ -1,8 +1,8 @@
-"""Soft survival trees whose size and penalties are chosen by cross-validation."""
+"""Prognostic trees chosen by cross-validation among regressions, groups, and gates trained on outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -10,119 +10,111 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray
+from sstorch.base import FrameEstimator
 from sstorch.checks import check_integer
 from sstorch.data import Schema, SurvivalData, folds_of
-from sstorch.data.encodings import NumericEncodings
-from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError, FormatError, TrainingError
 from sstorch.files import JSON_NAME, checksum, read_folder, reading, write_folder
 from sstorch.metrics.scoring import remedy_for_names
-from sstorch.nn import HazardFamily, Prediction
-from sstorch.optim import Engine, Trainer
+from sstorch.nn import HazardFamily
+from sstorch.parameters import NestedParameters
 from sstorch.soft.batch import training_rows
 from sstorch.soft.candidates import (
     FAMILIES,
     SEARCHED,
     Candidate,
+    Family,
+    Grid,
     automatic_encodings,
     automatic_leaves,
     candidates,
 )
-from sstorch.soft.fitted import FittedTree
-from sstorch.soft.reading import ReadableTree
-from sstorch.soft.rules import GateRule
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.parameters import CURVED, Columns
+from sstorch.soft.prognostic import PrognosticTree
+from sstorch.soft.regression import SurvivalRegression
 from sstorch.soft.search import SCORINGS, FoldSearch, Scores, Scoring
-from sstorch.soft.settings import GateRidgeUnits, as_json, from_json
-from sstorch.soft.tree import SoftEstimator, SoftSurvivalTree
+from sstorch.soft.settings import LeafName, as_json, from_json
+from sstorch.soft.tree import SoftSurvivalTree
 
 _TITLES = {
-    "regression": "regression, one leaf",
+    "regression": "regression, one group",
     "groups": "groups, distilled gates",
     "gates": "gates trained on outcomes",
 }
+_CLASSES: dict[str, type[SoftEstimator]] = {
+    "regression": SurvivalRegression,
+    "groups": PrognosticTree,
+    "gates": SoftSurvivalTree,
+}
+GRID = Grid()
 
-FORMAT = "sstorch.soft_survival_tree_cv"
-FORMAT_VERSION = 1
+FORMAT = "sstorch.prognostic_tree_cv"
+FORMAT_VERSION = 2
 TREE_FOLDER = "tree"
 
 Strategy = Literal["growing", "grid", "halving"]
 Preference = Literal["groups", "accuracy"]
 
 
-class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
-    """Soft survival tree chosen by cross-validation among regressions, groups, and gates trained on outcomes.
+class PrognosticTreeCV(NestedParameters, FrameEstimator):
+    """The best of regressions, groups, and gates trained on outcomes, by cross-validation.
 
-    Three families of trees are compared: regressions, which have no gate; groups, whose gates are distilled
-    from a regression and stay; and gates that are trained on the outcomes together with leaves that have
-    slopes of their own. By default (``prefer``) the best groups are taken, unless the best tree of all is
-    better by more than the folds leave open. ``init`` or ``trainer`` narrow the choice: with
-    ``trainer="nodec"`` no groups are compared, with ``init="distilled"`` no other gates.
+    Three families are compared: :class:`~sstorch.SurvivalRegression`, which has no gate;
+    :class:`~sstorch.PrognosticTree`, whose gates are distilled from a regression and stay; and
+    :class:`~sstorch.SoftSurvivalTree`, whose gates are trained on the outcomes together with leaves that have
+    slopes of their own. By default (``prefer``) the best groups are taken, unless the best of all is better
+    by more than the folds leave open. The chosen model is ``best_estimator_``; the search hands on
+    ``predict*``, ``apply`` and ``score`` of it.
 
-    Every parameter from ``depth`` to ``n_starts``, ``numeric``, ``roughness`` and ``gate_features`` take one
-    value or several; each choice of one of each is a candidate. Candidates of the same depth, leaf,
-    encodings, ``init`` and ``gate_features`` are one tensor program: folds x penalties x starts.
-    Preprocessing with the knots of curves, starts and, within a fold, the choice of the start see the
-    training rows of that fold only. The chosen candidate is then trained on all rows. What is compared by
-    default comes from the studies in ``experiments/accuracy`` and ``experiments/tree_search``; all else is
-    the default of :class:`~sstorch.SoftSurvivalTree`.
+    Depths, leaves, encodings and what ``grid`` holds take one value or several; each choice of one of each is
+    a candidate. Candidates of the same family, depth, leaf, encodings, ``init`` and ``gate_features`` are one
+    tensor program: folds x penalties x starts. Preprocessing with the knots of curves, starts and, within a
+    fold, the choice of the start see the training rows of that fold only. The chosen candidate is then
+    trained on all rows. What is compared by default comes from the studies in ``experiments/accuracy`` and
+    ``experiments/tree_search``.
 
     Args:
-        depth: depths compared. Of depth 0, a single leaf, only ``leaf``, ``ridge``, ``numeric`` and
-            ``roughness`` matter: other parameters make no candidates of their own. None for 0, groups of
-            depth 2, and gates of depths 1 to 4.
+        depth: depths compared, 0 for regressions. None for 0, groups of depth 2, and gates of depths 1 to 4.
         leaf: hazard families, names or objects; ``"auto"`` compares ``"log_logistic"``, ``"spline_ph"`` and
             ``"spline_po"``, or takes ``"logistic_hazard"`` where the events are at no more than twelve
             distinct times, as where whole years were recorded.
-        ridge: coefficients of the ridge on the slopes of the leaves.
-        gate_ridge: of the ridge on the weights of gates that are trained.
-        fused: of the penalty on differences between leaves. None for infinity (slopes that all groups share),
-            0.1 and 0.01 in groups, and 0 with other gates.
-        init: kinds of initial solutions; None for ``"distilled"``, which makes groups, and ``"random"``, or
-            for the one that goes with the ``trainer``.
-        n_starts: numbers of initial solutions; fewer starts are the first of the most, and cost nothing more.
-            None for 1 where gates are distilled, and 10 otherwise.
+        families: that are compared: ``"regression"``, ``"groups"`` and ``"gates"``. Where causes compete
+            gates are not trained on the outcomes, and that family is left out.
+        grid: :class:`~sstorch.Grid`, what is compared beside these; ``grid__ridge`` sets one.
+        columns: :class:`~sstorch.Columns` of all candidates, whose ``numeric`` is one encoding or several;
+            ``"auto"`` compares ``"linear"``, ``"log"``, ``"piecewise"`` and ``"spline"``, the latter two
+            where there are 100 events or more, without splines where there is ``monotone``.
         cv: folds, stratified by event.
         scoring: what is compared on the rows left out: ``"log_likelihood"``, mean per row; ``"c_harrell"``,
             time-dependent concordance; ``"ibs"``, integrated Brier score (convention ``"graf"``) with its
-            sign turned; or a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better, which sees
-            no weights. The likelihood sees every row at its own time and is the least noisy where rows are
-            few; it prefers leaves that are sharp where many times are equal.
+            sign turned, of competing causes the mean over causes; or a scorer of scikit-learn,
+            ``scorer(tree, X, y)``, greater is better, which sees no weights. The likelihood sees every row at
+            its own time and is the least noisy where rows are few; it prefers leaves that are sharp where
+            many times are equal.
         search: ``"growing"``: regressions, then groups, then gates depth by depth, as long as these improve
             the score; of every leaf the ``ridge``, ``numeric`` and ``roughness`` that are best at the first
             stage are kept, and beyond depth 2 the ``gate_ridge`` that is best there; groups have the best
             leaf, and every further depth of gates the two leaves that are best at the stage before;
             ``"grid"``: all candidates; or ``"halving"``: all candidates with few starts, the best third of
             them with three times as many, and so on to ``n_starts``.
+        prefer: ``"groups"`` takes the best groups, unless the best of all is better by more than one standard
+            error of the difference, paired by folds; ``"accuracy"`` takes the best of all.
         one_standard_error: take the simplest candidate whose mean score is within one standard error of the
             best: smallest depth, fewest ``gate_features``, then straight lines before logarithms before
             curves, first encoding, leaf and init, fewest starts, largest ``fused``, ``gate_ridge``, ``ridge``
             and ``roughness``.
-        trainer: of all trees; None for ``"leaves"`` where gates are distilled, and ``"nodec"`` otherwise.
-            ``"joint"`` trains gates in less time than the decomposition and predicts as well here.
-        holdout: with a share above 0 the start of a fold, and the point of its training, are chosen by the
-            loss on that share of the fold's training rows instead of by the training objective.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         random_state: seed of folds and starts, an integer.
-        prediction, device, dtype, engine, verbose, missing_numbers, missing_categories: of all trees, as
-            parameters of :class:`~sstorch.SoftSurvivalTree`.
-        numeric: encodings of numeric columns in the leaves, each for all columns, or a dictionary by column,
-            as of :class:`~sstorch.SoftSurvivalTree`; ``"auto"`` compares ``"linear"``, ``"log"``,
-            ``"piecewise"`` and ``"spline"``, the latter two where there are 100 events or more.
-        gate_numeric, interactions, monotone: of all trees; with ``monotone``, ``"auto"`` leaves splines out.
-        roughness: coefficients of the penalty on the roughness of curves; encodings without curves have no
-            candidates for it.
-        gate_features: numbers of columns of a distilled gate; None in the list stands for all.
-        prefer: ``"groups"`` takes the best groups, unless the best tree of all is better by more than one
-            standard error of the difference, paired by folds; ``"accuracy"`` takes the best of all.
-        min_leaf, gate_ridge_units, time_unit: of all trees, as of :class:`~sstorch.SoftSurvivalTree`.
+        verbose: 1 shows progress.
+        time_unit: unit of the times, as of :class:`~sstorch.PrognosticTree`.
 
     Attributes:
-        best_estimator_: the chosen :class:`~sstorch.SoftSurvivalTree`, trained on all rows; also ``tree_``.
-            Its ``group_validation_`` says whether its groups differ on rows left out; these are the rows that
-            it was chosen by.
+        best_estimator_: the chosen model, trained on all rows. Its ``group_validation_`` says whether its
+            groups differ on rows left out; these are the rows that it was chosen by.
         best_params_: its parameters among those compared; encodings as text, with their options.
         best_score_: its mean score over folds.
         best_index_: its row of ``cv_results_``.
@@ -133,22 +125,23 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         cv_results_: a row per candidate that was scored: family, parameters, mean, standard deviation and
             standard error of the score over folds, the score of each fold (-inf if no start could be
             trained), the mean concordance of its curves on the rows left out (``c_harrell``) and that of its
-            groups alone (``c_groups``, :func:`~sstorch.metrics.concordance_of_groups`; nan for one leaf),
+            groups alone (``c_groups``, :func:`~sstorch.metrics.concordance_of_groups`; nan for one group),
             rank (the first listed of those that agree in four decimals is better), seconds (its share of its
             batch), and of a halving the last ``rung`` it reached and the ``starts`` it had there.
         folds_: fold of each row.
-        event_times_, zero_time_, time_unit_, time_varying_, feature_names_in_, n_features_in_: of the chosen
-            tree.
+        feature_names_in_, n_features_in_: of the chosen model.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTreeCV(leaf="log_logistic", init="distilled", cv=2, numeric="log")
-    >>> tree = tree.fit(data.frame, (data.time, data.event))
-    >>> tree.families_["c_groups"].round(1).to_dict()
+    >>> search = PrognosticTreeCV(
+    ...     leaf="log_logistic", families=("regression", "groups"), columns=Columns(numeric="log"), cv=2
+    ... )
+    >>> search = search.fit(data.frame, (data.time, data.event))
+    >>> search.families_["c_groups"].round(1).to_dict()
     {'regression': nan, 'groups': 0.7}
     """
 
-    best_estimator_: SoftSurvivalTree
+    best_estimator_: SoftEstimator
     best_params_: dict[str, Any]
     best_score_: float
     best_index_: int
@@ -159,67 +152,33 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
     def __init__(
         self,
         depth: int | Sequence[int] | None = None,
-        leaf: str | HazardFamily | Sequence[str | HazardFamily] = "auto",
-        ridge: float | Sequence[float] = (1e-4, 1e-3, 1e-2),
-        gate_ridge: float | Sequence[float] = (1e-5, 1e-4),
-        fused: float | Sequence[float] | None = None,
-        init: str | Sequence[str] | None = None,
-        n_starts: int | Sequence[int] | None = None,
+        leaf: LeafName | HazardFamily | Sequence[LeafName | HazardFamily] = "auto",
+        families: Sequence[Family] = FAMILIES,
+        grid: Grid = GRID,
+        columns: Columns = CURVED,
         cv: int = 5,
         scoring: Scoring | Callable[[Any, Any, Any], float] = "log_likelihood",
         search: Strategy = "growing",
+        prefer: Preference = "groups",
         one_standard_error: bool = False,
-        trainer: str | Trainer | None = None,
-        holdout: float = 0.0,
-        prediction: Prediction = "hbp",
         device: str = "cpu",
-        dtype: str = "float64",
         random_state: int = 0,
         verbose: int = 0,
-        missing_numbers: Numeric = "mean",
-        missing_categories: Categorical = "zeros",
-        numeric: NumericEncodings | Sequence[NumericEncodings] = "auto",
-        gate_numeric: NumericEncodings = "linear",
-        interactions: Sequence[tuple[str, str]] = (),
-        roughness: float | Sequence[float] = (1e-3, 1e-2, 1e-1),
-        monotone: Mapping[str, str] | None = None,
-        gate_features: int | Sequence[int | None] | None = (1, 2, 3),
-        prefer: Preference = "groups",
-        min_leaf: float | None = None,
-        gate_ridge_units: GateRidgeUnits | None = None,
-        engine: Engine = "auto",
         time_unit: str | None = None,
     ) -> None:
         self.depth = depth
         self.leaf = leaf
-        self.ridge = ridge
-        self.gate_ridge = gate_ridge
-        self.fused = fused
-        self.init = init
-        self.n_starts = n_starts
+        self.families = families
+        self.grid = grid
+        self.columns = columns
         self.cv = cv
         self.scoring = scoring
         self.search = search
+        self.prefer = prefer
         self.one_standard_error = one_standard_error
-        self.trainer = trainer
-        self.holdout = holdout
-        self.prediction = prediction
         self.device = device
-        self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
-        self.missing_numbers = missing_numbers
-        self.missing_categories = missing_categories
-        self.numeric = numeric
-        self.gate_numeric = gate_numeric
-        self.interactions = interactions
-        self.roughness = roughness
-        self.monotone = monotone
-        self.gate_features = gate_features
-        self.prefer = prefer
-        self.min_leaf = min_leaf
-        self.gate_ridge_units = gate_ridge_units
-        self.engine = engine
         self.time_unit = time_unit
 
     # ------------------------------------------------------------------ fit
@@ -229,8 +188,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
 
         Args:
             X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise; with entry times not for ``scoring="ibs"`` or a function, which do not support left
-                truncation.
+            y: likewise, or :class:`~sstorch.Surv` with ``causes``; with entry times not for ``scoring="ibs"``
+                or a function, which do not support left truncation.
             sample_weight: (n,), >= 0: sampling weights, as in :meth:`SoftSurvivalTree.fit
                 <sstorch.SoftSurvivalTree.fit>`; scores are weighted, too.
 
@@ -251,16 +210,16 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         n_folds, seed = check_integer("cv", self.cv, 2), self._seed()
         self.folds_ = folds_of(data, n_folds, seed)  # of rows as they were given
         data = data.joined()
-        compared, shared = self.candidates(data), SoftSurvivalTree(**self.shared())
+        compared = self.candidates(data)
         schema = Schema.of(data.frame) if schema is None else schema
         folds = folds_of(data, n_folds, seed)
-        search = FoldSearch(shared, data, folds, schema, self.scoring)
+        search = FoldSearch(self.estimator, data, folds, schema, self.scoring, bool(self.verbose))
         searches = {"growing": search.growing, "grid": search.grid, "halving": search.halving}
         scores = searches[self.search](compared)
         best = self._choose(scores)
         self.best_params_ = scores.candidates[best].parameters
-        self.best_estimator_ = clone(shared).set_params(**self.best_params_).fit_data(data, schema)
-        if self.best_estimator_.depth and data.intervals is None:
+        self.best_estimator_ = self.estimator(scores.candidates[best]).fit_data(data, schema)
+        if scores.candidates[best].depth and data.intervals is None:
             self.best_estimator_.group_validation_ = search.validate_groups(scores, best)
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
         self.score_name_ = self.scoring if isinstance(self.scoring, str) else "score"
@@ -288,61 +247,94 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
                 f"(tree, X, y), got {self.scoring!r}{remedy_for_names(self.scoring)}"
             )
         check_integer("cv", self.cv, 2)
-        leaves, encodings = (
-            automatic_leaves(self.leaf, data),
-            automatic_encodings(self.numeric, data, self.monotone),
-        )
-        lists = self.get_params(deep=False) | {"leaf": leaves, "numeric": encodings}
-        listed = candidates(lists, self.trainer)
+        lists = self.grid.get_params() | {
+            "depth": self.depth,
+            "leaf": automatic_leaves(self.leaf, data),
+            "numeric": automatic_encodings(self.columns.numeric, data, self.columns.monotone),
+        }
+        families = list(self.families)
+        if data is not None and data.causes is not None:
+            families = [family for family in families if family != "gates"]
+        listed = candidates(lists, families)
         checked: set[str] = set()
         for candidate in listed:
             # Every value once, and those together that have to fit each other.
             fitting = str((*candidate.batch, candidate.fused))
             news = {fitting, *(f"{name}={value!r}" for name, value in candidate.parameters.items())}
             if not news <= checked:
-                SoftSurvivalTree(**candidate.parameters, **self.shared()).settings()
+                self.estimator(candidate).settings()
                 checked |= news
         if self.search == "halving" and len({each.n_starts for each in listed if each.family == "gates"}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")
         return listed
 
-    def shared(self) -> dict[str, Any]:
-        """Parameters of :class:`SoftSurvivalTree` that all candidates have."""
-        of_a_tree = SoftSurvivalTree._get_param_names()
-        values = self.get_params(deep=False)
-        shared = {name: values[name] for name in of_a_tree if name in values and name not in SEARCHED}
-        return shared | {"random_state": self._seed()}
+    def estimator(self, candidate: Candidate) -> SoftEstimator:
+        """The estimator, not fitted, that a candidate is."""
+        return candidate.estimator(
+            self.columns,
+            self.grid.trainer,
+            device=self.device,
+            random_state=self._seed(),
+            time_unit=self.time_unit,
+        )
 
     # ------------------------------------------------------------------ predict
 
     @property
-    def tree_(self) -> SoftSurvivalTree:
-        """The chosen tree, trained on all rows."""
+    def _chosen(self) -> Any:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
     @property
-    def _alike(self) -> SoftSurvivalTree:
-        return self.tree_
+    def _schema(self) -> Schema:
+        schema: Schema = self._chosen._schema
+        return schema
 
-    @property
-    def _tree(self) -> FittedTree:
-        return self.tree_._tree
+    def predict(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict(X, *args, **options)
 
-    @property
-    def node_table_(self) -> pd.DataFrame:
-        """That of the chosen tree."""
-        return self.tree_.node_table_
+    def predict_survival_function(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_survival_function(X, *args, **options)
 
-    @property
-    def _gate_rules(self) -> dict[int, GateRule]:
-        return self.tree_._gate_rules
+    def predict_cumulative_hazard_function(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_cumulative_hazard_function(X, *args, **options)
+
+    def predict_hazard_function(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_hazard_function(X, *args, **options)
+
+    def predict_cumulative_incidence(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_cumulative_incidence(X, *args, **options)
+
+    def predict_quantile(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_quantile(X, *args, **options)
+
+    def predict_rmst(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_rmst(X, *args, **options)
+
+    def predict_leaf_proba(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.predict_leaf_proba(X, *args, **options)
+
+    def apply(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.apply(X, *args, **options)
+
+    def score(self, X: object, *args: Any, **options: Any) -> Any:
+        """See the method of ``best_estimator_``."""
+        return self._chosen.score(X, *args, **options)
 
     # ------------------------------------------------------------------ read and keep
 
     def summary(self) -> str:
         """What was chosen and what the others score, the five best candidates, and the tree, as text."""
-        tree, table = self.tree_, self.cv_results_
+        tree, table = self._chosen, self.cv_results_
         shown = [*SEARCHED, "mean_score", "standard_error"]
         best = table.sort_values("rank").head(5)[shown].round(4).to_string(index=False)
         row = table.iloc[self.best_index_]
@@ -369,8 +361,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             + mark
             for row, mark in zip(rows, marks, strict=True)
         ]
-        if len(self.families_) > 1 and self.tree_.depth == 0:
-            lines.append("No gate is better on rows left out: this is a regression, one leaf.")
+        if len(self.families_) > 1 and self.best_params_["depth"] == 0:
+            lines.append("No gate is better on rows left out: this is a regression, one group.")
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
@@ -379,7 +371,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         Raises:
             ConfigError: the folder cannot be written, or a leaf is not registered.
         """
-        folder, tree, table = Path(path), self.tree_, self.cv_results_
+        folder, tree, table = Path(path), self._chosen, self.cv_results_
         numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
         tree.save(folder / TREE_FOLDER)
         state = {
@@ -391,6 +383,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             },
             "best_score": self.best_score_,
             "best_index": self.best_index_,
+            "family": self.cv_results_["family"].iloc[self.best_index_],
             "tree_sha256": _tree_checksum(folder),
         }
         # Scores can be infinite, which JSON is not made for.
@@ -411,7 +404,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         """
         folder = Path(path)
         state, tensors = read_folder(folder, FORMAT, FORMAT_VERSION)
-        tree = SoftSurvivalTree.load(folder / TREE_FOLDER, device)
+        kind = _CLASSES.get(str(state.get("family")), PrognosticTree)
+        tree = kind.load(folder / TREE_FOLDER, device)
         with reading(folder):
             if _tree_checksum(folder) != state["tree_sha256"]:
                 raise FormatError(f"{folder / TREE_FOLDER} is the tree of another search")
@@ -421,7 +415,7 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
             }
             chosen = {name: from_json(value) for name, value in state["best_params"].items()}
             parameters = {"leaf": tree.leaf, **chosen}
-            search = cls(**parameters)
+            search = cls()
             if state["scoring"] is not None:
                 search.scoring = state["scoring"]
             search.score_name_ = state["scoring"] or "score"
@@ -455,9 +449,8 @@ class SoftSurvivalTreeCV(SoftEstimator, ReadableTree):
         return _simplest(scores, among) if self.one_standard_error else _best_of(scores, among)
 
     def _take_over(self) -> Self:
-        """Copy from the chosen tree what the base class and scikit-learn read of a fitted estimator."""
-        times = ("event_times_", "zero_time_", "time_unit_", "time_varying_", "outcome_type_")
-        for name in (*times, "feature_names_in_", "n_features_in_"):
+        """Copy from the chosen model what scikit-learn reads of a fitted estimator."""
+        for name in ("feature_names_in_", "n_features_in_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         return self
 

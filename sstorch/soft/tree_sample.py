@@ -15,10 +15,10 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError
+from sstorch.fitted.tree import FittedTree
 from sstorch.groups.resampling import Partition
 from sstorch.nn import Prediction
 from sstorch.soft.batch import TrainedBatch
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.rules import Score, to_numbers
 
 
@@ -67,7 +67,7 @@ class TreeSample:
         return curves
 
     def apply(self, X: object) -> IntArray:
-        """Leaf of each row in all trees, 0 .. L - 1 from left to right, shape (K, n)."""
+        """Leaf of each row in all trees, 1 .. L from left to right, shape (K, n)."""
         return np.stack([tree.apply(x) for tree, x in self.trees(X)])
 
     def partitions(self, X: object) -> Iterator[Partition]:
@@ -127,4 +127,4 @@ def partition(tree: FittedTree, x: Tensor) -> Partition:
 def leaves_of_splits(batch: TrainedBatch, prediction: Prediction) -> list[Callable[[pd.DataFrame], IntArray]]:
     """Of the tree of each split, from its best start, the function that gives the leaves of rows."""
     splits = range(len(batch.preprocessors))
-    return [batch.fitted(k, batch.best_start(k), prediction=prediction).leaf_of for k in splits]
+    return [batch.fitted(k, batch.best_start(k), prediction=prediction).group_of for k in splits]

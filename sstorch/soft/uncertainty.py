@@ -15,7 +15,9 @@ from sstorch.soft.tree_sample import TreeSample
 class Trainable(Protocol):
     """Parameters of trees, as :class:`~sstorch.SoftSurvivalTree` has them."""
 
-    prediction: Prediction
+    @property
+    def _prediction(self) -> Prediction:
+        """How the trees predict."""
 
     def settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
@@ -47,10 +49,9 @@ def bootstrap_trees(
         Efron (1981), "Censored data and the bootstrap", Journal of the American Statistical Association 76,
         312-319.
 
-    >>> from sstorch import SoftSurvivalTree, load_dataset
+    >>> from sstorch import SurvivalRegression, load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = SoftSurvivalTree(depth=0, n_starts=1, trainer="joint")
-    >>> sample = bootstrap_trees(tree, data.frame, (data.time, data.event), n_resamples=20)
+    >>> sample = bootstrap_trees(SurvivalRegression(), data.frame, (data.time, data.event), n_resamples=20)
     >>> band = sample.band(data.frame[:1], times=[365.0, 1825.0])
     >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
     True
@@ -59,7 +60,7 @@ def bootstrap_trees(
     data = training_rows(X, y, sample_weight)
     splits, draws = resamples(data, n_resamples, settings.seed)
     batch = train_batch(splits, settings, Schema.of(data.frame))
-    return TreeSample.of_splits(batch, estimator.prediction, draws)
+    return TreeSample.of_splits(batch, estimator._prediction, draws)
 
 
 def start_trees(estimator: Trainable, X: object, y: object, sample_weight: object = None) -> TreeSample:
@@ -79,4 +80,4 @@ def start_trees(estimator: Trainable, X: object, y: object, sample_weight: objec
     batch.best_start(0)
     finite, dropped = batch.criterion.isfinite().tolist(), batch.history.dropped()
     members = tuple((0, start) for start, fine in enumerate(finite) if fine and start not in dropped)
-    return TreeSample(batch, members, estimator.prediction)
+    return TreeSample(batch, members, estimator._prediction)

@@ -339,10 +339,10 @@ def validate(
         Journal of Statistics 34, 70-85, for landmarks.
 
     Examples:
-        >>> from sstorch import SoftSurvivalTree, load_dataset
+        >>> from sstorch import SurvivalRegression, load_dataset
         >>> data = load_dataset("gbsg2")
         >>> train, test = data.subset(range(400)), data.subset(range(400, 686))
-        >>> tree = SoftSurvivalTree(depth=0).fit(train.frame, (train.time, train.event))
+        >>> tree = SurvivalRegression().fit(train.frame, (train.time, train.event))
         >>> y = (test.time, test.event)
         >>> report = validate(tree, test.frame, y, horizon=1500, thresholds=[0.3], n_resamples=20)
         >>> report.to_frame().loc[["c_harrell_t", "net_benefit(0.3)"], "value"].round(1).tolist()

@@ -21,10 +21,11 @@ from hydra.core.global_hydra import GlobalHydra
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData, list_datasets
+from sstorch import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, SurvivalData, list_datasets
 from sstorch.bench import SCORES
 from sstorch.bench.cli import _Interruption
 from sstorch.bench.config import REGISTERED, Config, DatasetConfig, register_schemas
+from sstorch.bench.flat import soft_tree
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
@@ -330,7 +331,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
 )
 def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
     ours = _compose(*overrides).estimator()
-    assert ours.settings().encodings == SoftSurvivalTree(**parameters).settings().encodings  # type: ignore[arg-type]
+    assert ours.settings().encodings == soft_tree(**parameters).settings().encodings  # type: ignore[arg-type]
     assert ours.roughness == parameters.get("roughness", 0.01)
     given = ours.numeric, ours.gate_numeric, ours.interactions, ours.monotone
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
@@ -640,16 +641,16 @@ def test_yaml_defaults_equal_the_schemas() -> None:
 
 
 def test_command_line_and_python_begin_with_the_same_tree() -> None:
-    trees = [_compose().estimator(), SoftSurvivalTree()]
+    trees = [_compose().estimator(), PrognosticTree()]
     ours, plain = (tree.settings() for tree in trees)
     assert (ours.trainer, trees[0].prediction) == (plain.trainer, trees[1].prediction)
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
-    search = SoftSurvivalTreeCV().get_params()
+    search = PrognosticTreeCV().get_params()
     shared = {name: value for name, value in trees[1].get_params().items() if name in search}
     # The search compares several of these.
     several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness", "gate_features"}
     assert {name for name, value in shared.items() if search[name] != value} == several
-    same = [own for own in SoftSurvivalTreeCV().candidates() if own.family == "groups"]
+    same = [own for own in PrognosticTreeCV().candidates() if own.family == "groups"]
     assert (plain.depth, plain.init, plain.n_starts, plain.fused, plain.gate_features) in {
         (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
     }

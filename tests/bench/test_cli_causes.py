@@ -7,10 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, metrics
+from sstorch import (
+    Penalties,
+    PrognosticTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    metrics,
+)
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.baselines.competing import AalenJohansen
 from sstorch.bench.estimators import competing_risks_tree, estimator_for
+from sstorch.bench.flat import soft_tree
 from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
 from sstorch.bench.report.report import main
 from sstorch.bench.reporting import report_of_run
@@ -61,7 +69,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
         assert said in out
     run = tmp_path / "run"
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
-    model = CompetingRisksTree.load(run / "model")
+    model = PrognosticTree.load(run / "model")
     assert model.causes_ == ("relapse", "death")
     scores = pd.read_csv(run / "scores.csv")
     assert len(scores) == 2 * 2
@@ -118,20 +126,20 @@ def test_study_of_causes_has_scores_of_each_cause(
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     data = _data(table)
-    estimator = CompetingRisksTree(1, "exponential")
+    estimator = PrognosticTree(depth=1, leaf="exponential")
     result = cross_validate(estimator, data, 2, 0)
     assert list(result.score_names)[:3] == ["c_cause_specific:relapse", "c_wolbers:relapse", "ibs:relapse"]
     folds = make_folds(data, 2, 0)
     np.testing.assert_array_equal(folds, result.folds)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
-    tree = CompetingRisksTree(1, "exponential").fit_data(train, Schema.of(data.frame))
+    tree = PrognosticTree(depth=1, leaf="exponential").fit_data(train, Schema.of(data.frame))
     expected = metrics.evaluate(tree, train, test)["value"]
     own = result.scores[(result.scores["fold"] == 0) & (result.scores["part"] == "test")].iloc[0]
     for cause in data.cause_names:
         for name in ("c_wolbers", "c_cause_specific", "ibs"):
             assert own[f"{name}:{cause}"] == pytest.approx(expected[cause, name], rel=1e-9)
     assert own["log_likelihood"] == pytest.approx(tree.log_likelihood(test.frame, test.y), rel=1e-9)
-    validated = CompetingRisksTree(1, "exponential").fit(data.frame, data.y)
+    validated = PrognosticTree(depth=1, leaf="exponential").fit(data.frame, data.y)
     assert result.model.group_validation_ == validated.validate_groups(data.frame, data.y, n_folds=2)
     peers = peer_table(score_run(result, estimator, data))
     assert (peers.loc[AALEN_JOHANSEN, ["c_wolbers:relapse", "c_wolbers:death"]] == 0.5).all()
@@ -142,8 +150,8 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
 
 
 def test_estimator_is_chosen_by_the_outcome(table: pd.DataFrame) -> None:
-    tree, data = SoftSurvivalTree(1), _data(table)
-    assert isinstance(estimator_for(data, tree, "auto"), CompetingRisksTree)
+    tree, data = PrognosticTree(depth=1), _data(table)
+    assert isinstance(estimator_for(data, tree, "auto"), PrognosticTree)
     assert estimator_for(data.of_cause("death"), tree, "auto") is tree
     with pytest.raises(DataError, match="y has competing causes"):
         cross_validate(tree, data, 2)
@@ -151,7 +159,7 @@ def test_estimator_is_chosen_by_the_outcome(table: pd.DataFrame) -> None:
 
 def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:
     data = _data(table).with_sensitive(np.where(np.arange(160) % 2, "f", "m"))
-    result = cross_validate(CompetingRisksTree(0, "exponential"), data, 2, 0)
+    result = cross_validate(SurvivalRegression(leaf="exponential"), data, 2, 0)
     test = result.scores[(result.scores["fold"] == 1) & (result.scores["part"] == "test")].iloc[0]
     inside, tree = data.subset(result.folds == 1), result.trees[1]
     tau = float(np.quantile(data.subset(result.folds != 1).time, 0.8))
@@ -163,9 +171,11 @@ def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:
 
 
 def test_parameters_go_from_one_tree_to_the_other() -> None:
-    tree = competing_risks_tree(SoftSurvivalTree(3, ridge=0.5, gate_features=1, min_leaf=0.05), "weibull")
+    tree = competing_risks_tree(
+        PrognosticTree(depth=3, penalties=Penalties(ridge=0.5), gate_features=1, min_leaf=0.05), "weibull"
+    )
     found = (tree.depth, tree.leaf, tree.ridge, tree.gate_features, tree.min_leaf)
     assert found == (3, "weibull", 0.5, 1, 0.05)
     for name, value in {"trainer": "nodec", "holdout": 0.2, "fairness": "l2"}.items():
         with pytest.raises(ConfigError, match=f"{name} is not used where causes compete"):
-            competing_risks_tree(SoftSurvivalTree(**{name: value}))
+            competing_risks_tree(soft_tree(**{name: value}))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData, load_dataset, metrics
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, load_dataset, metrics
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.peers import AFT, ONE_LEAF, TREE, TURNBULL, peer_table, score_run
 from sstorch.bench.report.report import main
@@ -62,10 +62,12 @@ def test_run_of_intervals_is_scored_kept_and_reported(
 
 def test_scores_of_intervals_are_those_of_evaluate(table: pd.DataFrame) -> None:
     data = _data(table)
-    estimator = SoftSurvivalTree(1, "log_logistic", numeric="linear")
+    estimator = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear"))
     result = cross_validate(estimator, data, 2, 0)
     train, test = data.subset(result.folds != 0), data.subset(result.folds == 0)
-    tree = SoftSurvivalTree(1, "log_logistic", numeric="linear").fit_data(train, Schema.of(data.frame))
+    tree = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear")).fit_data(
+        train, Schema.of(data.frame)
+    )
     expected = metrics.evaluate(tree, train, test)["value"]
     own = result.scores[(result.scores["fold"] == 0) & (result.scores["part"] == "test")].iloc[0]
     for name in ("ibs_turnbull", "scaled_ibs_turnbull"):
@@ -85,7 +87,7 @@ def test_scores_of_intervals_are_those_of_evaluate(table: pd.DataFrame) -> None:
 def test_intervals_without_width_have_the_scores_of_exact_times(small_data: SurvivalData) -> None:
     upper = np.where(small_data.event, small_data.time, np.inf)
     exact = SurvivalData(small_data.frame, Surv.interval(small_data.time, upper))
-    estimator = SoftSurvivalTree(1, "weibull", numeric="linear")
+    estimator = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"))
     one, other = (cross_validate(estimator, data, 2, 0) for data in (small_data, exact))
     np.testing.assert_array_equal(one.folds, other.folds)
     pd.testing.assert_frame_equal(one.scores, other.scores)

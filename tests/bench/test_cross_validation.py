@@ -7,13 +7,14 @@ from sklearn.metrics import adjusted_rand_score
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
 from sksurv.util import Surv
 
-from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds, score_tree
+from sstorch.bench.flat import soft_tree
 from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 
-ESTIMATOR = SoftSurvivalTree(depth=1, n_starts=2, init="random", trainer=Nodec(macro_iterations=2))
+ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), n_starts=2)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_every_run_is_there_and_the_chosen_ones_are_marked(result: CrossValidati
 def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, gbsg2: SurvivalData) -> None:
     """Preprocessing, time scale and starts come from the fold's own training rows."""
     train = gbsg2.subset(result.folds != 0)
-    alone = SoftSurvivalTree(**{**ESTIMATOR.get_params(), "random_state": 0})
+    alone = soft_tree(**{**ESTIMATOR.get_params(), "random_state": 0})
     alone.fit(train.frame, (train.time, train.event))
     tree = result.trees[0]
     assert alone.objective_ == pytest.approx(tree.objective_, rel=1e-6)
@@ -113,7 +114,9 @@ def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: Surviva
 
 
 def test_a_regression_has_no_groups(small_data: SurvivalData) -> None:
-    result = cross_validate(SoftSurvivalTree(0, ridge=1e-2, numeric="linear"), small_data, 2)
+    result = cross_validate(
+        SurvivalRegression(penalties=Penalties(ridge=1e-2), columns=Columns(numeric="linear")), small_data, 2
+    )
     assert not set(GROUP_SCORES) & set(result.scores)
     assert "group_validation_" not in vars(result.model)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.bench import (
     DISPARITIES,
     FairnessPath,
@@ -28,7 +28,9 @@ def data(gbsg2: SurvivalData) -> SurvivalData:
 
 @pytest.fixture(scope="module")
 def path(data: SurvivalData) -> FairnessPath:
-    tree = SoftSurvivalTree(1, n_starts=2, init="random", trainer=Nodec(macro_iterations=2), fairness="l2")
+    tree = SoftSurvivalTree(
+        depth=1, trainer=Nodec(macro_iterations=2), n_starts=2, penalties=Penalties(fairness="l2")
+    )
     return fairness_path(tree, data, RHOS, n_folds=3)
 
 
@@ -102,7 +104,7 @@ def test_a_group_absent_from_the_rows_has_no_scores(path: FairnessPath) -> None:
 
 
 def test_cross_validation_reports_disparities(data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(0, n_starts=1, init="random", fairness=L2Parity(), rho=0.1)
+    tree = SurvivalRegression(penalties=Penalties(fairness=L2Parity(), rho=0.1))
     result = cross_validate(tree, data, n_folds=2)
     assert set(DISPARITIES) <= set(result.scores)
     assert set(DISPARITIES) <= set(result.table().columns.get_level_values(0))
@@ -135,11 +137,11 @@ def test_front_of_a_path(path: FairnessPath) -> None:
 
 
 def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(1, fairness="l2")
+    tree = PrognosticTree(depth=1, penalties=Penalties(fairness="l2"))
     with pytest.raises(ConfigError, match="sensitive groups are not known"):
         fairness_path(tree, gbsg2, RHOS)
     with pytest.raises(ConfigError, match="needs a penalty"):
-        fairness_path(SoftSurvivalTree(1), data, RHOS)
+        fairness_path(PrognosticTree(depth=1), data, RHOS)
     with pytest.raises(ConfigError, match="different numbers"):
         fairness_path(tree, data, (0.0, 1.0, 1.0))
     with pytest.raises(ConfigError, match="rho must be"):

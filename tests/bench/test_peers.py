@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline
 from sstorch.bench.baselines.ridge_cox import RidgeCox, fit_ridge_cox
@@ -98,7 +98,7 @@ def _score(beta: np.ndarray, x: np.ndarray, time: np.ndarray, event: np.ndarray)
 
 
 def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> None:
-    estimator = SoftSurvivalTree(1, numeric="linear", trainer="joint", init="random", n_starts=2)
+    estimator = SoftSurvivalTree(depth=1, trainer="joint", n_starts=2)
     result = cross_validate(estimator, small_data, 3)
     scores = score_run(result, estimator, small_data)
     table = peer_table(scores)
@@ -122,7 +122,7 @@ def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> 
 
 
 def test_which_models_can_stand_beside(small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, regression = SoftSurvivalTree(2), SoftSurvivalTree(0)
+    tree, regression = PrognosticTree(depth=2), SurvivalRegression()
     assert peers_of(small_data, regression) == [KAPLAN_MEIER, COX]
     late = SurvivalData(
         small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
@@ -138,7 +138,7 @@ def test_which_models_can_stand_beside(small_data: SurvivalData, monkeypatch: py
 
 
 def test_predictions_of_rows_left_out(small_data: SurvivalData) -> None:
-    result = cross_validate(SoftSurvivalTree(1, numeric="linear"), small_data, 3)
+    result = cross_validate(PrognosticTree(depth=1, columns=Columns(numeric="linear")), small_data, 3)
     table = result.held_out(small_data)
     assert list(table["row"]) == list(range(len(small_data)))
     np.testing.assert_array_equal(table["fold"], result.folds)

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.bench import ResultStore, SoftTreeCVModel, make_folds, soft_search_models
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.engines import Serial
+from sstorch.bench.flat import soft_search
 from sstorch.bench.study import plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.data import Schema
@@ -18,7 +19,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
 
 SHORT = Joint(LBFGSOptions(max_iterations=6))
-ESTIMATOR = SoftSurvivalTree(depth=4, n_starts=9, trainer=SHORT, random_state=1)
+ESTIMATOR = SoftSurvivalTree(depth=4, trainer=SHORT, n_starts=9, random_state=1)
 ENTRY = {
     "depth": [0, 1],
     "leaf": "log_logistic",
@@ -62,7 +63,7 @@ def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     data = source.load()
     folds = make_folds(data, 3, 0)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
-    alone = SoftSurvivalTreeCV(**ENTRY, trainer=SHORT, random_state=1)
+    alone = soft_search(trainer=SHORT, random_state=1, **ENTRY)
     alone.fit(train.frame, (train.time, train.event))
     value = table.query("fold == 0 and part == 'test' and metric == 'c_harrell'")["value"].item()
     assert value == alone.score(test.frame, (test.time, test.event))
@@ -82,7 +83,7 @@ def test_outer_test_rows_reach_neither_the_choice_nor_the_tree() -> None:
             table.loc[out, "a"] = np.nan
         data = SurvivalData.from_frame(table, "days", "died")
         splits = [data.subset(folds != 0)]
-        model = SoftTreeCVModel("cv", clone(SoftSurvivalTreeCV(**ENTRY)).set_params(trainer=SHORT))
+        model = SoftTreeCVModel("cv", clone(soft_search(**ENTRY)).set_params(trainer=SHORT))
         (fit,) = model.fits(splits, Schema.of(data.frame), "cpu")
         found.append((fit, data))
     (before, _), (after, data) = found

@@ -8,15 +8,16 @@ import polars as pl
 import pytest
 
 from sstorch import (
+    Columns,
+    Grid,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
-    SoftSurvivalTree,
-    SoftSurvivalTreeCV,
+    PrognosticTreeCV,
     Surv,
     SurvivalData,
+    SurvivalRegression,
 )
 from sstorch.exceptions import DataError
-from sstorch.soft import CompetingRisksTree
 
 
 @pytest.fixture
@@ -47,8 +48,10 @@ def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> No
 @pytest.mark.parametrize(
     "estimator",
     [
-        SoftSurvivalTree(depth=0),
-        SoftSurvivalTreeCV(depth=0, leaf="weibull", ridge=1e-3, numeric="linear", cv=2),
+        SurvivalRegression(),
+        PrognosticTreeCV(
+            depth=0, leaf="weibull", grid=Grid(ridge=1e-3), columns=Columns(numeric="linear"), cv=2
+        ),
         OptimalSurvivalTree(1),
         OptimalSurvivalTreeCV(1, n_folds=2),
     ],
@@ -66,7 +69,7 @@ def test_columns_of_the_outcome_are_no_features(estimator: Any, frame: pd.DataFr
 
 
 def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
-    features, tree = frame[["x0", "x1", "x2"]], SoftSurvivalTree(depth=0)
+    features, tree = frame[["x0", "x1", "x2"]], SurvivalRegression()
     y = Surv(frame["days"], frame["died"], entry=frame["start"])
     expected = tree.fit(features, y, frame["times_counted"]).predict(features)
     fitted = tree.fit(frame, Surv.of(frame, "days", "died", entry="start", weight="times_counted"))
@@ -77,7 +80,7 @@ def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
 
 def test_the_column_of_events_holds_causes(frame: pd.DataFrame) -> None:
     rows = frame[["x0", "x1", "x2", "days"]].assign(cause=frame["died"] * (1 + (frame["x0"] > 0.5)))
-    tree = CompetingRisksTree(depth=0)
+    tree = SurvivalRegression()
     y = Surv(rows["days"], rows["cause"], causes="auto")
     expected = tree.fit(rows[["x0", "x1", "x2"]], y).predict(rows)
     named = tree.fit(rows, Surv.of(rows, "days", "cause", causes="auto"))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree
+from sstorch import PrognosticTree
 from sstorch.checks import wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, load_file
 from sstorch.data.oddities import few_events, odd_columns, repeated_rows, uninformative
@@ -332,7 +332,7 @@ def test_values_far_outside_the_training_range() -> None:
 
 
 def test_predictions_tell_of_far_values_and_scores_do_not(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = PrognosticTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     far = gbsg2.frame.assign(age=gbsg2.frame["age"].where(gbsg2.frame.index != 8, 999.0))
     for predict in (
         tree.predict,

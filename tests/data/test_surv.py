@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data import OutcomeType, as_surv, outcome_of
 from sstorch.exceptions import ConfigError, DataError
 
@@ -196,7 +196,7 @@ def test_weights_of_the_outcome_are_those_of_the_fit() -> None:
     X, y = rows()
     weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
     weighted = Surv(y.time, y.event, weight=weight)
-    one, two = (SoftSurvivalTree(depth=0, numeric="linear") for _ in range(2))
+    one, two = (SurvivalRegression(columns=Columns(numeric="linear")) for _ in range(2))
     one.fit(X, y, sample_weight=weight)
     two.fit(X, weighted)
     assert np.array_equal(one.predict(X), two.predict(X))
@@ -287,7 +287,7 @@ def test_other_forms_are_read_as_right_censored() -> None:
 
 def test_cross_val_score_splits_it() -> None:
     X, y = rows()
-    tree = SoftSurvivalTree(depth=0, numeric="linear")
+    tree = SurvivalRegression(columns=Columns(numeric="linear"))
     expected = [
         clone(tree).fit(X.iloc[train], y[train]).score(X.iloc[test], y[test])
         for train, test in KFold(3).split(X, y)
@@ -297,11 +297,11 @@ def test_cross_val_score_splits_it() -> None:
 
 def test_grid_search_pipeline_and_joblib_take_it() -> None:
     X, y = rows()
-    pipeline = make_pipeline(StandardScaler(), SoftSurvivalTree(depth=0, numeric="linear"))
+    pipeline = make_pipeline(StandardScaler(), SurvivalRegression(columns=Columns(numeric="linear")))
     search = GridSearchCV(pipeline, {"softsurvivaltree__ridge": [1e-3, 1.0]}, cv=2, error_score="raise")
     search.fit(X, y)
     assert search.best_params_.keys() == {"softsurvivaltree__ridge"}
-    fit = joblib.delayed(SoftSurvivalTree(depth=0, numeric="linear").fit)
+    fit = joblib.delayed(SurvivalRegression(columns=Columns(numeric="linear")).fit)
     (tree,) = joblib.Parallel(n_jobs=1)([fit(X, y)])
     assert tree.score(X, y) > 0.6
 
@@ -348,10 +348,10 @@ def test_estimators_refuse_the_other_kind_of_outcome() -> None:
     cause = np.where(y.event, 1 + (X["z"] > 0), 0)
     causes = Surv(y.time, cause, causes=("a", "b"))
     with pytest.raises(DataError, match="competing causes"):
-        SoftSurvivalTree(depth=0).fit(X, causes)
+        SurvivalRegression().fit(X, causes)
     with pytest.raises(DataError, match=r"one event; a model of competing risks needs Surv"):
-        CompetingRisksTree(depth=0).fit(X, y)
-    tree = CompetingRisksTree(depth=0, numeric="linear").fit(X, causes)
+        SurvivalRegression().fit(X, y)
+    tree = SurvivalRegression(columns=Columns(numeric="linear")).fit(X, causes)
     with pytest.raises(DataError, match="trained on competing causes"):
         tree.score(X, y)
 

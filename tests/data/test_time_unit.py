@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError
@@ -56,7 +57,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     assert load_file(file).time_unit is None
     assert load_file(file, time_unit="weeks").time_unit == "weeks"
     depth_0 = {"depth": 0, "numeric": "linear"}
-    tree = SoftSurvivalTree(**depth_0).fit_data(data)
+    tree = soft_tree(**depth_0).fit_data(data)
     assert (tree.time_unit_, list(tree.node_table_.filter(regex=r"^S\("))) == (
         "days",
         ["S(365)", "S(730)", "S(1095)"],
@@ -70,9 +71,9 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
         tree.group_table(data.frame, (data.time, data.event)),
     )
     # What the estimator is told goes before what the data know.
-    told = SoftSurvivalTree(time_unit="hours", **depth_0).fit_data(data)
+    told = soft_tree(time_unit="hours", **depth_0).fit_data(data)
     assert told.export_text().endswith(" hours")
-    plain = SoftSurvivalTree(**depth_0).fit(data.frame, (data.time, data.event))
+    plain = soft_tree(**depth_0).fit(data.frame, (data.time, data.event))
     assert (plain.time_unit_, plain.export_text()) == (None, tree.export_text().removesuffix(" days"))
     exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, (data.time, data.event))
     exact.save(tmp_path / "exact")
@@ -89,7 +90,7 @@ def test_a_unit_is_a_word(value: object) -> None:
     with pytest.raises(ConfigError, match="time_unit"):
         SurvivalData(rows, ([1.0, 2.0, 3.0], [1, 1, 0]), time_unit=value)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="time_unit"):
-        SoftSurvivalTree(time_unit=value).settings()  # type: ignore[arg-type]
+        PrognosticTree(time_unit=value).settings()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Exports of models with time-varying covariates: they ask for ``after``, keep to it, and say so."""
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,15 @@ import pytest
 import torch
 from lifelines import KaplanMeierFitter
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, Surv
+from sstorch import (
+    Columns,
+    GatePenalties,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+)
 from sstorch.calculator import main as calculator
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.prediction import main as predict
@@ -20,8 +29,15 @@ from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
 
 KINDS = {
-    "soft": lambda: SoftSurvivalTree(leaf="weibull", time_unit="days"),
-    "mixture": lambda: SoftSurvivalTree(1, "log_normal", prediction="mixture", numeric="linear"),
+    "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
+    "mixture": lambda: SoftSurvivalTree(
+        depth=1,
+        leaf="log_normal",
+        trainer="leaves",
+        init="distilled",
+        penalties=GatePenalties(fused=math.inf, offset=0.1, fused_shape=0.01),
+        prediction="mixture",
+    ),
     "exact": lambda: OptimalSurvivalTree(2, min_leaf=15, time_unit="days"),
 }
 REMEDY = r"time-varying covariates: one row does not determine survival from time zero\. Pass after="
@@ -127,7 +143,7 @@ def test_torch_program_with_after_equals_predictions(after: float | None, tmp_pa
     entry, event = np.r_[0 * time, time / 2], np.r_[np.zeros(80), np.ones(80)]
     y = Surv(np.r_[time / 2, time], event, entry=entry, id=[*range(80)] * 2)
     rows = np.r_[X, X + rng.normal(size=X.shape)]
-    model = SoftSurvivalTree(1, "weibull", numeric="linear").fit(rows, y)
+    model = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(rows, y)
     if after is None:
         with pytest.raises(ConfigError, match=REMEDY):
             model.export_prediction(tmp_path / "m.pt2")
@@ -191,7 +207,7 @@ def test_page_without_entry_or_id_raises(tmp_path: Path) -> None:
 def test_left_truncation_alone_needs_no_after() -> None:
     data = people(150, 1)
     y = Surv(data.time, data.event, entry=0.3 * data.time)
-    model = SoftSurvivalTree(0, "weibull", numeric="linear").fit(data.frame, y)
+    model = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(data.frame, y)
     names: dict[str, Any] = {}
     exec(model.export_code("python"), names)
     found = names["survival"](data.frame.iloc[5].to_dict(), 30.0)

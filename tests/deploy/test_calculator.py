@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, Surv
+from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.deploy.calculator import PageGroup
@@ -81,7 +81,7 @@ def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:
 def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
     tree: SoftSurvivalTree | OptimalSurvivalTree
-    tree = SoftSurvivalTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
+    tree = PrognosticTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
     tree.fit(X, y)
     page, patients = tmp_path / "page.html", drawn(gbsg2, 200, 0)
     tree.export_calculator(page, X, y, title="</script><b>", horizons=[365, 1826], labels={"age": "</li>Age"})

@@ -15,7 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, list_datasets, load_dataset
+from sstorch import (
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalRegression,
+    list_datasets,
+    load_dataset,
+)
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.deploy.expression import Steps, number
 from sstorch.deploy.languages import Python
@@ -64,7 +72,7 @@ def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
     more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in FAMILIES[1:4] else {}
     if leaf == "gompertz":
         more = {"interactions": [("age", 'gr"ade')]}
-    model = SoftSurvivalTree(leaf=leaf, prediction=prediction, time_unit="days", **more)
+    model = soft_tree(leaf=leaf, prediction=prediction, time_unit="days", **more)
     return model.fit(data.frame, (data.time, data.event))
 
 
@@ -172,7 +180,7 @@ def test_code_of_every_data_set(name: str, language: str, tmp_path: Path) -> Non
     data = load_dataset(name)
     rows = data.subset(np.random.default_rng(0).choice(len(data), min(len(data), 400), replace=False))
     exact = rows.intervals is None
-    for model in (SoftSurvivalTree(), OptimalSurvivalTree(2))[: 1 + exact]:
+    for model in (PrognosticTree(), OptimalSurvivalTree(2))[: 1 + exact]:
         model.fit(rows.frame, (rows.time, rows.event) if exact else rows.y)
         check(model, language, rows.frame[:50], tmp_path)
 
@@ -218,7 +226,7 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="choose another file"):
         model.export_code("python", tmp_path / "no" / "model.py")
     data = people(30, 1)
-    gamma = SoftSurvivalTree(0, "generalized_gamma").fit(data.frame, (data.time, data.event))
+    gamma = SurvivalRegression(leaf="generalized_gamma").fit(data.frame, (data.time, data.event))
     for export in (lambda: gamma.export_code("python"), lambda: gamma.export_onnx(tmp_path / "m.onnx")):
         with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
             export()
@@ -229,6 +237,6 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
 def test_columns_that_are_called_as_what_a_graph_gives(tmp_path: Path) -> None:
     data = people(60, 1)
     frame = data.frame.rename(columns={"age": "survival"})
-    model = SoftSurvivalTree(0).fit(frame, (data.time, data.event))
+    model = SurvivalRegression().fit(frame, (data.time, data.event))
     with pytest.raises(ConfigError, match="columns called survival"):
         model.export_onnx(tmp_path / "m.onnx")

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
-from sstorch import CompetingRisksTree, OptimalSurvivalTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+)
 from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
@@ -211,7 +218,7 @@ def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
     x, time, event, entry = _late_rows(80)
     frame = pd.DataFrame({"x": x})
     data = SurvivalData(frame, Surv(time, event, entry=entry))
-    tree = SoftSurvivalTree(depth=0, n_starts=1).fit_data(data)
+    tree = SurvivalRegression().fit_data(data)
     table = evaluate(tree, data, data)
     scored = {"c_harrell", "negative_log_likelihood"}
     assert set(table.index[table["value"].notna()]) == scored
@@ -263,7 +270,7 @@ def test_causes_are_compared_where_both_were_at_risk():
     found = concordance_cause_specific(Surv(time, cause, causes="auto", entry=entry), x, 2)
     assert found == concordance_harrell_risk(Surv(time, cause == 2, entry=entry), x)
     y = Surv(time, cause, causes="auto", entry=entry)
-    tree = CompetingRisksTree(depth=0).fit(x[:, None], y)
+    tree = SurvivalRegression().fit(x[:, None], y)
     data = SurvivalData(x[:, None], y)
     table = evaluate(tree, data, data)
     scored = {("1", "c_cause_specific"), ("2", "c_cause_specific"), ("all", "negative_log_likelihood")}
@@ -288,7 +295,7 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     data = SurvivalData(frame, Surv(time, event, entry=entry))
     half = np.arange(150) < 75
     train, test = data.subset(half), data.subset(~half)
-    tree = SoftSurvivalTree(depth=1, n_starts=1, numeric="linear").fit_data(train)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit_data(train)
     found = evaluate(tree, train, test, after=s)
     assert found["value"].notna().all()
 
@@ -359,7 +366,7 @@ def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
     data = SurvivalData(x[:, None], Surv(time, cause, entry=entry, causes="auto"))
     with pytest.warns(DataWarning, match="rows entered late: likelihood and concordance"):
-        scores = cross_validate(CompetingRisksTree(depth=0), data, n_folds=2).scores
+        scores = cross_validate(SurvivalRegression(), data, n_folds=2).scores
     assert scores[["c_cause_specific:1", "c_cause_specific:2", "log_likelihood"]].notna().all(axis=None)
     assert scores[["ibs:1", "ibs:2", "c_wolbers:1", "c_wolbers:2"]].isna().all(axis=None)
 
@@ -369,7 +376,7 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
     x, time, event, entry = _late_rows(150)
     rng, s = np.random.default_rng(8), 0.2
     frame, whole = pd.DataFrame({"x": x}), Surv(time, event, entry=entry)
-    tree = SoftSurvivalTree(depth=1, n_starts=1, numeric="linear").fit(frame, whole)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(frame, whole)
     cut = entry + rng.uniform(0.1, 0.9, 150) * (time - entry)
     order = rng.permutation(300)
     rows = np.tile(np.arange(150), 2)[order]

@@ -14,7 +14,14 @@ from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import sstorch
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, metrics, validate
+from sstorch import (
+    Columns,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    metrics,
+    validate,
+)
 from sstorch.bench import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate
@@ -140,7 +147,7 @@ def test_rows_of_zero_weight_do_not_move_the_times_of_incidences() -> None:
 
 def test_no_rows_raise() -> None:
     X, y = rows(60, 0)
-    tree = SoftSurvivalTree(depth=0, leaf="weibull", numeric="linear").fit(X, y)
+    tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(X, y)
     with pytest.raises(DataError, match="test: the data have no rows"):
         evaluate(tree, (X, y), (X[:0], y[:0]))
     with pytest.raises(DataError, match="the data have no rows"):
@@ -199,9 +206,7 @@ def test_a_grid_search_over_trees_with_causes_takes_the_scorer() -> None:
     x = rng.normal(size=(120, 1))
     y = Surv(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 120), causes=("a", "b"))
     scorer = SurvivalScorer("ibs", all_rows=y, cause="b")
-    search = GridSearchCV(
-        CompetingRisksTree(depth=0), {"leaf": ["weibull", "exponential"]}, scoring=scorer, cv=2
-    )
+    search = GridSearchCV(SurvivalRegression(), {"leaf": ["weibull", "exponential"]}, scoring=scorer, cv=2)
     search.fit(x, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
@@ -210,7 +215,7 @@ def test_causes_from_a_landmark_are_those_of_rows_at_risk_there() -> None:
     rng = np.random.default_rng(7)
     x = rng.normal(size=(150, 1))
     y = Surv(rng.exponential(np.exp(-x[:, 0])), rng.integers(0, 3, 150), causes=("a", "b"))
-    tree, s = CompetingRisksTree(depth=0).fit(x, y), 0.3
+    tree, s = SurvivalRegression().fit(x, y), 0.3
     table = evaluate(tree, (x, y), (x, y), metrics=["ibs", "c_cause_specific"], after=s)
     later = y.time > s  # type: ignore[operator]
     left = Surv(y.time[later] - s, y.cause[later], causes=("a", "b"))  # type: ignore[index]
@@ -250,6 +255,6 @@ def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows() -
 def test_a_fitted_model_checks_the_type_of_the_outcome() -> None:
     X, y = rows(60, 8)
     late = Surv(y.time, y.event, entry=np.floor(0.5 * y.time))  # type: ignore[operator]
-    tree = SoftSurvivalTree(depth=0, n_starts=1).fit_data(SurvivalData(X, late))
+    tree = SurvivalRegression().fit_data(SurvivalData(X, late))
     with pytest.raises(DataError, match="test: y has no entry"):
         evaluate(tree, (X, late), (X, y))

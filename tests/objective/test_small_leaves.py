@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, SoftTree
 from sstorch.objective import Sample, SmallLeaves, TrainingObjective
@@ -76,7 +77,7 @@ def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer
     parameters = {"trainer": Nodec(macro_iterations=3) if trainer == "nodec" else trainer, "init": "random"}
     least = []
     for min_leaf in (None, 0.0, 0.1):
-        tree = SoftSurvivalTree(n_starts=2, min_leaf=min_leaf, **parameters)
+        tree = soft_tree(n_starts=2, min_leaf=min_leaf, **parameters)
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         hard = np.bincount(tree.apply(gbsg2.frame), minlength=4) / len(gbsg2)
         least.append((tree.predict_leaf_proba(gbsg2.frame).mean(axis=0).min(), hard.min(), tree.objective_))

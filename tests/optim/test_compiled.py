@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch import SoftSurvivalTree
+from sstorch import PrognosticTree
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import ProgressBar
@@ -258,11 +259,11 @@ def test_what_it_cannot_train_is_refused_or_left_to_torch(
     given = {"depth": 1, "n_starts": 1, "trainer": trainer, **parameters}
     y = (small_data.time, small_data.event)
     with pytest.raises(ConfigError, match=message):
-        SoftSurvivalTree(**given, engine="compiled").fit(small_data.frame, y)
+        soft_tree(engine="compiled", **given).fit(small_data.frame, y)
     if "leaf" not in parameters:
         if trainer.compiled_from is not None:
             monkeypatch.setattr(type(trainer), "compiled_from", 1)
-        SoftSurvivalTree(**given, engine="auto").fit(small_data.frame, y)
+        soft_tree(engine="auto", **given).fit(small_data.frame, y)
 
 
 def test_auto_is_compiled_where_there_is_much_to_do(
@@ -291,7 +292,7 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="engine must be one of auto, torch, compiled, got 'numba'"):
         Nodec().train(tree, TrainingObjective(), sample, engine=cast(Engine, "numba"))
     with pytest.raises(ConfigError, match="engine must be one of"):
-        SoftSurvivalTree(engine=cast(Engine, "numba")).settings()
+        PrognosticTree(trainer=Leaves(engine=cast(Engine, "numba"))).settings()
 
 
 def test_a_family_that_changes_another_has_no_kernel() -> None:

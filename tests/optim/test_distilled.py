@@ -8,7 +8,8 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import SoftSurvivalTree, Surv, load_dataset
+from sstorch import Columns, PrognosticTree, Surv, load_dataset
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
@@ -120,12 +121,12 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
     data = whas500()
     y, times = (data.time, data.event), [100.0, 500.0, 1500.0]
     straight = {"numeric": "piecewise", "n_starts": 1}
-    regression = SoftSurvivalTree(0, trainer=Joint(TIGHT), **straight).fit(data.frame, y)
+    regression = soft_tree(depth=0, trainer=Joint(TIGHT), **straight).fit(data.frame, y)
     curves = regression.predict_survival_function(data.frame, times)
     away = []
     for held in (1e-3, 1e-1, 1e1, 1e3):
-        tree = SoftSurvivalTree(
-            2, init="distilled", trainer=Leaves(TIGHT), offset=held, fused_shape=held, **straight
+        tree = soft_tree(
+            depth=2, init="distilled", trainer=Leaves(TIGHT), offset=held, fused_shape=held, **straight
         ).fit(data.frame, y)
         assert (
             np.ptp([tree.module_.leaf(node).slope.detach().numpy() for node in range(4, 8)], axis=0).max()
@@ -140,7 +141,7 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
 @pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po", "logistic_hazard"}, FAMILIES))
 def test_every_leaf_has_real_groups(leaf: str) -> None:
     data = whas500()
-    tree = SoftSurvivalTree(2, leaf).fit(data.frame, (data.time, data.event))
+    tree = PrognosticTree(depth=2, leaf=leaf).fit(data.frame, (data.time, data.event))
     shares = np.bincount(tree.apply(data.frame), minlength=4) / len(data)
     assert (shares >= 0.1 - 1e-9).all()
     assert np.isfinite(tree.log_likelihood(data.frame, (data.time, data.event)))
@@ -154,7 +155,7 @@ SHAPES = ((1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0))
 def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_features: int | None) -> None:
     depth, min_leaf = shape
     data = load_dataset("gbsg2")
-    tree = SoftSurvivalTree(depth, min_leaf=min_leaf, gate_features=gate_features)
+    tree = PrognosticTree(depth=depth, min_leaf=min_leaf, gate_features=gate_features)
     tree.fit(data.frame, (data.time, data.event))
     counts = np.bincount(tree.apply(data.frame), minlength=2**depth)
     assert counts[counts > 0].min() >= min_leaf * len(data) - 1e-6
@@ -169,12 +170,12 @@ def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_feature
 def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
     """A gate on one column is a threshold of the column itself, or of its logarithm."""
     data = load_dataset("gbsg2")
-    tree = SoftSurvivalTree(gate_numeric=gate_numeric, gate_features=gate_features)
+    tree = PrognosticTree(columns=Columns(gate_numeric=gate_numeric), gate_features=gate_features)
     tree.fit(data.frame, (data.time, data.event))
     counts = np.bincount(tree.apply(data.frame), minlength=4)
     assert counts.min() >= 0.1 * len(data) - 1e-6
     if gate_features == 1:
-        plain = SoftSurvivalTree(gate_features=1).fit(data.frame, (data.time, data.event))
+        plain = PrognosticTree(gate_features=1).fit(data.frame, (data.time, data.event))
         # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
         np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
 
@@ -184,9 +185,9 @@ def test_rows_with_weight_two_are_two_rows() -> None:
     weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
     twice = np.repeat(np.arange(150), weight.astype(int))
     settings = {"numeric": "linear", "trainer": Leaves(TIGHT)}
-    weighted = SoftSurvivalTree(**settings).fit(data.frame, (data.time, data.event), sample_weight=weight)
+    weighted = soft_tree(**settings).fit(data.frame, (data.time, data.event), sample_weight=weight)
     double = data.subset(twice)
-    repeated = SoftSurvivalTree(**settings).fit(double.frame, (double.time, double.event))
+    repeated = soft_tree(**settings).fit(double.frame, (double.time, double.event))
     # The unit of time counts rows once whatever their weight, so not all digits agree.
     assert (weighted.apply(data.frame) == repeated.apply(data.frame)).mean() > 0.97
 
@@ -197,7 +198,7 @@ def test_entry_times_and_missing_values() -> None:
     frame.loc[frame.index[::7], "age"] = np.nan
     frame.loc[frame.index[::11], "tgrade"] = None
     y = Surv(data.time, data.event, entry=data.time / 3)
-    tree = SoftSurvivalTree().fit(frame, y)
+    tree = PrognosticTree().fit(frame, y)
     assert np.isfinite(tree.log_likelihood(frame, y))
     assert len(np.unique(tree.apply(frame))) == 4
 
@@ -205,7 +206,7 @@ def test_entry_times_and_missing_values() -> None:
 def test_a_target_that_is_constant_makes_no_gates() -> None:
     rng = np.random.default_rng(0)
     y = (rng.exponential(size=40), np.ones(40, dtype=bool))
-    tree = SoftSurvivalTree().fit(pd.DataFrame({"x": np.ones(40)}), y)
+    tree = PrognosticTree().fit(pd.DataFrame({"x": np.ones(40)}), y)
     assert set(tree.apply(pd.DataFrame({"x": np.ones(40)}))) == {0}
 
 

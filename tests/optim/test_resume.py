@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from sklearn.base import clone
 
 from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree, Spline
@@ -307,7 +308,7 @@ def test_fingerprints() -> None:
     assert ours["v.t"] != fingerprint(torch.tensor([0.0, -0.0]), "v.t")["v.t"]
     assert differences(ours, ours) == ""
     # Roughness acts on curves alone.
-    trained = SoftSurvivalTree(trainer="nodec")
+    trained = SoftSurvivalTree()
     coefficients = fingerprint(trained.settings().coefficients, "c")
     curved = fingerprint(trained.set_params(numeric="log").settings().coefficients, "c")
     assert differences(coefficients, curved) == "c.roughness is 0.0 there and 0.01 here"
@@ -454,7 +455,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     curves: dict[str, Any], small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     y, path = (small_data.time, small_data.event), tmp_path / "run"
-    tree = SoftSurvivalTree(1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2, **curves)
+    tree = soft_tree(depth=1, n_starts=3, trainer=Nodec(macro_iterations=3), holdout=0.2, **curves)
     plain = clone(tree).fit(small_data.frame, y)
 
     cut_short = clone(tree).set_params(verbose=1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History, StepContext
@@ -17,6 +17,7 @@ from sstorch.objective import Sample, TrainingObjective
 from sstorch.optim import (
     Joint,
     LBFGSOptions,
+    Leaves,
     Nodec,
     NodecJoint,
     Race,
@@ -187,7 +188,7 @@ def test_a_race_of_the_joint_trainer_goes_in_laps() -> None:
 
 def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
     trainer = Nodec(macro_iterations=2, race=Race((1,)))
-    tree = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer)
+    tree = SoftSurvivalTree(depth=1, trainer=trainer, n_starts=4)
     result = cross_validate(tree, small_data, n_folds=3, seed=0)
     finished = result.scores.groupby(["fold", "part"])["finished"].sum()
     assert (finished == 2).all()
@@ -198,7 +199,7 @@ def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
 
 def test_trainers_by_name(small_data: SurvivalData) -> None:
     for name in ("joint", "nodec+joint"):
-        tree = SoftSurvivalTree(1, n_starts=2, init="random", trainer=name)
+        tree = SoftSurvivalTree(depth=1, trainer=name, n_starts=2)
         tree.fit(small_data.frame, (small_data.time, small_data.event))
         assert tree.score(small_data.frame, (small_data.time, small_data.event)) > 0.6
     with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, leaves"):
@@ -234,7 +235,7 @@ def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(tra
 
 def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
-    tree = SoftSurvivalTree(2, n_starts=4, init="random", trainer=Nodec(macro_iterations=2), holdout=0.25)
+    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=2, holdout=0.25), n_starts=4)
     batch = train_batch([small_data, small_data], tree.settings())
     assert torch.equal(batch.criterion[: batch.n_starts].argmin(), torch.tensor(batch.best_start(0)))
     assert not torch.equal(batch.criterion, batch.objective)
@@ -246,7 +247,7 @@ def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
 
 
 def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(1, n_starts=3, holdout=0.2).settings()
+    settings = PrognosticTree(depth=1, trainer=Leaves(holdout=0.2)).settings()
     kept = _held_in([small_data, small_data.subset(range(80))], settings, 1)
     assert kept.shape == (6, 120)
     assert torch.equal(kept[0], kept[2])
@@ -260,11 +261,13 @@ def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_dat
 @pytest.mark.parametrize("holdout", [-0.1, 1.0, True, "half"])
 def test_holdout_out_of_range_is_refused(holdout: object, small_data: SurvivalData) -> None:
     with pytest.raises(ConfigError, match="holdout must be a share"):
-        SoftSurvivalTree(holdout=holdout).fit(small_data.frame, (small_data.time, small_data.event))
+        PrognosticTree(trainer=Leaves(holdout=holdout)).fit(
+            small_data.frame, (small_data.time, small_data.event)
+        )
 
 
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_a_holdout_without_events_is_refused(small_data: SurvivalData) -> None:
     event = np.arange(120) < 2
     with pytest.raises(DataError, match=r"holdout=0.1 leaves out 0 of 2 rows with an event"):
-        SoftSurvivalTree(holdout=0.1).fit(small_data.frame, (small_data.time, event))
+        PrognosticTree(trainer=Leaves(holdout=0.1)).fit(small_data.frame, (small_data.time, event))

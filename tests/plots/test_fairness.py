@@ -41,7 +41,7 @@ def test_scores_by_rho() -> None:
 
 
 def test_curves_by_rho(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, n_starts=2, init="kmeans", trainer=Nodec(macro_iterations=1))
+    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="kmeans", n_starts=2)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
     parts = {"train": small_data.subset(range(70)), "test": small_data.subset(range(70, 120))}
     figure = plot_curves_by_rho({"rho = 0": tree, "rho = 1": tree}, parts, unit="days")

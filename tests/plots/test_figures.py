@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench.report.plots import plot_critical_difference
 from sstorch.plots import (
     plot_effects,
@@ -19,7 +19,7 @@ from sstorch.plots.figures import time_label
 
 @pytest.fixture(scope="module")
 def fitted(small_data: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(1, numeric="linear", time_unit="weeks")
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear"), time_unit="weeks")
     return tree.fit(small_data.frame, (small_data.time, small_data.event))
 
 

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData, metrics
+from sstorch import GatePenalties, SoftSurvivalTree, Surv, SurvivalData, metrics
 from sstorch.exceptions import DataError
 from sstorch.groups import Stability
 from sstorch.plots import plot_groups, plot_stability
@@ -13,7 +13,9 @@ from sstorch.plots.figures import COLOURS
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
+    tree = SoftSurvivalTree(
+        depth=2, trainer="joint", init="kmeans", n_starts=1, penalties=GatePenalties(ridge=1e-2, fused=1.0)
+    )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 

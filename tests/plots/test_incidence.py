@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from sstorch import CompetingRisksTree, Surv
+from sstorch import PrognosticTree, Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
 from sstorch.plots import plot_incidence
@@ -18,7 +18,7 @@ def test_incidences_are_stacked_by_group() -> None:
     cause = np.select([first <= time, second <= time], [1, 2], 0)
     causes = {1: "relapse", 2: "death"}
     y = Surv(time, cause, causes=causes)
-    tree = CompetingRisksTree(1, "exponential", time_unit="years").fit(x, y)
+    tree = PrognosticTree(depth=1, leaf="exponential", time_unit="years").fit(x, y)
     axes = plot_incidence(tree, x, y)
     groups = np.unique(tree.apply(x))
     assert len(axes) == len(groups) == 2
@@ -55,7 +55,7 @@ def test_weights_enter_colours_and_lines() -> None:
     x, time = rng.normal(size=(120, 2)), rng.exponential(1, 120)
     cause, weight = rng.integers(0, 3, 120), np.where(rng.random(120) < 0.2, 0.0, rng.lognormal(0, 1, 120))
     y = Surv(time, cause, causes="auto", weight=weight)
-    tree = CompetingRisksTree(1, "exponential").fit(x, y)
+    tree = PrognosticTree(depth=1, leaf="exponential").fit(x, y)
     for axes in (
         plot_incidence(tree, x, y),
         plot_incidence(tree, x, Surv(time, cause, causes="auto"), sample_weight=weight / weight.sum()),

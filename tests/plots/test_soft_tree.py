@@ -5,14 +5,15 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.optim import Nodec
 from sstorch.plots import plot_soft_tree
 
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, n_starts=2, init="random", trainer=Nodec(macro_iterations=1))
+    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=1), n_starts=2)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -60,15 +61,15 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     quick = {"n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
     y = (gbsg2.time, gbsg2.event)
     figure = Figure()
-    edges, leaf = plot_soft_tree(SoftSurvivalTree(0, **quick).fit(frame, y), frame, figure)
+    edges, leaf = plot_soft_tree(soft_tree(depth=0, **quick).fit(frame, y), frame, figure)
     assert edges.figure is figure
     assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
-    gate = plot_soft_tree(SoftSurvivalTree(1, **quick).fit(frame, y), frame)[1]
+    gate = plot_soft_tree(soft_tree(depth=1, **quick).fit(frame, y), frame)[1]
     assert {text.get_text().split("\n")[0] for text in gate.texts} == {"age", "number… nodes"}
 
 
 def test_times_have_their_unit_and_no_leaf_is_empty(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(1, n_starts=1, numeric="linear", time_unit="days")
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear"), time_unit="days")
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     some = gbsg2.frame[tree.apply(gbsg2.frame) == 0]
     _, gate, *leaves = plot_soft_tree(tree, some)

@@ -22,7 +22,6 @@ from sstorch import (
     OptimalTreeClassifier,
     OptimalTreeRegressor,
     SoftSurvivalTree,
-    SoftSurvivalTreeCV,
     Surv,
     SurvivalData,
 )
@@ -37,6 +36,7 @@ from sstorch.bench import (
     score_predictor,
     score_tree,
 )
+from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
@@ -249,7 +249,7 @@ def fit_tree(settings: Mapping[str, Any]) -> SoftSurvivalTree:
     arguments = {name: value for name, value in given.items() if name in wanted}
     y = late_target() if "entry" in wanted else target()
     chosen = {name: value for name, value in settings.items() if name != "fit"}
-    return SoftSurvivalTree(**(BASE | chosen)).fit(features(), y, **arguments)
+    return soft_tree(**BASE | chosen).fit(features(), y, **arguments)
 
 
 def tree_case(settings: Mapping[str, Any]) -> Entry:
@@ -262,7 +262,7 @@ def sensitive_column() -> Entry:
     """The group as a column that is taken out of the features; disparities of the tree."""
     frame = features().assign(sex=cohort()["sex"])
     settings = BASE | {"fairness": "l2", "rho": 0.2, "trainer": "nodec"}
-    tree = SoftSurvivalTree(**settings).fit(frame, target(), sensitive="sex")
+    tree = soft_tree(**settings).fit(frame, target(), sensitive="sex")
     data = survival_data(groups=True)
     entry = predictions(tree, features())
     entry |= {name: exact(value) for name, value in score_fairness(tree, data, data).items()}
@@ -274,7 +274,7 @@ def checkpointed() -> Entry:
     settings = BASE | {"trainer": "nodec", "depth": 2}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fit.safetensors"
-        trees = [SoftSurvivalTree(**settings).fit(features(), target(), checkpoint=file) for _ in range(2)]
+        trees = [soft_tree(**settings).fit(features(), target(), checkpoint=file) for _ in range(2)]
     return {
         f"{name} {key}": text
         for name, tree in zip(("first", "second"), trees, strict=True)
@@ -298,7 +298,7 @@ def exported_prediction() -> Entry:
 
 def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
     """Curves of the trees of one batch."""
-    tree = SoftSurvivalTree(**(BASE | {"n_starts": 3, "trainer": "nodec+joint"}))
+    tree = soft_tree(**BASE | {"n_starts": 3, "trainer": "nodec+joint"})
     sample = make(tree, features(), target(), **options)
     rows = features().iloc[:10]
     return {
@@ -311,7 +311,7 @@ def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
 
 def conformal(censoring: Any) -> Entry:
     """Lower bounds on the time of the event."""
-    tree = SoftSurvivalTree(**(BASE | {"depth": 0}))
+    tree = soft_tree(**BASE | {"depth": 0})
     bounds = ConformalLowerBound(tree, 0.8, censoring=censoring, random_state=1).fit(features(), target())
     entry = describe(bounds, features())
     return entry | {"level 0.6": exact(bounds.predict(features().iloc[:10], level=0.6))}
@@ -352,7 +352,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 def search_case(settings: Mapping[str, Any]) -> Entry:
     """A search for a soft tree."""
-    search = SoftSurvivalTreeCV(**(SEARCH | settings)).fit(features(), target())
+    search = soft_search(**SEARCH | settings).fit(features(), target())
     return describe(search, features(), target()) | {
         "cv_results_ scores": exact(search.cv_results_["mean_score"])
     }
@@ -361,7 +361,7 @@ def search_case(settings: Mapping[str, Any]) -> Entry:
 def weighted_search() -> Entry:
     """A search with weights and entry times."""
     rows, settings = cohort(), SEARCH | {"depth": (0, 1), "leaf": "weibull"}
-    search = SoftSurvivalTreeCV(**settings)
+    search = soft_search(**settings)
     search.fit(features(), late_target(), sample_weight=rows["weight"])
     return {"cv_results_": sha(exact(search.cv_results_)), "objective_": exact(search.tree_.objective_)}
 
@@ -369,7 +369,7 @@ def weighted_search() -> Entry:
 def cross_validation(groups: bool) -> Entry:
     """Folds, starts and the final model as one batch."""
     settings = BASE | {"n_starts": 3, "trainer": "nodec"}
-    result = cross_validate(SoftSurvivalTree(**settings), survival_data(groups), 3, 2)
+    result = cross_validate(soft_tree(**settings), survival_data(groups), 3, 2)
     chosen = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")]
     return {
         "folds": exact(result.folds),
@@ -384,7 +384,7 @@ def cross_validation(groups: bool) -> Entry:
 
 def path_of_fairness() -> Entry:
     """Accuracy against disparity."""
-    tree = SoftSurvivalTree(**(BASE | {"fairness": "l2_relaxed"}))
+    tree = soft_tree(**BASE | {"fairness": "l2_relaxed"})
     path = fairness_path(tree, survival_data(groups=True), (0.0, 0.1, 1.0), 3, 2)
     return {
         "scores": shape_and_sha(path.scores),
@@ -525,9 +525,7 @@ SOFT: dict[str, Case] = {
     "bootstrap_trees": partial(tree_sample, bootstrap_trees, n_resamples=5),
     "start_trees": partial(tree_sample, start_trees),
     "conformal, kaplan_meier": partial(conformal, "kaplan_meier"),
-    "conformal, model of censoring": partial(
-        conformal, SoftSurvivalTree(**(BASE | {"depth": 0, "leaf": "weibull"}))
-    ),
+    "conformal, model of censoring": partial(conformal, soft_tree(**BASE | {"depth": 0, "leaf": "weibull"})),
 }
 SELECTION: dict[str, Case] = {
     **{f"search {name}": partial(search_case, settings) for name, settings in SEARCHES.items()},

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, metrics, recalibrate
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, metrics, recalibrate
 from sstorch.base import incidence_limits
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -18,7 +18,7 @@ from sstorch.groups.competing_validation import CompetingGroupValidation, held_o
 from sstorch.groups.validation import held_out_groups
 
 CAUSES = ("relapse", "death")
-TREE = CompetingRisksTree(leaf="weibull", numeric="linear", gate_features=1)
+TREE = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"), gate_features=1)
 
 
 def _data(n: int = 400) -> SurvivalData:
@@ -39,7 +39,7 @@ def data() -> SurvivalData:
 
 
 @pytest.fixture(scope="module")
-def tree(data: SurvivalData) -> CompetingRisksTree:
+def tree(data: SurvivalData) -> PrognosticTree:
     return clone(TREE).fit(data.frame, data.y)
 
 
@@ -71,7 +71,7 @@ def split(data: SurvivalData, whole: tuple[pd.DataFrame, Surv]) -> tuple[pd.Data
 
 @pytest.mark.parametrize("late", [False, True])
 def test_group_table_has_limits_of_aalen_johansen(
-    tree: CompetingRisksTree, data: SurvivalData, late: bool
+    tree: PrognosticTree, data: SurvivalData, late: bool
 ) -> None:
     entry = 0.3 * data.time * late
     y = Surv(data.time, data.cause, entry=entry, causes=CAUSES)
@@ -97,7 +97,7 @@ def test_limits_of_an_incidence_of_0_or_1_are_nan() -> None:
 
 
 def test_frequency_weights_are_repetitions_in_table_and_recalibration(
-    tree: CompetingRisksTree, data: SurvivalData
+    tree: PrognosticTree, data: SurvivalData
 ) -> None:
     weight = np.random.default_rng(0).integers(1, 4, len(data))
     rows = np.repeat(np.arange(len(data)), weight)
@@ -183,7 +183,7 @@ def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
 
 def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
     noise = np.random.default_rng(2).normal(size=(len(data), 2))
-    found = CompetingRisksTree(depth=1).fit(noise, data.y).validate_groups(noise, data.y)
+    found = PrognosticTree(depth=1).fit(noise, data.y).validate_groups(noise, data.y)
     assert not found.differ
     assert "relapse: no difference of hazards was shown: log-rank p above 0.05" in str(found)
 
@@ -204,7 +204,7 @@ def test_split_rows_give_the_results_of_whole_rows(
 # ---------------------------------------------------------------------- stability
 
 
-def test_stability_trains_trees_of_resampled_rows(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: SurvivalData) -> None:
     found = tree.stability(data.frame, data.y, 3)
     draws = np.random.default_rng((0, 3))
     groups = [tree.apply(data.frame)]
@@ -236,7 +236,7 @@ def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: Sur
     assert "Recalibrated" not in tree.summary()
 
 
-def test_times_of_another_unit_are_a_shift(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalData) -> None:
     y = Surv(2 * data.time, data.cause, causes=CAUSES)
     new = recalibrate(tree, data.frame, y)
     assert new.recalibration_["relapse"].intercept == pytest.approx(np.log(2), abs=0.05)
@@ -252,7 +252,7 @@ def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
     tree = clone(TREE).fit(data.frame, data.y)
     found = tree.validate_groups(data.frame, data.y, 2)
     tree.save(tmp_path / "tree")
-    again = CompetingRisksTree.load(tmp_path / "tree")
+    again = PrognosticTree.load(tmp_path / "tree")
     assert isinstance(again.group_validation_, CompetingGroupValidation)
     assert again.group_validation_ == found
     assert again.summary() == tree.summary()
@@ -261,13 +261,13 @@ def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
     assert "group_validation_" not in vars(new)
     assert "in the rows of the recalibration" in new.summary()
     new.save(tmp_path / "new")
-    loaded = CompetingRisksTree.load(tmp_path / "new")
+    loaded = PrognosticTree.load(tmp_path / "new")
     assert loaded.recalibration_ == new.recalibration_
     assert loaded.summary() == new.summary()
     assert "group_validation_" not in vars(tree.fit(data.frame, data.y))
 
 
-def test_what_is_not_defined_raises(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) -> None:
     X, y = data.frame, data.y
     with pytest.raises(ConfigError, match="depth 0 has one group"):
         clone(TREE).set_params(depth=0).fit(X, y).validate_groups(X, y)
@@ -308,7 +308,7 @@ def test_time_varying_covariates_need_after(split: tuple[pd.DataFrame, Surv], tm
     frame = frame.assign(marker=y.entry / 1000 + 0.1 * frame["marker"])
     tree = clone(TREE).set_params(depth=1).fit(frame, y)
     tree.save(tmp_path)
-    for model in (tree, CompetingRisksTree.load(tmp_path)):
+    for model in (tree, PrognosticTree.load(tmp_path)):
         for call in (model.predict_cumulative_incidence, model.predict_survival_function, model.predict):
             with pytest.raises(ConfigError, match="after=0"):
                 call(frame)

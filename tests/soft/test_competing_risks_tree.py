@@ -9,18 +9,19 @@ import torch
 from sklearn.base import clone
 
 from sstorch import (
-    CompetingRisksTree,
     OptimalSurvivalTree,
-    SoftSurvivalTree,
-    SoftSurvivalTreeCV,
+    PrognosticTree,
+    PrognosticTreeCV,
     Surv,
     SurvivalData,
+    SurvivalRegression,
     metrics,
 )
+from sstorch.bench.flat import soft_tree
 from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.fitted.incidence import cumulative_incidence, log_time_panels
 from sstorch.nn import FAMILIES, Spline
-from sstorch.soft.incidence import cumulative_incidence, log_time_panels
 from tests.conftest import nightly_but
 
 CAUSES = {1: "relapse", 2: "death"}
@@ -48,15 +49,15 @@ def data() -> SurvivalData:
 
 
 @pytest.fixture(scope="module")
-def tree(data: SurvivalData) -> CompetingRisksTree:
-    return CompetingRisksTree().fit(data.frame, data.y)
+def tree(data: SurvivalData) -> PrognosticTree:
+    return PrognosticTree().fit(data.frame, data.y)
 
 
 @pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES_THAT_FALL))
 def test_depth_0_is_a_regression_of_every_cause(leaf: str, data: SurvivalData) -> None:
-    model = CompetingRisksTree(depth=0, leaf=leaf).fit_data(data)
+    model = SurvivalRegression(leaf=leaf).fit_data(data)
     for cause in model.causes_:
-        alone = SoftSurvivalTree(depth=0, leaf=leaf).fit_data(data.of_cause(cause))
+        alone = SurvivalRegression(leaf=leaf).fit_data(data.of_cause(cause))
         np.testing.assert_allclose(
             model.trees_[cause].predict_cumulative_hazard_function(data.frame, TIMES),
             alone.predict_cumulative_hazard_function(data.frame, TIMES),
@@ -67,7 +68,7 @@ def test_depth_0_is_a_regression_of_every_cause(leaf: str, data: SurvivalData) -
 @pytest.mark.parametrize("leaf", nightly_but(("log_logistic", "piecewise_exponential"), FAMILIES_THAT_FALL))
 def test_incidences_are_the_integrals(leaf: str, data: SurvivalData) -> None:
     """Against the same integral on panels of a fifth of their width, with twice the nodes."""
-    model = CompetingRisksTree(depth=1, leaf=leaf).fit_data(data)
+    model = PrognosticTree(depth=1, leaf=leaf).fit_data(data)
     rows = data.frame.iloc[:20]
     found = model.predict_cumulative_incidence(rows, TIMES)
     survival = model.predict_survival_function(rows, TIMES)
@@ -79,7 +80,7 @@ def test_incidences_are_the_integrals(leaf: str, data: SurvivalData) -> None:
     np.testing.assert_allclose(found, _dense(model, parts, fine), atol=1e-8)
 
 
-def _dense(model: CompetingRisksTree, rows: list[torch.Tensor], edges: np.ndarray) -> np.ndarray:
+def _dense(model: PrognosticTree, rows: list[torch.Tensor], edges: np.ndarray) -> np.ndarray:
     """Incidences by twenty nodes a panel, without the shares of what S loses."""
     asked = np.log(TIMES[1:])
     edges = np.unique(np.concatenate([edges, asked, np.arange(edges[-1], asked[-1], 0.05)]))
@@ -97,7 +98,7 @@ def _dense(model: CompetingRisksTree, rows: list[torch.Tensor], edges: np.ndarra
 def test_curves_of_random_leaves_rise_and_fall() -> None:
     """Ten thousand persons in leaves whose parameters are drawn at random, far beyond what is ever fitted."""
     data = simulated(100)
-    model = CompetingRisksTree(leaf={"relapse": "weibull", "death": "gompertz"}).fit_data(data)
+    model = PrognosticTree(leaf={"relapse": "weibull", "death": "gompertz"}).fit_data(data)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(500, model._fitted[0].module.n_gate_features, generator=generator, dtype=torch.float64)
     panels = log_time_panels(model.event_times_, np.zeros(0))
@@ -119,7 +120,7 @@ def test_curves_of_random_leaves_rise_and_fall() -> None:
         np.testing.assert_allclose(found.sum(axis=1) + np.exp(-hazard), 1, atol=1e-9)
 
 
-def test_gates_divide_by_every_cause(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_gates_divide_by_every_cause(tree: PrognosticTree, data: SurvivalData) -> None:
     relapse, death = tree.trees_.values()
     np.testing.assert_array_equal(relapse.apply(data.frame), death.apply(data.frame))
     columns = {name for rule in relapse.gate_table()["features"] for name in rule}
@@ -134,9 +135,7 @@ def test_gates_divide_by_every_cause(tree: CompetingRisksTree, data: SurvivalDat
     assert table["", "rows"].min() >= 0.1 * len(data)
 
 
-def test_the_table_of_groups_is_that_of_aalen_and_johansen(
-    tree: CompetingRisksTree, data: SurvivalData
-) -> None:
+def test_the_table_of_groups_is_that_of_aalen_and_johansen(tree: PrognosticTree, data: SurvivalData) -> None:
     table = tree.group_table(data.frame, data.y, [300.0, 1e5])
     inside = tree.apply(data.frame) == table.index[0]
     expected = metrics.aalen_johansen((data.time[inside], data.cause[inside]), [300.0])
@@ -144,7 +143,7 @@ def test_the_table_of_groups_is_that_of_aalen_and_johansen(
     assert table["relapse", "AJ F(100000)"].isna().all()
 
 
-def test_predictions_and_scores(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_predictions_and_scores(tree: PrognosticTree, data: SurvivalData) -> None:
     y = data.y
     np.testing.assert_array_equal(
         tree.predict(data.frame), tree.predict(data.frame, "relapse", tree.horizon_)
@@ -169,32 +168,32 @@ def test_predictions_and_scores(tree: CompetingRisksTree, data: SurvivalData) ->
     assert 0 < tree.explain(data.frame.iloc[[0]], "death").leaf_probability.max() <= 1
 
 
-def test_it_says_what_it_found(tree: CompetingRisksTree) -> None:
+def test_it_says_what_it_found(tree: PrognosticTree) -> None:
     text = tree.summary()
     for part in ("relapse", "Hazard of death within every group", "left if", "AJ F("):
         assert part in text
 
 
-def test_it_comes_back_from_its_folder(tree: CompetingRisksTree, data: SurvivalData, tmp_path: Path) -> None:
+def test_it_comes_back_from_its_folder(tree: PrognosticTree, data: SurvivalData, tmp_path: Path) -> None:
     tree.save(tmp_path / "tree")
-    again = CompetingRisksTree.load(tmp_path / "tree")
+    again = PrognosticTree.load(tmp_path / "tree")
     np.testing.assert_array_equal(
         again.predict_cumulative_incidence(data.frame), tree.predict_cumulative_incidence(data.frame)
     )
     assert again.summary() == tree.summary()
     assert again.score(data.frame, data.y) == tree.score(data.frame, data.y)
-    SoftSurvivalTree(depth=0).fit_data(data.of_cause(1)).save(tmp_path / "tree" / "cause_2")
+    SurvivalRegression().fit_data(data.of_cause(1)).save(tmp_path / "tree" / "cause_2")
     with pytest.raises(FormatError, match="another"):
-        CompetingRisksTree.load(tmp_path / "tree")
+        PrognosticTree.load(tmp_path / "tree")
 
 
 def test_weights_count_rows(data: SurvivalData) -> None:
     weight = np.random.default_rng(0).integers(0, 3, len(data)).astype(float)
     rows = np.repeat(np.arange(len(data)), weight.astype(int))
     options = {"depth": 1, "leaf": "log_logistic", "numeric": "linear"}
-    weighted = CompetingRisksTree(**options).fit(data.frame, data.y, sample_weight=weight)
+    weighted = soft_tree(**options).fit(data.frame, data.y, sample_weight=weight)
     some = data.subset(rows)
-    repeated = CompetingRisksTree(**options).fit(some.frame, some.y)
+    repeated = soft_tree(**options).fit(some.frame, some.y)
     np.testing.assert_allclose(
         weighted.predict_cumulative_incidence(data.frame, TIMES),
         repeated.predict_cumulative_incidence(data.frame, TIMES),
@@ -212,33 +211,33 @@ def test_weights_count_rows(data: SurvivalData) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], said: str, data: SurvivalData) -> None:
-    model = CompetingRisksTree(**options)
+    model = soft_tree(**options)
     with pytest.raises((ConfigError, DataError), match=said):
         model.fit(data.frame, data.y)
 
 
-def test_rare_causes_and_unknown_ones(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_rare_causes_and_unknown_ones(tree: PrognosticTree, data: SurvivalData) -> None:
     with pytest.raises(ConfigError, match=r"no cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
         tree.predict(data.frame, 3)
     cause = np.where((data.cause == 2) & (np.cumsum(data.cause == 2) > 6), 0, data.cause)
     with pytest.warns(DataWarning, match=r"cause death: 6 events in 400 rows"):
-        CompetingRisksTree(depth=1).fit(data.frame, Surv(data.time, cause, causes=CAUSES))
+        PrognosticTree(depth=1).fit(data.frame, Surv(data.time, cause, causes=CAUSES))
 
 
-def test_it_is_cloned_as_any_estimator(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_it_is_cloned_as_any_estimator(tree: PrognosticTree, data: SurvivalData) -> None:
     again = clone(tree).fit(data.frame, data.y)
     np.testing.assert_array_equal(again.predict(data.frame), tree.predict(data.frame))
 
 
 def test_leaves_are_free_where_events_are_many(data: SurvivalData) -> None:
-    tree = CompetingRisksTree(depth=0).fit_data(data)
+    tree = SurvivalRegression().fit_data(data)
     counts = {cause: data.of_cause(cause).n_events for cause in tree.causes_}
     assert counts["death"] < 150 <= counts["relapse"]
     names = [each.module_.family.name for each in tree.trees_.values()]
     assert names == ["spline_ph", "log_logistic"]
 
 
-def test_an_explanation_tells_what_will_happen(tree: CompetingRisksTree, data: SurvivalData) -> None:
+def test_an_explanation_tells_what_will_happen(tree: PrognosticTree, data: SurvivalData) -> None:
     why = tree.explain(data.frame.iloc[[0]], "death")
     assert why.cause == "death"
     found = tree.predict_cumulative_incidence(data.frame.iloc[[0]], why.incidence.columns.to_numpy())[0]
@@ -248,10 +247,10 @@ def test_an_explanation_tells_what_will_happen(tree: CompetingRisksTree, data: S
 
 
 def test_what_knows_one_event_alone_refuses_causes(data: SurvivalData) -> None:
-    for model in (SoftSurvivalTree(), SoftSurvivalTreeCV(), OptimalSurvivalTree()):
+    for model in (PrognosticTree(), PrognosticTreeCV(), OptimalSurvivalTree()):
         with pytest.raises(DataError, match=r"y has competing causes \(relapse, death\): use CompetingRisks"):
             model.fit(data.frame, data.y)
     with pytest.raises(DataError, match="conformal bounds need right-censored times, and y is competing"):
-        ConformalLowerBound(CompetingRisksTree()).fit(data.frame, data.y)
+        ConformalLowerBound(PrognosticTree()).fit(data.frame, data.y)
     with pytest.raises(DataError, match="y has one event; a model of competing risks needs Surv"):
-        CompetingRisksTree().fit(data.frame, (data.time, data.event))
+        PrognosticTree().fit(data.frame, (data.time, data.event))

@@ -12,7 +12,8 @@ from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import Columns, GatePenalties, SoftSurvivalTree, load_dataset
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.exceptions import ConfigError
@@ -32,7 +33,7 @@ def rows() -> SurvivalData:
 def fitted(depth: int = 0, data: SurvivalData | None = None, **parameters: object) -> SoftSurvivalTree:
     data = rows() if data is None else data
     settings = {"n_starts": 1, "trainer": EXACT if depth == 0 else "joint"} | parameters
-    return SoftSurvivalTree(depth, **settings).fit(data.frame, (data.time, data.event))
+    return soft_tree(depth=depth, **settings).fit(data.frame, (data.time, data.event))
 
 
 def bends(x: pd.Series) -> np.ndarray:
@@ -115,7 +116,9 @@ def test_knots_come_from_training_rows_alone() -> None:
     wild = data.frame.copy()
     wild.loc[~train, "age"] = 1e6 * np.arange((~train).sum())
     other = SurvivalData(wild, (data.time, data.event))
-    settings = SoftSurvivalTree(1, n_starts=2, trainer="joint", numeric="spline").settings()
+    settings = SoftSurvivalTree(
+        depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="spline")
+    ).settings()
     one, two = (train_batch([each.subset(train)], settings) for each in (data, other))
     for name, value in one.tree.state_dict().items():
         assert torch.equal(value, two.tree.state_dict()[name])
@@ -128,7 +131,9 @@ def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
     """One has a column of few values, so fewer knots: its features are zero there, and its tree the same."""
     data = rows().subset(np.arange(300))
     few = SurvivalData(data.frame.assign(estrec=data.frame["estrec"] % 3), (data.time, data.event))
-    settings = SoftSurvivalTree(1, n_starts=2, trainer="joint", numeric="piecewise").settings()
+    settings = SoftSurvivalTree(
+        depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="piecewise")
+    ).settings()
     both, alone = train_batch([few, data], settings), train_batch([few], settings)
     widths = both.tree.n_features, alone.tree.n_features
     assert widths[0] > widths[1]
@@ -243,7 +248,12 @@ def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
     ways = {"age": "up", "pnodes": "down", "progrec": "down"}
     data = rows()
     tree = SoftSurvivalTree(
-        1, leaf, n_starts=2, trainer="joint", numeric=numeric, monotone=ways, gate_ridge=1e-2
+        depth=1,
+        leaf=leaf,
+        trainer="joint",
+        n_starts=2,
+        penalties=GatePenalties(gate_ridge=1e-2),
+        columns=Columns(numeric=numeric, monotone=ways),
     ).fit(data.frame, (data.time, data.event))
     linear_is_life = tree.module_.family.ratio == "time ratio"
     slopes = [tree.module_.leaf(node).slope.detach().numpy() for node in (2, 3)]
@@ -278,7 +288,11 @@ def test_what_cannot_be_is_refused_before_training() -> None:
 def test_every_trainer_and_start(trainer: str, init: str) -> None:
     data = rows().subset(np.arange(200))
     tree = SoftSurvivalTree(
-        2, n_starts=2, trainer=trainer, init=init, numeric="spline", interactions=[("age", "horTh")]
+        depth=2,
+        trainer=trainer,
+        init=init,
+        n_starts=2,
+        columns=Columns(numeric="spline", interactions=[("age", "horTh")]),
     ).fit(data.frame, (data.time, data.event))
     assert np.isfinite(tree.objective_)
     assert (tree.module_.n_gate_features, tree.module_.n_features) == (12, 29)
@@ -286,7 +300,7 @@ def test_every_trainer_and_start(trainer: str, init: str) -> None:
 
 def test_cox_starts_and_linear_shapes() -> None:
     data = rows().subset(np.arange(200))
-    tree = SoftSurvivalTree(1, "spline_po", n_starts=2, init="cox", numeric="log").fit(
-        data.frame, (data.time, data.event)
-    )
+    tree = SoftSurvivalTree(
+        depth=1, leaf="spline_po", init="cox", n_starts=2, columns=Columns(numeric="log")
+    ).fit(data.frame, (data.time, data.event))
     assert np.isfinite(tree.objective_)

@@ -24,7 +24,7 @@ from lifelines.datasets import load_gbsg2, load_lung, load_rossi
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from sstorch import SoftSurvivalTree
+from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import nightly
@@ -58,7 +58,7 @@ def fit(leaf: HazardFamily, name: str, covariates: bool = True) -> tuple[SoftSur
     x, time, event = rows(name)
     if not covariates:
         x = pd.DataFrame({"one": np.ones(len(time))})
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(x, (time, event))
     return tree, tree.log_likelihood(x, (time, event)) * len(time)
 
@@ -169,7 +169,9 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
     """Rossi's weeks in quarters: a row per person and quarter at risk, an indicator per quarter."""
     x, week, event = rows("rossi")
     quarter = np.ceil(week / 13)
-    tree = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree = SoftSurvivalTree(
+        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     tree.fit(x, (quarter, event))
     person = np.repeat(np.arange(len(x)), quarter.astype(int))
     period = np.concatenate([np.arange(1, last + 1) for last in quarter.astype(int)])
@@ -188,7 +190,9 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
 def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
     _, week, event = rows("rossi")
     month = np.ceil(week / 4)
-    tree = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree = SoftSurvivalTree(
+        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     one = pd.DataFrame({"one": np.ones(len(month))})
     tree.fit(one, (month, event))
     times = np.arange(14.0)
@@ -203,7 +207,7 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
     peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(np.arange(14.0)).to_numpy()
     assert 0.5 < peer[-1] < 0.8
     for prediction in ("hbp", "mixture"):
-        tree = SoftSurvivalTree(1, LogisticHazard(), n_starts=1, random_state=0, prediction=prediction)
+        tree = PrognosticTree(depth=1, leaf=LogisticHazard(), random_state=0, prediction=prediction)
         tree.fit(one.assign(zero=np.arange(len(x)) % 2), (month, event))
         late = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.5)
         assert np.isinf(late).all()
@@ -212,13 +216,15 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
         assert np.isinf(tree.predict_rmst(one[:2].assign(zero=[0, 1]), np.inf)).all()
         assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
     # Where the curve gets to nearly nothing, the mean is that of the data; nothing late counts in it.
-    complete = SoftSurvivalTree(0, LogisticHazard(), n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    complete = SoftSurvivalTree(
+        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     complete.fit(one, (np.ceil(week / 4), np.ones(len(x), dtype=bool)))
     mean = complete.predict_rmst(one[:1], np.inf)
     np.testing.assert_allclose(mean, complete.predict_rmst(one[:1], 1e4), rtol=1e-3)
     np.testing.assert_allclose(mean, np.ceil(week / 4).mean() - 0.5, rtol=1e-2)
     # An end given earlier than the last event has a hazard beyond, and with it a median.
-    tree = SoftSurvivalTree(0, LogisticHazard([5.0, 10.0]), n_starts=1, random_state=0).fit(x, (month, event))
+    tree = SurvivalRegression(leaf=LogisticHazard([5.0, 10.0]), random_state=0).fit(x, (month, event))
     assert np.isfinite(tree.predict_quantile(x, 0.5)).all()
     assert np.isfinite(tree.predict_rmst(x, np.inf)).all()
 

@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch import Grid, PrognosticTreeCV, SoftSurvivalTree, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from sstorch.soft import bootstrap_trees, start_trees
 
-PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer="joint")
+PLAIN = SoftSurvivalTree(depth=0, leaf="exponential", trainer="joint", n_starts=1)
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
@@ -19,7 +20,7 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 
 def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTree:
     parameters = {**PLAIN.get_params(), "init": "random", **parameters}
-    return SoftSurvivalTree(**parameters).fit(data.frame, _y(data))
+    return soft_tree(**parameters).fit(data.frame, _y(data))
 
 
 def _reference(frame: pd.DataFrame, n_rows: int) -> pd.DataFrame:
@@ -132,7 +133,7 @@ def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
 
 
 def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
-    estimator = SoftSurvivalTree(**{**PLAIN.get_params(), "numeric": "spline"})
+    estimator = soft_tree(**{**PLAIN.get_params(), "numeric": "spline"})
     sample = bootstrap_trees(estimator, gbsg2.frame, _y(gbsg2), n_resamples=20)
     tree = estimator.fit(gbsg2.frame, _y(gbsg2))
     wide = tree.effects(gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
@@ -152,7 +153,7 @@ def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
 
 
 def test_a_search_hands_on_the_effects_of_its_tree(small_data: SurvivalData) -> None:
-    search = SoftSurvivalTreeCV(0, "exponential", ridge=1e-3, n_starts=1, cv=2)
+    search = PrognosticTreeCV(depth=0, leaf="exponential", grid=Grid(ridge=1e-3, n_starts=1), cv=2)
     search.fit(small_data.frame, _y(small_data))
     pd.testing.assert_frame_equal(
         search.effects(small_data.frame, ["x1"]), search.tree_.effects(small_data.frame, ["x1"])
@@ -171,7 +172,7 @@ def test_refusals(small_data: SurvivalData) -> None:
         tree.effects(X, sample=sample, level=90)
     with pytest.raises(ConfigError, match="trees of other columns or another leaf"):
         _fit(small_data, leaf="weibull").effects(X, sample=sample)
-    deep = SoftSurvivalTree(1, "exponential", n_starts=1, init="random", trainer=quick)
+    deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, n_starts=1)
     with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
         tree.effects(X, sample=start_trees(deep, X, y))
     with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.bench import score_fairness
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.objective import L2Parity
@@ -45,7 +46,7 @@ def _data(cohort: pd.DataFrame) -> SurvivalData:
 
 def _fit(cohort: pd.DataFrame, sensitive: object = "sex", **options: object) -> SoftSurvivalTree:
     settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST} | options
-    tree = SoftSurvivalTree(**settings)  # type: ignore[arg-type]
+    tree = soft_tree(**settings)  # type: ignore[arg-type]
     X = cohort[["risk", "other", "sex"]]
     return tree.fit(X, (cohort["time"], cohort["event"]), sensitive=sensitive)
 
@@ -105,7 +106,10 @@ def test_mean_and_sum_over_pairs_are_one_penalty(cohort: pd.DataFrame) -> None:
     assert total.objective_ == pytest.approx(mean.objective_, rel=1e-8)
     X, y = cohort[["risk", "other", "sex"]], (cohort["time"], cohort["event"])
     weighted = SoftSurvivalTree(
-        1, n_starts=2, init="random", trainer=FAST, fairness=L2Parity(pairs="sum"), rho=0.5 / pairs / 9
+        depth=1,
+        trainer=FAST,
+        n_starts=2,
+        penalties=Penalties(fairness=L2Parity(pairs="sum"), rho=0.5 / pairs / 9),
     )
     weighted.fit(X, y, sample_weight=np.full(len(X), 3.0), sensitive="sex")
     assert weighted.objective_ == pytest.approx(mean.objective_, rel=1e-8)
@@ -128,7 +132,7 @@ def test_equal_rows_are_counted_once(cohort: pd.DataFrame, monkeypatch: pytest.M
 
 def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
-    estimator = SoftSurvivalTree(1, n_starts=2, init="random", trainer=FAST, fairness="l2")
+    estimator = SoftSurvivalTree(depth=1, trainer=FAST, n_starts=2, penalties=Penalties(fairness="l2"))
     splits = [data.subset(range(0, 120)), data.subset(range(30, 160))]
     strengths = [replace(estimator.settings().coefficients, rho=rho) for rho in (0.0, 2.0)]
     batch = train_batch(splits, estimator.settings(), coefficients=strengths)
@@ -209,7 +213,7 @@ def test_options_that_do_not_fit_are_refused(
 def test_groups_that_cannot_be_compared_are_refused(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
     men = data.subset(np.flatnonzero(cohort["sex"] == "male"))
-    settings = SoftSurvivalTree(1, fairness="l2", rho=1.0, trainer=FAST).settings()
+    settings = SoftSurvivalTree(depth=1, trainer=FAST, penalties=Penalties(fairness="l2", rho=1.0)).settings()
     with pytest.raises(DataError, match="training rows of split 1 are all of one group, sex=male"):
         train_batch([data, men], settings)
     missing = cohort.assign(sex=cohort["sex"].where(cohort.index != 4))

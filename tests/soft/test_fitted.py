@@ -9,19 +9,20 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from sstorch import Columns, Grid, PrognosticTreeCV
 from sstorch.bench import cross_validate
 from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.exceptions import FormatError
 from sstorch.files import reading
+from sstorch.fitted.tree import FittedTree
 from sstorch.nn import Prediction, Spline
 from sstorch.optim import Nodec
 from sstorch.soft import reading as reading_module
 from sstorch.soft import train_batch
-from sstorch.soft.fitted import FittedTree
 from sstorch.soft.tree import SoftSurvivalTree
-from sstorch.soft.tree_cv import SoftSurvivalTreeCV
+from sstorch.soft.tree_cv import PrognosticTreeCV
 
-TREE = SoftSurvivalTree(1, n_starts=3, init="random", trainer=Nodec(macro_iterations=1))
+TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), n_starts=3)
 TIMES = np.array([2.0, 20.0, 60.0])
 
 
@@ -78,7 +79,7 @@ def test_curves_in_chunks_are_those_of_the_module(
             for at in (TIMES, own_times)
         )
     np.testing.assert_array_equal(tree.curves(x, TIMES, kind), shared)  # type: ignore[arg-type]
-    monkeypatch.setattr("sstorch.soft.fitted._CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("sstorch.fitted.tree._CHUNK_ELEMENTS", 100)
     np.testing.assert_allclose(tree.curves(x, TIMES, kind), shared, rtol=1e-12)  # type: ignore[arg-type]
     np.testing.assert_allclose(tree.curves(x, own_times, kind), separate, rtol=1e-12)  # type: ignore[arg-type]
     assert tree.curves(x[:0], TIMES, kind).shape == (0, 3)  # type: ignore[arg-type]
@@ -146,8 +147,14 @@ def test_only_the_tree_of_a_search_has_a_table(
     small_data: SurvivalData, encoded: list[int], tables: list[int]
 ) -> None:
     """A batch encodes each fold once to train and once to score, and its training rows again for groups."""
-    search = SoftSurvivalTreeCV(
-        (0, 1), "weibull", 1e-3, 1e-3, n_starts=2, cv=2, search="grid", numeric="linear", trainer="nodec"
+    search = PrognosticTreeCV(
+        depth=(0, 1),
+        leaf="weibull",
+        families=("regression", "gates"),
+        grid=Grid(ridge=1e-3, gate_ridge=1e-3, n_starts=2, trainer="nodec"),
+        columns=Columns(numeric="linear"),
+        cv=2,
+        search="grid",
     )
     search.fit(small_data.frame, _y(small_data))
     assert search.tree_.depth == 0

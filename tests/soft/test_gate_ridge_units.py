@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError
 from sstorch.objective import GateRidge
@@ -73,7 +74,7 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
     column = X.iloc[:, 0].to_numpy(float)
     deviation = column.std() / np.ptp(column)
     trees = [
-        SoftSurvivalTree(2, "weibull", gate_ridge=strength, gate_ridge_units=units, **parameters).fit(
+        soft_tree(depth=2, leaf="weibull", gate_ridge=strength, gate_ridge_units=units, **parameters).fit(
             X, _y(small_data)
         )
         for units, strength in (("sd", 1e-2), ("range", 1e-2 * deviation**2), ("range", 1e-2))
@@ -85,7 +86,7 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
 
 def test_gates_that_stay_pay_but_do_not_move(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
-    one, other = (SoftSurvivalTree(gate_ridge_units=units).fit(X, y) for units in ("sd", "range"))
+    one, other = (PrognosticTree().fit(X, y) for units in ("sd", "range"))
     times = np.quantile(small_data.time, [0.2, 0.8])
     np.testing.assert_array_equal(
         one.predict_survival_function(X, times), other.predict_survival_function(X, times)
@@ -101,7 +102,7 @@ def test_gates_that_stay_pay_but_do_not_move(small_data: SurvivalData) -> None:
 
 def test_units_are_kept(small_data: SurvivalData, tmp_path: Path) -> None:
     parameters = {"trainer": "joint", "init": "random", "n_starts": 1, "gate_ridge_units": "sd"}
-    tree = SoftSurvivalTree(1, min_leaf=0.2, **parameters).fit(small_data.frame, _y(small_data))
+    tree = soft_tree(depth=1, min_leaf=0.2, **parameters).fit(small_data.frame, _y(small_data))
     tree.save(tmp_path / "tree")
     loaded = SoftSurvivalTree.load(tmp_path / "tree")
     assert (loaded.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
@@ -113,7 +114,11 @@ def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
     used = []
     for units in ("range", "sd"):
         tree = SoftSurvivalTree(
-            1, trainer="joint", init="kmeans", n_starts=1, gate_ridge=1e-3, gate_ridge_units=units
+            depth=1,
+            trainer="joint",
+            init="kmeans",
+            n_starts=1,
+            penalties=GatePenalties(gate_ridge=1e-3, gate_ridge_units=units),
         ).fit(X, _y(gbsg2))
         weight = tree.gate_coefficients()["coefficient"].abs()
         spread = {name: float(X[name].std()) for name in X}

@@ -10,7 +10,16 @@ from lifelines.utils import restricted_mean_survival_time
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData, load_dataset, metrics
+from sstorch import (
+    Columns,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+    metrics,
+)
 from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import GroupValidation
@@ -24,7 +33,9 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(2, "weibull", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+    tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
+        gbsg2.frame, _y(gbsg2)
+    )
     found = tree.validate_groups(gbsg2.frame, _y(gbsg2), n_folds=3, random_state=4)
     folds = stratified_folds(gbsg2.event, 3, 4)
     leaves, concordances, counts, order = [], [], [], np.zeros(len(gbsg2))
@@ -61,7 +72,7 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
 def test_the_verdict_on_data_with_and_without_effects() -> None:
     for name, differ in (("gbsg2", True), ("aids2", False)):
         data = load_dataset(name)
-        tree = SoftSurvivalTree().fit(data.frame, _y(data))
+        tree = PrognosticTree().fit(data.frame, _y(data))
         plain = tree.summary()
         found = tree.validate_groups(data.frame, _y(data))
         assert found.differ == differ
@@ -70,7 +81,7 @@ def test_the_verdict_on_data_with_and_without_effects() -> None:
         assert tree.fit(data.frame, _y(data)).summary() == plain
     draws = np.random.default_rng(3)
     x, time = draws.normal(size=(200, 3)), draws.weibull(1.5, 200)
-    tree = SoftSurvivalTree().fit(x, (time, draws.random(200) < 0.7))
+    tree = PrognosticTree().fit(x, (time, draws.random(200) < 0.7))
     tree.validate_groups(x, (time, draws.random(200) < 0.7))
     assert VERDICT in tree.summary()
 
@@ -98,7 +109,7 @@ def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
 
 
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(1, numeric="linear").fit(small_data.frame, _y(small_data))
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
     plain = tree.validate_groups(small_data.frame, _y(small_data), 3)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
     weighted = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
@@ -112,7 +123,7 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
 
 
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
-    tree = SoftSurvivalTree(1, numeric="linear").fit(small_data.frame, _y(small_data))
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
     tree.save(tmp_path / "plain")
     assert "group_validation_" not in vars(SoftSurvivalTree.load(tmp_path / "plain"))
     found = tree.validate_groups(small_data.frame, _y(small_data), 3)
@@ -125,8 +136,8 @@ def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> 
 def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     with pytest.raises(ConfigError, match="depth 0 has one group"):
-        SoftSurvivalTree(0, numeric="linear").fit(X, y).validate_groups(X, y)
-    tree = SoftSurvivalTree(1, numeric="linear").fit(X, y)
+        SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y).validate_groups(X, y)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(X, y)
     with pytest.raises(ConfigError, match="n_folds must be at least 2"):
         tree.validate_groups(X, y, n_folds=1)
     with pytest.raises(DataError, match="choose fewer folds"):

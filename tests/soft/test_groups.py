@@ -8,13 +8,24 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData, metrics
+from sstorch import (
+    Columns,
+    GatePenalties,
+    Grid,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    metrics,
+)
 from sstorch.exceptions import ConfigError
 from sstorch.groups.stability import _matched, _turned
 from sstorch.groups.table import _over_places, groups_text
 from sstorch.soft import bootstrap_trees
 
-TREE = SoftSurvivalTree(2, init="kmeans", n_starts=1, trainer="joint", fused=1.0, ridge=1e-2)
+TREE = SoftSurvivalTree(
+    depth=2, trainer="joint", init="kmeans", n_starts=1, penalties=GatePenalties(ridge=1e-2, fused=1.0)
+)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +103,7 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
 
 
 def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(0, n_starts=1, trainer="joint").fit(gbsg2.frame, _y(gbsg2))
+    tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1).fit(gbsg2.frame, _y(gbsg2))
     table = tree.group_table(gbsg2.frame, _y(gbsg2), [500.0], n_resamples=30)
     assert table["S(500)", "corrected"][0] == pytest.approx(table["S(500)", "estimate"][0], abs=0.01)
     stable = tree.stability(gbsg2.frame, _y(gbsg2), n_resamples=3)
@@ -151,7 +162,13 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
 
 
 def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:
-    search = SoftSurvivalTreeCV(1, "weibull", ridge=1e-2, gate_ridge=1e-4, n_starts=1, cv=2, numeric="linear")
+    search = PrognosticTreeCV(
+        depth=1,
+        leaf="weibull",
+        grid=Grid(ridge=1e-2, gate_ridge=1e-4, n_starts=1),
+        columns=Columns(numeric="linear"),
+        cv=2,
+    )
     search.fit(small_data.frame, _y(small_data))
     X, y = small_data.frame, _y(small_data)
     pd.testing.assert_frame_equal(search.group_table(X, y), search.tree_.group_table(X, y))

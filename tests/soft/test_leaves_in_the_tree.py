@@ -8,8 +8,9 @@ import pytest
 import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData
+from sstorch import GatePenalties, Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench import cross_validate, make_folds
+from sstorch.bench.flat import soft_tree
 from sstorch.data import load_dataset
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
@@ -22,7 +23,7 @@ EXACT = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, r
 
 def _grown(data: SurvivalData, **options: object) -> SoftSurvivalTree:
     settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **options}
-    return SoftSurvivalTree(**settings).fit(data.frame, (data.time, data.event))
+    return soft_tree(**settings).fit(data.frame, (data.time, data.event))
 
 
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
@@ -69,7 +70,9 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     entry = np.where(rng.uniform(size=len(gbsg2)) < 0.5, rng.uniform(0, 0.9, len(gbsg2)) * gbsg2.time, 0.0)
     x = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
     x = (x - x.min()) / (x.max() - x.min())
-    tree = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    tree = SoftSurvivalTree(
+        depth=0, leaf="weibull", trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     y = Surv(gbsg2.time, gbsg2.event, entry=entry)
     tree.fit(x, y)
     peer = WeibullAFTFitter().fit(
@@ -85,7 +88,9 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
         tree.module_.leaf(1).slope.detach(), peer.params_["lambda_"][x.columns], atol=1e-3
     )
     # Ignoring the entry times is another model.
-    plain = SoftSurvivalTree(0, "weibull", n_starts=1, init="random", trainer=EXACT, ridge=0.0)
+    plain = SoftSurvivalTree(
+        depth=0, leaf="weibull", trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     plain.fit(x, (gbsg2.time, gbsg2.event))
     assert abs(plain.log_likelihood(x, y) * len(x) - value) > 1
 
@@ -94,7 +99,11 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
     """Rows are gathered node by node; E of the returned tree is that of its own likelihood and penalties."""
     entry = np.where(np.arange(len(gbsg2)) % 3 == 0, 0.5 * gbsg2.time, 0.0)
     tree = SoftSurvivalTree(
-        2, "spline_po", n_starts=2, init="random", trainer=FAST, ridge=0.0, gate_ridge=0.0
+        depth=2,
+        leaf="spline_po",
+        trainer=FAST,
+        n_starts=2,
+        penalties=GatePenalties(ridge=0.0, gate_ridge=0.0),
     )
     tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry))
     module = tree.module_
@@ -113,7 +122,7 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
 
 def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
     trees = [
-        SoftSurvivalTree(1, "spline_ph", n_starts=1, init="random", trainer=FAST).fit(
+        SoftSurvivalTree(depth=1, leaf="spline_ph", trainer=FAST, n_starts=1).fit(
             small_data.frame, Surv(small_data.time, small_data.event, entry=entry)
         )
         for entry in (None, np.zeros(len(small_data)))
@@ -140,7 +149,7 @@ def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
 def test_bad_entry_times_are_refused(entry: object, message: str) -> None:
     x = np.arange(4.0)[:, None] ** 2
     with pytest.raises(DataError, match=message):
-        SoftSurvivalTree().fit(x, Surv([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1], entry=entry))
+        PrognosticTree().fit(x, Surv([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1], entry=entry))
 
 
 def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:
@@ -197,7 +206,9 @@ def test_a_leaf_with_one_row_or_without_events_stays_finite(leaf: str) -> None:
     x = np.vstack([rng.uniform(size=(40, 2)), [[50.0, 0.0], [0.0, 50.0]]])
     time = np.r_[rng.weibull(1.3, 40) * 10, 3.0, 4.0]
     event = np.r_[rng.uniform(size=40) < 0.7, False, True]
-    tree = SoftSurvivalTree(2, leaf, n_starts=1, trainer=Nodec(macro_iterations=1)).fit(x, (time, event))
+    tree = SoftSurvivalTree(depth=2, leaf=leaf, trainer=Nodec(macro_iterations=1), n_starts=1).fit(
+        x, (time, event)
+    )
     curves = np.asarray(tree.predict_survival_function(x, np.linspace(0, 100, 50)))
     assert np.isfinite(curves).all()
     assert np.isfinite(tree.objective_)
@@ -226,7 +237,9 @@ def test_cox_start_falls_back_where_no_cox_model_can_be_fitted() -> None:
     """One event a leaf, and a feature that is the same in all rows with an event."""
     x = np.r_[np.zeros(3), np.linspace(0, 1, 20)][:, None]
     time, event = np.r_[2.0, 3.0, 5.0, np.linspace(1, 9, 20)], np.arange(23) < 3
-    tree = SoftSurvivalTree(1, "spline_po", n_starts=2, init="cox", trainer=FAST).fit(x, (time, event))
+    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, init="cox", n_starts=2).fit(
+        x, (time, event)
+    )
     assert np.isfinite(tree.objective_)
 
 
@@ -269,7 +282,7 @@ def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: S
 
 
 def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(1, "spline_po", n_starts=1, init="random", trainer=FAST)
+    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, n_starts=1)
     result = cross_validate(tree, small_data, n_folds=3, seed=0)
     family = result.batch.tree.family
     assert isinstance(family, Spline)
@@ -297,7 +310,7 @@ def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
     entry = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
     outcomes = [Surv(gbsg2.time, gbsg2.event, entry=each) for each in (None, entry)]
     trees = [
-        SoftSurvivalTree(0, "spline_po", n_starts=1, init="cox", trainer=FAST).fit(gbsg2.frame, y)
+        SoftSurvivalTree(depth=0, leaf="spline_po", trainer=FAST, init="cox", n_starts=1).fit(gbsg2.frame, y)
         for y in outcomes
     ]
     assert np.isfinite([tree.objective_ for tree in trees]).all()
@@ -309,7 +322,9 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
     """A sentinel sends rows so far into one leaf that the others' probability is 0 by underflow."""
     far = gbsg2.frame.assign(age=np.where(np.arange(len(gbsg2)) < 30, 99999.0, gbsg2.frame["age"]))
     for leaf in ("gompertz", "weibull"):
-        tree = SoftSurvivalTree(2, leaf, n_starts=1, random_state=0, prediction="mixture", trainer="joint")
+        tree = SoftSurvivalTree(
+            depth=2, leaf=leaf, trainer="joint", n_starts=1, random_state=0, prediction="mixture"
+        )
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         for tau in (1825.0, np.inf):
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
@@ -327,6 +342,6 @@ def test_a_leaf_of_steps_is_told_and_mended() -> None:
         return tree.fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
 
     with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*fused=0.1"):
-        assert held_out(SoftSurvivalTree(**options)) < -100
-    assert held_out(SoftSurvivalTree(**options, fused=0.1)) > -6
-    assert held_out(SoftSurvivalTree()) > -6
+        assert held_out(soft_tree(**options)) < -100
+    assert held_out(soft_tree(fused=0.1, **options)) > -6
+    assert held_out(PrognosticTree()) > -6

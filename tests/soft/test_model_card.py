@@ -5,13 +5,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sstorch import SoftSurvivalTree, recalibrate
+from sstorch import PrognosticTree, SoftSurvivalTree, recalibrate
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 
 
 def test_the_card_of_a_tree(gbsg2: SurvivalData, tmp_path: Path) -> None:
-    tree = SoftSurvivalTree(time_unit="days").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = PrognosticTree(time_unit="days").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     tree.save(tmp_path)
     card = (tmp_path / "MODEL_CARD.md").read_text()
     assert card == tree.model_card() == SoftSurvivalTree.load(tmp_path).model_card()

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, load_dataset, plots, recalibrate
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_dataset, plots, recalibrate
 from sstorch.data.sources import read_survset
 from sstorch.exceptions import ConfigError, DataError
 
@@ -27,7 +27,7 @@ def csl() -> tuple[pd.DataFrame, Surv]:
 
 @pytest.fixture(scope="module")
 def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
-    return SoftSurvivalTree(leaf="spline_ph").fit(*csl)
+    return PrognosticTree(leaf="spline_ph").fit(*csl)
 
 
 CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
@@ -130,10 +130,10 @@ def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> Non
     )
     later = data.frame.assign(age=data.frame["age"] + 1)
     X = pd.concat([data.frame, later], ignore_index=True)
-    tree = CompetingRisksTree(depth=1, leaf="weibull", numeric="linear").fit(X, y)
+    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(X, y)
     tree.save(tmp_path)
     times = [50.0, 100.0]
-    for each in (tree, CompetingRisksTree.load(tmp_path)):
+    for each in (tree, PrognosticTree.load(tmp_path)):
         assert each.time_varying_
         for predict in (each.predict_cumulative_incidence, each.predict_survival_function):
             with pytest.raises(ConfigError, match="one row does not determine survival from time zero"):
@@ -153,7 +153,7 @@ def fitted_with_entry_alone() -> Any:
     rng = np.random.default_rng(0)
     x, time = rng.normal(size=(200, 2)), rng.exponential(10, 200) + 1
     y = Surv(time, rng.random(200) < 0.8, entry=rng.uniform(0, 0.8, 200) * time)
-    return SoftSurvivalTree(1, "weibull", numeric="linear").fit(x, y), x, y
+    return PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(x, y), x, y
 
 
 def test_left_truncation_alone_has_survival_from_zero() -> None:

@@ -13,21 +13,23 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
 
 TREES = {
     "soft": SoftSurvivalTree(
-        1,
-        "spline_po",
+        depth=1,
+        leaf="spline_po",
         n_starts=2,
-        init="random",
-        missing_categories="most_frequent",
-        numeric={"age": "spline(3)"},
-        gate_numeric={"age": "log"},
-        interactions=[("age", "smoker")],
+        columns=Columns(
+            numeric={"age": "spline(3)"},
+            gate_numeric={"age": "log"},
+            interactions=[("age", "smoker")],
+            missing_categories="most_frequent",
+        ),
     ),
     "exact": OptimalSurvivalTree(2),
 }
@@ -55,7 +57,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     """Intervals come from the training times; those of a later fit must not be limited by the first."""
     x, time = pd.DataFrame({"x": np.arange(96) % 5}), np.arange(96) % 4 + 1.0
-    tree = SoftSurvivalTree(0, "logistic_hazard", n_starts=1).fit(x, (time, np.ones(96, dtype=bool)))
+    tree = SurvivalRegression(leaf="logistic_hazard").fit(x, (time, np.ones(96, dtype=bool)))
     tree.save(tmp_path / "tree")
     loaded = SoftSurvivalTree.load(tmp_path / "tree")
     np.testing.assert_array_equal(
@@ -171,13 +173,12 @@ def test_an_exported_prediction_runs_without_the_package(
     gbsg2: SurvivalData, tmp_path: Path, depth: int, leaf: str, prediction: str
 ) -> None:
     tree = SoftSurvivalTree(
-        depth,
-        leaf,
-        n_starts=1,
-        init="random",
+        depth=depth,
+        leaf=leaf,
         trainer=Nodec(macro_iterations=1),
-        prediction=prediction,  # type: ignore[arg-type]
-        missing_categories="most_frequent",
+        n_starts=1,
+        columns=Columns(numeric="linear", missing_categories="most_frequent"),
+        prediction=prediction,
     )
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     tree.export_prediction(tmp_path / "tree.pt2")
@@ -208,9 +209,9 @@ def test_an_exported_prediction_runs_without_the_package(
 def test_exports_that_cannot_be(small_data: SurvivalData, tmp_path: Path) -> None:
     y = (small_data.time, small_data.event)
     quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
-    tree = SoftSurvivalTree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
+    tree = soft_tree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be exported"):
         tree.export_prediction(tmp_path / "tree.pt2")
-    tree = SoftSurvivalTree(leaf="weibull", **quick).fit(small_data.frame, y)
+    tree = soft_tree(leaf="weibull", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="cannot be written"):
         tree.export_prediction(tmp_path / "no" / "such" / "folder" / "tree.pt2")

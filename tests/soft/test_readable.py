@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
@@ -27,7 +28,7 @@ QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, leaf="weibull", **QUICK)
+    tree = soft_tree(depth=2, leaf="weibull", **QUICK)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -89,7 +90,7 @@ def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 
 def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
     weight, entry = 1.0 + np.arange(len(gbsg2)) % 2, 0.2 * gbsg2.time
-    tree = SoftSurvivalTree(2, "weibull", numeric="linear")
+    tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear"))
     tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry), sample_weight=weight)
     table, leaf = tree.node_table_, tree.apply(gbsg2.frame) + 4
     horizons = round_horizons(tree.event_times_)[[0, -1]]
@@ -138,9 +139,7 @@ def test_kaplan_meier_where_little_is_known() -> None:
      ("spline_ph", "hazard ratio"), ("spline_po", "odds ratio")],
 )  # fmt: skip
 def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str) -> None:
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, **QUICK).fit(
-        small_data.frame, (small_data.time, small_data.event)
-    )
+    tree = soft_tree(depth=0, leaf=leaf, **QUICK).fit(small_data.frame, (small_data.time, small_data.event))
     ratio = tree.leaf_coefficients().loc[0][kind]["x1"]
     one = small_data.frame.iloc[[0]]
     more = one.assign(x1=one["x1"] + 1.0)
@@ -156,7 +155,7 @@ def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str
 
 
 def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=0, leaf="spline_probit", **QUICK)
+    tree = soft_tree(depth=0, leaf="spline_probit", **QUICK)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
     assert list(tree.leaf_coefficients()) == ["column", "coefficient", "effect"]
     assert tree.gate_table().empty
@@ -275,7 +274,7 @@ def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2
     order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
     rows = [re.findall("<td>(.*?)</td>", row)[:2] for row in tree._fitted_html().split("<tr>")[1:]]
     assert rows == [[str(leaf), str(tree.leaf_table()["rows"][leaf])] for leaf in order]
-    assert SoftSurvivalTree()._fitted_html() == ""
+    assert PrognosticTree()._fitted_html() == ""
     why = tree.explain(gbsg2.frame[:1])
     assert html_module.unescape(why._repr_html_()) == f"<pre>{why}</pre>"
 
@@ -358,7 +357,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
 
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
-    tree = SoftSurvivalTree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
+    tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
     text = tree.export_graphviz(n_terms=None)
     assert '\\"age\\" \\\\ of' in text
     for part in ("1 -> 2", "1 -> 3", "leaf 0", "leaf 1"):
@@ -389,9 +388,9 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
     frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
     early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)
     y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
-    tree = SoftSurvivalTree(2, "weibull", n_starts=2, init="kmeans", random_state=seed, trainer="joint").fit(
-        frame, y
-    )
+    tree = SoftSurvivalTree(
+        depth=2, leaf="weibull", trainer="joint", init="kmeans", n_starts=2, random_state=seed
+    ).fit(frame, y)
     short = tree.simplify(frame, 0.02).table
     leaf = tree.apply(frame) + 4
     for node, level in ((1, 0), (2, 1), (3, 1)):
@@ -515,7 +514,7 @@ def test_both_sides_of_a_rule(
 def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
     frame = pd.DataFrame({"kind": ["a", "b", "c", None] * 15})
     y = (np.arange(60) + 1.0, np.ones(60, dtype=bool))
-    tree = SoftSurvivalTree(1, **QUICK).fit(frame, y)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
     for constant, sides in (
         (0.5, ("kind is not c", "kind is c")),
         (-0.5, ("kind in {a, b}", "kind not in {a, b}")),
@@ -598,7 +597,7 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
     frame = pd.DataFrame({"size": np.arange(1.0, 121.0) + 0.25, "kind": ["a", "b", None] * 40})
     y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
     tree = _set_gates(
-        SoftSurvivalTree(1, **QUICK).fit(frame, y),
+        soft_tree(depth=1, **QUICK).fit(frame, y),
         {1: ({"size": -1.0, "kind=a": 20.0, "kind=b": -20.0}, 50.2)},
         SurvivalData(frame, y),
     )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sstorch import SoftSurvivalTree, Surv, recalibrate
+from sstorch import GroupPenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, recalibrate
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
@@ -33,7 +34,7 @@ def test_it_is_the_maximum_of_the_likelihood(
 ) -> None:
     X, y = elsewhere(gbsg2)
     entry = 0.3 * y[0] * (np.arange(300) % 3 == 0)
-    old = SoftSurvivalTree(leaf=leaf, **more).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    old = soft_tree(leaf=leaf, **more).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     before = old.predict_survival_function(X, [500.0])
     late = Surv(*y, entry=entry)
     new = recalibrate(old, X, late, how)
@@ -69,7 +70,7 @@ def test_it_is_the_maximum_of_the_likelihood(
 
 def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, tmp_path: Path) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
-    old = SoftSurvivalTree(ridge=0.0, fused=0.0).fit(X, y)
+    old = PrognosticTree(penalties=GroupPenalties(ridge=0.0, fused=0.0)).fit(X, y)
     new = recalibrate(old, X, (2 * gbsg2.time, gbsg2.event))
     report = new.recalibration_
     assert report.intercept == pytest.approx(np.log(2), abs=0.02)
@@ -95,7 +96,7 @@ def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, 
 
 def test_frequency_weights_are_repetitions(gbsg2: SurvivalData) -> None:
     rows = gbsg2.subset(np.arange(150))
-    tree = SoftSurvivalTree(1).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = PrognosticTree(depth=1).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     weight = np.arange(150) % 3
     counted = {"sample_weight": weight, "weights": "frequency"}
     one = recalibrate(tree, rows.frame, (rows.time, rows.event), "slope", **counted).recalibration_
@@ -107,7 +108,7 @@ def test_frequency_weights_are_repetitions(gbsg2: SurvivalData) -> None:
 
 def test_refusals(gbsg2: SurvivalData) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
-    tree = SoftSurvivalTree(1).fit(X, y)
+    tree = PrognosticTree(depth=1).fit(X, y)
     with pytest.raises(ConfigError, match="how must be one of intercept, slope, baseline, got 'shift'"):
         recalibrate(tree, X, y, "shift")  # type: ignore[arg-type]
     few = np.flatnonzero(gbsg2.event)[:1]
@@ -116,7 +117,7 @@ def test_refusals(gbsg2: SurvivalData) -> None:
         recalibrate(tree, rows.frame, (rows.time, rows.event), "slope")
     with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
         recalibrate(tree, rows.frame, (rows.time, rows.event))
-    rising = SoftSurvivalTree(0, "spline_ph").set_params(leaf=_rising()).fit(X, y)
+    rising = SurvivalRegression(leaf="spline_ph").set_params(leaf=_rising()).fit(X, y)
     with pytest.raises(ConfigError, match="monotone=True"):
         recalibrate(rising, X, y)
 

@@ -20,11 +20,13 @@ from sklearn.utils.estimator_checks import check_estimator
 from sstorch import (
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
+    PrognosticTreeCV,
     SoftSurvivalTree,
-    SoftSurvivalTreeCV,
     Surv,
     SurvivalData,
+    SurvivalRegression,
 )
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
@@ -70,7 +72,7 @@ EXPECTED_WITH_SURVIVAL_TARGET = {
 
 def _quick(**values: Any) -> SoftSurvivalTree:
     settings = {"depth": 1, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
-    return SoftSurvivalTree(**(settings | values))
+    return soft_tree(**settings | values)
 
 
 def _survival(y: Any) -> Any:
@@ -297,7 +299,7 @@ def test_frames_of_polars_are_read(gbsg2: SurvivalData) -> None:
 @pytest.mark.parametrize("kind", ["soft", "exact"])
 def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
     """A row of a frame, or its values by name, is a frame of one row."""
-    tree = SoftSurvivalTree(depth=0) if kind == "soft" else OptimalSurvivalTree(1)
+    tree = SurvivalRegression() if kind == "soft" else OptimalSurvivalTree(1)
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     frame = gbsg2.frame.iloc[[3]]
     expected = tree.predict_survival_function(frame, [365.0])
@@ -316,7 +318,7 @@ def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
         tree.predict({"age": [50, 60]})
 
 
-@pytest.mark.parametrize("estimator", [SoftSurvivalTreeCV, OptimalSurvivalTreeCV])
+@pytest.mark.parametrize("estimator", [PrognosticTreeCV, OptimalSurvivalTreeCV])
 def test_scorings_that_know_no_times_are_refused_in_one_line(
     estimator: Any, small_data: SurvivalData
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, SurvivalData
+from sstorch import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, SurvivalData
+from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.data import Schema, stratified_folds
 from sstorch.data.encodings import Log, NaturalSpline, Piecewise
 from sstorch.exceptions import ConfigError
@@ -30,11 +31,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-def _search(**parameters: object) -> SoftSurvivalTreeCV:
-    return SoftSurvivalTreeCV(**(SMALL | parameters))
+def _search(**parameters: object) -> PrognosticTreeCV:
+    return soft_search(**SMALL | parameters)
 
 
-def _encodings(search: SoftSurvivalTreeCV, data: SurvivalData | None = None) -> list[tuple[str, float]]:
+def _encodings(search: PrognosticTreeCV, data: SurvivalData | None = None) -> list[tuple[str, float]]:
     return [(str(own.numeric), own.roughness) for own in search.candidates(data)]
 
 
@@ -51,7 +52,7 @@ def test_automatic_encodings_have_curves_where_there_are_events(small_data: Surv
         (None, curved),  # as where the settings of a study are compared: all that it may be
     ):
         assert [name for name, _ in _encodings(search, rows)] == names
-    assert SoftSurvivalTreeCV().numeric == "auto"
+    assert PrognosticTreeCV().numeric == "auto"
 
 
 def test_roughness_is_compared_for_curves_alone() -> None:
@@ -103,7 +104,7 @@ def test_growing_keeps_encodings_and_roughness_of_each_leaf(
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
-    FoldSearch(SoftSurvivalTree(), small_data, folds, schema, "c_harrell").growing(search.candidates())
+    FoldSearch(PrognosticTree(), small_data, folds, schema, "c_harrell").growing(search.candidates())
     assert len(levels[0]) == 2 * (2 + 2)
     assert levels[1] == levels[2] == {(leaf, *own) for leaf, own in favourite.items()}
 
@@ -143,14 +144,14 @@ def test_the_chosen_encodings_make_the_tree(small_data: SurvivalData) -> None:
     single = table["depth"] == 0
     assert table.loc[single, "seconds"].nunique() == 2
     shared = {name: SMALL[name] for name in ("leaf", "trainer")}
-    alone = SoftSurvivalTree(**shared | found.best_params_).fit(small_data.frame, y)
+    alone = soft_tree(**shared | found.best_params_).fit(small_data.frame, y)
     np.testing.assert_array_equal(found.predict(small_data.frame), alone.predict(small_data.frame))
     train, test = (small_data.subset(found.folds_ == fold) for fold in (1, 0))
     for number in np.flatnonzero(single):
         row = table.loc[number]
         name, text = row["numeric"].split("=")
-        tree = SoftSurvivalTree(
-            0, **shared, n_starts=1, ridge=1e-3, numeric={name: text}, roughness=row["roughness"]
+        tree = soft_tree(
+            depth=0, n_starts=1, ridge=1e-3, numeric={name: text}, roughness=row["roughness"], **shared
         ).fit_data(train)
         score = tree.log_likelihood(test.frame, (test.time, test.event))
         assert row["fold_0"] == pytest.approx(score, abs=1e-6)
@@ -181,7 +182,7 @@ def test_a_saved_search_keeps_its_encodings(
 ) -> None:
     found = _search(numeric=numeric).fit(small_data.frame, (small_data.time, small_data.event))
     found.save(tmp_path / "search")
-    again = SoftSurvivalTreeCV.load(tmp_path / "search")
+    again = PrognosticTreeCV.load(tmp_path / "search")
     pd.testing.assert_frame_equal(again.cv_results_, found.cv_results_)
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     assert again.best_params_["numeric"] == again.numeric == numeric

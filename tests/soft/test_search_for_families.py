@@ -9,7 +9,16 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData
+from sstorch import (
+    Columns,
+    Grid,
+    GroupPenalties,
+    PrognosticTree,
+    PrognosticTreeCV,
+    Surv,
+    SurvivalData,
+)
+from sstorch.bench.flat import soft_search
 from sstorch.exceptions import ConfigError
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import FoldSearch
@@ -32,7 +41,7 @@ def _kinds(**parameters: object) -> dict[str, set[int]]:
     """Depths of each family among the candidates."""
     found: dict[str, set[int]] = {}
     few = {"leaf": "weibull", "numeric": "linear", "ridge": 1e-3, "gate_features": 2, "gate_ridge": 1e-4}
-    for each in SoftSurvivalTreeCV(**few | parameters).candidates():  # type: ignore[arg-type]
+    for each in soft_search(**few | parameters).candidates():  # type: ignore[arg-type]
         found.setdefault(each.family, set()).add(each.depth)
     return found
 
@@ -52,7 +61,9 @@ def test_start_and_trainer_say_which_families_are_compared() -> None:
 
 
 def test_what_does_not_matter_makes_no_candidates() -> None:
-    listed = SoftSurvivalTreeCV(leaf="weibull", numeric="linear", n_starts=None).candidates()
+    listed = PrognosticTreeCV(
+        leaf="weibull", grid=Grid(n_starts=None), columns=Columns(numeric="linear")
+    ).candidates()
     by_family = {name: [own for own in listed if own.family == name] for name in ("groups", "gates")}
     choices = {(own.fused, own.gate_features) for own in by_family["groups"]}
     assert choices == {(fused, columns) for fused in (math.inf, 0.1, 0.01) for columns in (1, 2, 3)}
@@ -64,7 +75,7 @@ def test_what_does_not_matter_makes_no_candidates() -> None:
     assert len(set(listed)) == len(listed)
     # Slopes of all degrees are one batch; numbers of columns, which are other starts, are not.
     assert len({own.batch for own in by_family["groups"]}) == 3
-    given = SoftSurvivalTreeCV(**GROUPS | {"fused": (1.0, 2.0), "gate_features": (2, None), "depth": 2})
+    given = soft_search(**GROUPS | {"fused": (1.0, 2.0), "gate_features": (2, None), "depth": 2})
     assert {(own.fused, own.gate_features) for own in given.candidates()} == {
         (1.0, 2), (1.0, None), (2.0, 2), (2.0, None)
     }  # fmt: skip
@@ -77,7 +88,7 @@ def test_groups_are_scored_as_trees_fitted_to_each_fold(small_data: SurvivalData
     """Score and concordance of the groups alone, beside a loop of fits; slopes shared and not."""
     data = small_data
     lists = {"depth": (0, 2), "gate_features": (1, 2)}
-    found = SoftSurvivalTreeCV(**GROUPS | lists, search="grid", scoring="c_harrell")
+    found = soft_search(search="grid", scoring="c_harrell", **GROUPS | lists)
     found.fit(data.frame, _y(data))
     table = found.cv_results_
     assert len(table) == 1 + 2 * 3
@@ -87,10 +98,7 @@ def test_groups_are_scored_as_trees_fitted_to_each_fold(small_data: SurvivalData
         row, alone = table.loc[number], []
         for fold in range(3):
             train, test = data.subset(found.folds_ != fold), data.subset(found.folds_ == fold)
-            tree = SoftSurvivalTree(
-                leaf="weibull", numeric="linear", ridge=1e-2, fused=row["fused"], gate_ridge=0,
-                gate_features=row["gate_features"],
-            ).fit(train.frame, _y(train))  # fmt: skip
+            tree = PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=1e-2, fused=row["fused"]), columns=Columns(numeric="linear"), gate_features=row["gate_features"]).fit(train.frame, _y(train))  # fmt: skip
             assert row[f"fold_{fold}"] == pytest.approx(tree.score(test.frame, _y(test)), abs=1e-6)
             assert row["c_harrell"] == pytest.approx(row[["fold_0", "fold_1", "fold_2"]].mean())
             alone.append(tree.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train))))
@@ -133,7 +141,13 @@ def test_groups_are_preferred_unless_they_are_clearly_worse(
 ) -> None:
     scores = {"regression": [0.6, 0.65, 0.6], "groups": groups, "gates": [0.7, 0.7, 0.7]}
     _scripted(monkeypatch, scores)
-    search = SoftSurvivalTreeCV((0, 1), "weibull", 1e-2, 1e-3, n_starts=1, numeric="linear", cv=3)
+    search = PrognosticTreeCV(
+        depth=(0, 1),
+        leaf="weibull",
+        grid=Grid(ridge=1e-2, gate_ridge=1e-3, n_starts=1),
+        columns=Columns(numeric="linear"),
+        cv=3,
+    )
     found = search.set_params(prefer=prefer).fit(small_data.frame, _y(small_data))
     table = found.families_
     assert table.index.tolist() == ["regression", "groups", "gates"]
@@ -160,7 +174,13 @@ def test_one_standard_error_chooses_the_simplest_among_those_preferred(
 ) -> None:
     scores = {"regression": [0.695, 0.71, 0.7], "groups": [0.71, 0.7, 0.7], "gates": [0.6, 0.6, 0.6]}
     _scripted(monkeypatch, scores)
-    search = SoftSurvivalTreeCV((0, 2), "weibull", 1e-2, 1e-3, numeric="linear", cv=3)
+    search = PrognosticTreeCV(
+        depth=(0, 2),
+        leaf="weibull",
+        grid=Grid(ridge=1e-2, gate_ridge=1e-3),
+        columns=Columns(numeric="linear"),
+        cv=3,
+    )
     search.set_params(one_standard_error=True).fit(small_data.frame, _y(small_data))
     assert (search.best_params_["depth"], search.best_params_["gate_features"]) == (2, 2)
     search.set_params(prefer="accuracy").fit(small_data.frame, _y(small_data))
@@ -175,7 +195,9 @@ def test_groups_have_the_best_leaf_and_do_not_stop_gates(
     scores = {"regression": [0.6] * 3, "groups": [0.9] * 3, "gates": [0.8] * 3}
     seen = _scripted(monkeypatch, scores)
     leaves = ("weibull", "exponential", "log_logistic")
-    SoftSurvivalTreeCV(leaf=leaves, ridge=1e-2, numeric="linear", cv=3).fit(small_data.frame, _y(small_data))
+    PrognosticTreeCV(leaf=leaves, grid=Grid(ridge=1e-2), columns=Columns(numeric="linear"), cv=3).fit(
+        small_data.frame, _y(small_data)
+    )
     told = [(level[0].family, {own.depth for own in level}, {own.leaf for own in level}) for level in seen]
     assert told == [
         ("regression", {0}, set(leaves)),
@@ -186,10 +208,10 @@ def test_groups_have_the_best_leaf_and_do_not_stop_gates(
 
 
 def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> None:
-    search = SoftSurvivalTreeCV(**GROUPS | {"depth": 2, "gate_features": 1, "fused": (math.inf, 0.1)})
+    search = soft_search(**GROUPS | {"depth": 2, "gate_features": 1, "fused": (math.inf, 0.1)})
     found = search.fit(small_data.frame, _y(small_data))
     found.save(tmp_path)
-    again = SoftSurvivalTreeCV.load(tmp_path)
+    again = PrognosticTreeCV.load(tmp_path)
     assert again.summary() == found.summary()
     # What reads a tree reads the chosen one, by its own methods.
     X, tree = small_data.frame, found.tree_
@@ -212,7 +234,7 @@ def test_group_validation_of_a_search_trains_nothing_again(
 
     monkeypatch.setattr("sstorch.soft.tree.train_batch", fail)
     lists = GROUPS | {"depth": 1, "gate_features": 1, "fused": math.inf}
-    found = SoftSurvivalTreeCV(**lists).fit(small_data.frame, _y(small_data))
+    found = soft_search(**lists).fit(small_data.frame, _y(small_data))
     assert found.tree_.group_validation_.n_folds == 3
 
 
@@ -222,18 +244,18 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp
     y = draws.exponential(size=150) + 0.01, draws.random(150) < 0.7
     lists = GROUPS | {"depth": 2, "gate_features": 1, "fused": math.inf}
     for X, target, differ in ((small_data.frame, _y(small_data), True), (noise, y, False)):
-        found = SoftSurvivalTreeCV(**lists).fit(X, target)
+        found = soft_search(**lists).fit(X, target)
         alone = found.tree_.group_validation_
         assert alone.differ == differ
         assert ("These groups do not differ" in found.summary()) != differ
         assert alone == clone(found.tree_).fit(X, target).validate_groups(X, target, n_folds=3)
     late_y = Surv(*y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
-    late = SoftSurvivalTreeCV(**lists).fit(noise, late_y)
+    late = soft_search(**lists).fit(noise, late_y)
     assert 0.3 < late.tree_.group_validation_.c_groups < 0.7
     late.save(tmp_path)
-    assert SoftSurvivalTreeCV.load(tmp_path).summary() == late.summary()
+    assert PrognosticTreeCV.load(tmp_path).summary() == late.summary()
 
 
 def test_a_preference_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="prefer must be one of groups, accuracy, got 'leaves'"):
-        SoftSurvivalTreeCV(prefer="leaves").candidates()  # type: ignore[arg-type]
+        PrognosticTreeCV(prefer="leaves").candidates()  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from sstorch import SoftSurvivalTree
+from sstorch import PrognosticTree, SoftSurvivalTree
 from sstorch.exceptions import ConfigError
 from sstorch.soft import BatchSettings, Coefficients
 from sstorch.soft.settings import SETTINGS, coefficient, coefficient_or_inf
@@ -25,7 +25,7 @@ def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in()
 
 def test_defaults_pass_their_own_rules() -> None:
     plain = BatchSettings.check()
-    assert plain == SoftSurvivalTree().settings()
+    assert plain == PrognosticTree().settings()
     assert BatchSettings.check(n_starts=3) == dataclasses.replace(plain, n_starts=3)
 
 

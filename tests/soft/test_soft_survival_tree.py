@@ -10,7 +10,18 @@ from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import (
+    Columns,
+    GatePenalties,
+    GroupPenalties,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+)
+from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.nn import HazardFamily, LogLogistic
 from sstorch.optim import LBFGSOptions, Nodec
@@ -21,7 +32,7 @@ FAST = Nodec(macro_iterations=2)
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, n_starts=3, init="random", trainer=FAST, gate_ridge=1e-3)
+    tree = SoftSurvivalTree(depth=2, trainer=FAST, n_starts=3, penalties=GatePenalties(gate_ridge=1e-3))
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -38,7 +49,7 @@ def test_depth_0_equals_lifelines(
     exact = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
     # Reference categories are dropped, as a regression without a penalty must.
     frame = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, n_starts=1, init="random", trainer=exact, ridge=0.0)
+    tree = SoftSurvivalTree(depth=0, leaf=leaf, trainer=exact, n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(frame, (gbsg2.time, gbsg2.event))
 
     # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
@@ -49,7 +60,9 @@ def test_depth_0_equals_lifelines(
         "event",
         fit_options={"ftol": 1e-14, "maxiter": 1000},
     )
-    by_default = SoftSurvivalTree(depth=0, leaf=leaf, numeric="linear", ridge=0.0)
+    by_default = SurvivalRegression(
+        leaf=leaf, penalties=Penalties(ridge=0.0), columns=Columns(numeric="linear")
+    )
     by_default.fit(frame, (gbsg2.time, gbsg2.event))
     value = by_default.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
     assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
@@ -117,12 +130,12 @@ def test_prediction_in_chunks_is_the_same(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = fitted.predict_survival_function(gbsg2.frame)
-    monkeypatch.setattr("sstorch.soft.fitted._CHUNK_ELEMENTS", 5000)
+    monkeypatch.setattr("sstorch.fitted.tree._CHUNK_ELEMENTS", 5000)
     np.testing.assert_allclose(fitted.predict_survival_function(gbsg2.frame), whole, rtol=1e-13)
 
 
 def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=0, n_starts=1, init="random", trainer=FAST, ridge=0.0)
+    tree = SoftSurvivalTree(depth=0, trainer=FAST, n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     shift = gbsg2.event.mean() * float(tree.module_.log_time_scale)
     value = tree.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event))
@@ -134,7 +147,7 @@ def test_same_seed_same_tree_and_forms_of_y(gbsg2: SurvivalData) -> None:
     frame = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
     risks = []
     for y in ((gbsg2.time, gbsg2.event), structured, frame):
-        tree = SoftSurvivalTree(depth=1, n_starts=2, init="kmeans", trainer=FAST, random_state=3)
+        tree = SoftSurvivalTree(depth=1, trainer=FAST, init="kmeans", n_starts=2, random_state=3)
         risks.append(tree.fit(gbsg2.frame, y).predict(gbsg2.frame))
     np.testing.assert_array_equal(risks[0], risks[1])
     np.testing.assert_array_equal(risks[0], risks[2])
@@ -145,8 +158,8 @@ def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
     twice = np.r_[np.arange(len(X)), np.arange(40)]
     weight = np.where(np.arange(len(X)) < 40, 2.0, 1.0)
     settings = {"depth": 0, "n_starts": 1, "init": "random", "trainer": FAST, "random_state": 1}
-    weighted = SoftSurvivalTree(**settings).fit(X, y, sample_weight=weight)
-    repeated = SoftSurvivalTree(**settings).fit(X.iloc[twice], (y[0][twice], y[1][twice]))
+    weighted = soft_tree(**settings).fit(X, y, sample_weight=weight)
+    repeated = soft_tree(**settings).fit(X.iloc[twice], (y[0][twice], y[1][twice]))
     # The unit of model time differs, and with it nothing but the path to the same optimum.
     np.testing.assert_allclose(
         weighted.predict_survival_function(X, [5.0, 30.0]),
@@ -157,7 +170,7 @@ def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
 
 def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
     alone = [
-        SoftSurvivalTree(depth=1, n_starts=k, init="random", trainer=FAST, random_state=0)
+        SoftSurvivalTree(depth=1, trainer=FAST, n_starts=k, random_state=0)
         .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         .objective_
         for k in (1, 4)
@@ -167,9 +180,7 @@ def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
 
 
 def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(
-        depth=1, n_starts=1, init="random", trainer=FAST, prediction="mixture", dtype="float32"
-    )
+    tree = SoftSurvivalTree(depth=1, trainer=FAST, n_starts=1, prediction="mixture", dtype="float32")
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     curves = np.asarray(tree.predict_survival_function(gbsg2.frame, [10.0, 1000.0]))
     assert np.isfinite(curves).all()
@@ -211,7 +222,7 @@ def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: 
 
 
 def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=3, leaf=LogLogistic(), fused=0.1)
+    tree = PrognosticTree(depth=3, leaf=LogLogistic(), penalties=GroupPenalties(fused=0.1))
     assert isinstance(clone(tree).leaf, HazardFamily)
     assert tree.set_params(depth=1).get_params()["depth"] == 1
     for call in (tree.predict, tree.apply, tree.predict_leaf_proba, tree.predict_survival_function):
@@ -239,7 +250,7 @@ def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
 def test_bad_parameters_are_refused_at_fit(
     small_data: SurvivalData, values: dict[str, object], message: str
 ) -> None:
-    tree = SoftSurvivalTree(**values)  # type: ignore[arg-type]
+    tree = soft_tree(**values)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message):
         tree.fit(small_data.frame, (small_data.time, small_data.event))
 
@@ -247,7 +258,7 @@ def test_bad_parameters_are_refused_at_fit(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
     with pytest.raises(ConfigError, match="torch sees no CUDA device; use device='cpu'"):
-        SoftSurvivalTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
+        PrognosticTree(device="cuda").fit(small_data.frame, (small_data.time, small_data.event))
 
 
 @pytest.mark.parametrize("times", [[], [[1.0]], [-1.0], [np.nan], [np.inf]])
@@ -261,7 +272,7 @@ def test_constant_column_heavy_ties_and_missing_values() -> None:
     frame = pd.DataFrame({"a": rng.normal(size=80), "constant": 3.0, "holes": rng.normal(size=80)})
     frame.loc[rng.uniform(size=80) < 0.6, "holes"] = np.nan
     time, event = rng.integers(1, 4, 80).astype(float), rng.uniform(size=80) < 0.3
-    tree = SoftSurvivalTree(depth=2, n_starts=3, init="kmeans", trainer=FAST).fit(frame, (time, event))
+    tree = SoftSurvivalTree(depth=2, trainer=FAST, init="kmeans", n_starts=3).fit(frame, (time, event))
     curves = np.asarray(tree.predict_survival_function(frame, np.linspace(0, 10, 7)))
     assert np.isfinite(curves).all()
     assert np.isfinite(tree.objective_)
@@ -314,7 +325,7 @@ def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData,
     class Own(LogLogistic):
         name = "own"
 
-    tree = SoftSurvivalTree(depth=0, leaf=Own(), n_starts=1, init="random", trainer=FAST)
+    tree = SoftSurvivalTree(depth=0, leaf=Own(), trainer=FAST, n_starts=1)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
     with pytest.raises(ConfigError, match="not registered and could not be loaded again"):
         tree.save(tmp_path / "own")
@@ -332,7 +343,7 @@ def _simulated(n: int = 80) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _quick(**values: object) -> SoftSurvivalTree:
     settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **values}
-    return SoftSurvivalTree(**settings)  # type: ignore[arg-type]
+    return soft_tree(**settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
@@ -510,13 +521,13 @@ def test_sparse_gates_forget_features_that_do_not_help(
     x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
     y = (small_data.time, small_data.event)
     settings = {"depth": depth, "n_starts": n_starts, "init": "random", "trainer": "nodec+joint"}
-    dense = SoftSurvivalTree(**settings).fit(x, y)
-    sparse = SoftSurvivalTree(**settings, gate_sparsity=4e-3).fit(x, y)
-    none = SoftSurvivalTree(**settings, gate_sparsity=10.0).fit(x, y)
+    dense = soft_tree(**settings).fit(x, y)
+    sparse = soft_tree(gate_sparsity=4e-3, **settings).fit(x, y)
+    none = soft_tree(gate_sparsity=10.0, **settings).fit(x, y)
     assert dense.gate_terms() == list(x)
     assert 0 < len(sparse.gate_terms()) < 9
     assert none.gate_terms() == []
-    assert SoftSurvivalTree(depth=0, n_starts=1).fit(x, y).gate_terms() == []
+    assert SurvivalRegression().fit(x, y).gate_terms() == []
     unused = [name for name in x if name not in sparse.gate_terms()]
     shuffled = x.copy()
     shuffled[unused] = shuffled[unused].to_numpy()[::-1]

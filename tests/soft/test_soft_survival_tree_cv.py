@@ -9,7 +9,18 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import OptimalSurvivalTreeCV, SoftSurvivalTree, SoftSurvivalTreeCV, Surv, SurvivalData, metrics
+from sstorch import (
+    Columns,
+    Grid,
+    OptimalSurvivalTreeCV,
+    PrognosticTree,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    metrics,
+)
+from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.data import Schema, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.nn import Spline
@@ -39,12 +50,12 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
     return data.time, data.event
 
 
-def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTreeCV:
-    return SoftSurvivalTreeCV(**(SMALL | parameters)).fit(data.frame, _y(data))
+def _fit(data: SurvivalData, **parameters: object) -> PrognosticTreeCV:
+    return soft_search(**SMALL | parameters).fit(data.frame, _y(data))
 
 
 @pytest.fixture(scope="module")
-def searched(small_data: SurvivalData) -> SoftSurvivalTreeCV:
+def searched(small_data: SurvivalData) -> PrognosticTreeCV:
     """The small search, fitted once."""
     return _fit(small_data)
 
@@ -63,7 +74,7 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
         train, test = data.subset(folds != fold), data.subset(folds == fold)
         # Random numbers of a fold are those of its place in the batch: split 0 is any estimator's own.
         for number, parameters in enumerate(settings):
-            tree = SoftSurvivalTree(**parameters, trainer=SHORT)
+            tree = soft_tree(trainer=SHORT, **parameters)
             if fold > 0 and parameters["depth"] > 0:
                 continue
             tree.fit(train.frame, _y(train))
@@ -88,7 +99,7 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
 
 def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: SurvivalData) -> None:
     data, found = small_data, _fit(small_data, depth=1)
-    alone = SoftSurvivalTree(**found.best_params_, trainer=SHORT).fit(data.frame, _y(data))
+    alone = soft_tree(trainer=SHORT, **found.best_params_).fit(data.frame, _y(data))
     assert found.tree_.objective_ == alone.objective_
     X = data.frame
     for method in (
@@ -130,7 +141,7 @@ def test_a_planted_leak_in_rows_held_out_changes_nothing(small_data: SurvivalDat
         data = SurvivalData(frame, (time, event))
         estimator = SoftSurvivalTree(trainer=SHORT)
         search = FoldSearch(estimator, data, folds, Schema.of(data.frame), "log_likelihood")
-        compared = [own for own in SoftSurvivalTreeCV(**SMALL).candidates() if own.depth == 1]
+        compared = [own for own in soft_search(**SMALL).candidates() if own.depth == 1]
         batch = search.train(compared)
         found.append((batch, search.grid(compared).folds))
     (before, scores), (after, others) = found
@@ -188,7 +199,7 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
-    found = SoftSurvivalTreeCV(
+    found = soft_search(
         **SMALL | {"ridge": 0.1, "gate_ridge": 10.0, "fused": 0.0, "n_starts": 1, "trainer": "nodec"}
     ).fit(X, y)
     mean = found.cv_results_["mean_score"]
@@ -205,7 +216,7 @@ def test_of_equal_scores_the_first_is_chosen() -> None:
 def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
     years = np.ceil(small_data.time / small_data.time.max() * 6)
     grouped = SurvivalData(small_data.frame, (years, small_data.event))
-    search = SoftSurvivalTreeCV(0, ridge=1e-2, cv=2, numeric="linear")
+    search = PrognosticTreeCV(depth=0, grid=Grid(ridge=1e-2), columns=Columns(numeric="linear"), cv=2)
     assert [own.leaf for own in search.candidates(grouped)] == ["logistic_hazard"]
     smooth = [own.leaf for own in search.candidates(small_data)]
     assert smooth == ["log_logistic", "spline_ph", "spline_po"]
@@ -223,7 +234,7 @@ def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
     found = search.fit(grouped.frame, (grouped.time, grouped.event))
     assert found.best_params_["leaf"] == "logistic_hazard"
     with pytest.raises(ConfigError, match="unknown leaf 'auto'"):
-        SoftSurvivalTreeCV(leaf=("auto", "weibull")).candidates()
+        PrognosticTreeCV(leaf=("auto", "weibull")).candidates()
 
 
 def test_growing_scores_a_part_of_the_grid_depth_by_depth(small_data: SurvivalData) -> None:
@@ -255,7 +266,13 @@ def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
     small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths, gate_ridges = (0, 1, 2, 3, 4), (1e-5, 1e-4, 1e-3)
-    search = SoftSurvivalTreeCV(depths, "weibull", 1e-3, gate_ridges, numeric="linear", trainer="nodec")
+    search = PrognosticTreeCV(
+        depth=depths,
+        leaf="weibull",
+        families=("regression", "gates"),
+        grid=Grid(ridge=1e-3, gate_ridge=gate_ridges, trainer="nodec"),
+        columns=Columns(numeric="linear"),
+    )
     # The best at depths 1, 2, 3 and 4, were they all compared; each depth is better than the one before.
     favourite = {0: 1e-5, 1: 1e-5, 2: 1e-4, 3: 1e-3, 4: 1e-3}
     levels: dict[int, set[float]] = {}
@@ -268,7 +285,7 @@ def test_growing_keeps_the_gate_ridge_that_is_best_at_depth_2(
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
-    found = FoldSearch(SoftSurvivalTree(), small_data, folds, schema, "c_harrell")
+    found = FoldSearch(PrognosticTree(), small_data, folds, schema, "c_harrell")
     found = found.growing(search.candidates())
     assert {depth: levels[depth] for depth in (1, 2, 3, 4)} == {
         1: {1e-5, 1e-4, 1e-3},
@@ -283,20 +300,20 @@ def test_growing_stops_where_depth_gains_nothing() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 2))
     y = rng.exponential(np.exp(X[:, 0])), rng.uniform(size=150) < 0.8
-    found = SoftSurvivalTreeCV(
+    found = PrognosticTreeCV(
         leaf="exponential",
-        gate_ridge=10.0,
+        families=("regression", "gates"),
+        grid=Grid(gate_ridge=10.0, trainer="nodec"),
+        columns=Columns(numeric="linear"),
         cv=3,
         scoring="log_likelihood",
-        numeric="linear",
-        trainer="nodec",
     ).fit(X, y)
     assert found.cv_results_["depth"].tolist() == [0, 0, 0, 1]
     assert found.best_params_["depth"] == 0
 
 
 def test_one_standard_error_takes_the_simplest_candidate_near_the_best(
-    small_data: SurvivalData, searched: SoftSurvivalTreeCV
+    small_data: SurvivalData, searched: PrognosticTreeCV
 ) -> None:
     table = searched.cv_results_
     found = _fit(small_data, one_standard_error=True)
@@ -326,7 +343,7 @@ def test_a_leaf_that_cannot_be_trained_loses(
         _fit(small_data, depth=1, ridge=1e-3, fused=0.0)
 
 
-def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: SoftSurvivalTreeCV) -> None:
+def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: PrognosticTreeCV) -> None:
     X, y = small_data.frame, _y(small_data)
 
     def minus_depth(tree: SoftSurvivalTree, X: pd.DataFrame, y: object) -> float:
@@ -337,22 +354,22 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: So
     assert found.best_params_["depth"] == 0
     assert found.best_params_["fused"] == 0.0
     weight = np.where(np.arange(120) < 90, 1.0, 0.0)
-    weighted = SoftSurvivalTreeCV(**SMALL).fit(X, y, sample_weight=weight)
-    part = SoftSurvivalTreeCV(**SMALL).fit(X[:90], (y[0][:90], y[1][:90]))
+    weighted = soft_search(**SMALL).fit(X, y, sample_weight=weight)
+    part = soft_search(**SMALL).fit(X[:90], (y[0][:90], y[1][:90]))
     assert len(weighted.folds_) == 90
     pd.testing.assert_frame_equal(
         weighted.cv_results_.drop(columns="seconds"), part.cv_results_.drop(columns="seconds")
     )
     entry = np.where(np.arange(120) % 3 == 0, 0.5 * y[0], 0.0)
     late_y = Surv(*y, entry=entry)
-    late = SoftSurvivalTreeCV(**SMALL).fit(X, late_y)
+    late = soft_search(**SMALL).fit(X, late_y)
     assert not np.allclose(late.cv_results_["mean_score"], searched.cv_results_["mean_score"])
     for scoring in ("ibs", minus_depth):
         with pytest.raises(DataError, match="use scoring='log_likelihood' or 'c_harrell'"):
-            SoftSurvivalTreeCV(**SMALL | {"scoring": scoring}).fit(X, late_y)
-    ranked = SoftSurvivalTreeCV(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, late_y)
+            soft_search(**SMALL | {"scoring": scoring}).fit(X, late_y)
+    ranked = soft_search(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, late_y)
     fold, outside = ranked.folds_ == 0, ranked.folds_ != 0
-    leaf = SoftSurvivalTree(**ranked.shared(), **ranked.best_params_)
+    leaf = soft_tree(**ranked.shared(), **ranked.best_params_)
     leaf.fit(X[outside], late_y[outside])
     score = leaf.score(X[fold], late_y[fold])
     assert ranked.cv_results_.loc[ranked.best_index_, "fold_0"] == pytest.approx(score, rel=1e-9)
@@ -368,21 +385,17 @@ def _mean_risk(tree: SoftSurvivalTree, X: object, y: object) -> float:
 
 
 def test_saved_search_tells_by_what_it_has_chosen(small_data: SurvivalData, tmp_path: Path) -> None:
-    search = SoftSurvivalTreeCV(**SMALL).set_params(depth=0, scoring=_mean_risk)
+    search = soft_search(**SMALL).set_params(depth=0, scoring=_mean_risk)
     found = search.fit(small_data.frame, _y(small_data))
     found.save(tmp_path / "search")
-    assert SoftSurvivalTreeCV.load(tmp_path / "search").summary() == found.summary()
+    assert PrognosticTreeCV.load(tmp_path / "search").summary() == found.summary()
     assert "candidates by score on" in found.summary()
 
 
 def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData, tmp_path: Path) -> None:
-    found = (
-        clone(SoftSurvivalTreeCV(**SMALL))
-        .set_params(scoring="c_harrell")
-        .fit(small_data.frame, _y(small_data))
-    )
+    found = clone(soft_search(**SMALL)).set_params(scoring="c_harrell").fit(small_data.frame, _y(small_data))
     found.save(tmp_path / "search")
-    again = SoftSurvivalTreeCV.load(tmp_path / "search")
+    again = PrognosticTreeCV.load(tmp_path / "search")
     pd.testing.assert_frame_equal(again.cv_results_, found.cv_results_)
     assert again.summary() == found.summary()
     np.testing.assert_array_equal(again.predict(small_data.frame), found.predict(small_data.frame))
@@ -392,9 +405,9 @@ def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData
     assert again.score(small_data.frame, _y(small_data)) == found.score(small_data.frame, _y(small_data))
     _fit(small_data, depth=1, ridge=0.7).tree_.save(tmp_path / "search" / "tree")
     with pytest.raises(FormatError, match="is the tree of another search"):
-        SoftSurvivalTreeCV.load(tmp_path / "search")
+        PrognosticTreeCV.load(tmp_path / "search")
     with pytest.raises(FormatError, match=r"of format sstorch.soft_survival_tree version"):
-        SoftSurvivalTreeCV.load(tmp_path / "search" / "tree")
+        PrognosticTreeCV.load(tmp_path / "search" / "tree")
 
 
 @pytest.mark.parametrize(
@@ -431,7 +444,9 @@ def test_scorers_are_handed_the_times_that_were_given(small_data: SurvivalData) 
     """Zeros are moved for training; a scorer that knows all rows would not find the moved ones."""
     y = (np.where(np.arange(120) % 40 == 3, 0.0, small_data.time), small_data.event)
     scorer = metrics.SurvivalScorer("ibs_graf", all_rows=y)
-    soft = SoftSurvivalTreeCV(0, "weibull", (1e-3, 1e-1), cv=2, scoring=scorer).fit(small_data.frame, y)
+    soft = PrognosticTreeCV(depth=0, leaf="weibull", grid=Grid(ridge=(1e-3, 1e-1)), cv=2, scoring=scorer).fit(
+        small_data.frame, y
+    )
     exact = OptimalSurvivalTreeCV(1, n_folds=2, scoring=scorer).fit(small_data.frame, y)
     assert -1 < soft.best_score_ < 0
     assert -1 < exact.best_score_ < 0

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Penalties, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily, make_family
@@ -13,8 +13,10 @@ from sstorch.soft import SplitTest, train_batch
 from sstorch.soft.split_test import _derivatives, _design, split_test
 from tests.conftest import nightly_but
 
-REGRESSION = SoftSurvivalTree(0, n_starts=1, trainer="joint")
-PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, trainer="joint", ridge=0.0)
+REGRESSION = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
+PLAIN = SoftSurvivalTree(
+    depth=0, leaf="exponential", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.0)
+)
 
 
 def _simulated(
@@ -126,7 +128,9 @@ def test_penalties_do_not_pass_for_a_change() -> None:
     """A strong ridge leaves scores with a drift; one Newton step takes it away."""
     frame, y, _ = _simulated(300, seed=4)
     tests = [
-        SoftSurvivalTree(0, n_starts=1, trainer="joint", ridge=ridge).fit(frame, y).split_test(frame, y)
+        SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, penalties=Penalties(ridge=ridge))
+        .fit(frame, y)
+        .split_test(frame, y)
         for ridge in (1e-8, 3e-2)
     ]
     free, shrunk = (test.table.sort_index() for test in tests)
@@ -136,7 +140,7 @@ def test_penalties_do_not_pass_for_a_change() -> None:
 
 def test_units_and_twins_of_columns_do_not_matter() -> None:
     frame, y, _ = _simulated(150, seed=5)
-    free = SoftSurvivalTree(0, n_starts=1, trainer="joint", ridge=1e-9)
+    free = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, penalties=Penalties(ridge=1e-9))
     first = free.fit(frame, y).split_test(frame, y).table
     other = frame.assign(b=1000 * frame["b"] - 7, e=frame["c"])
     second = free.fit(other, y).split_test(other, y).table
@@ -149,7 +153,9 @@ def test_units_and_twins_of_columns_do_not_matter() -> None:
 
 def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
-    tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", init="kmeans", ridge=1e-2)
+    tree = SoftSurvivalTree(
+        depth=1, trainer="joint", init="kmeans", n_starts=2, penalties=Penalties(ridge=1e-2)
+    )
     tree = tree.fit(small_data.frame, y)
     test = tree.split_test(small_data.frame, y, n_flips=19)
     leaves = tree.apply(small_data.frame)
@@ -197,7 +203,9 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     frame, y, entry = _simulated(40, seed=8, late=True)
     family: HazardFamily = make_family(name, ancillary="linear" if linear else "constant")
     late = Surv(*y, entry=entry)
-    tree = SoftSurvivalTree(0, family, n_starts=1, trainer="joint", ridge=1e-2).fit(frame, late)
+    tree = SoftSurvivalTree(
+        depth=0, leaf=family, trainer="joint", n_starts=1, penalties=Penalties(ridge=1e-2)
+    ).fit(frame, late)
     module, x = tree.module_, tree._encode(frame)
     parameters = module.leaf_parameters()
     linear_part, shape = (
@@ -240,7 +248,7 @@ def test_arguments_that_do_not_exist_are_refused() -> None:
     for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"leaf": 1}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             tree.split_test(frame, y, **wrong)
-    split = SoftSurvivalTree(1, n_starts=1, trainer="joint").fit(frame, y)
+    split = SoftSurvivalTree(depth=1, trainer="joint", n_starts=1).fit(frame, y)
     rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
     with pytest.raises(DataError, match="none of the rows"):
         split.split_test(frame.iloc[rows], (y[0][rows], y[1][rows]), leaf=1 - int(split.apply(frame)[0]))

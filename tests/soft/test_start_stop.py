@@ -7,8 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SoftSurvivalTreeCV, Surv, load_dataset, plots
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    load_dataset,
+    plots,
+)
 from sstorch.bench import cross_validate
+from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -46,8 +57,8 @@ def fit(tree: Any, frame: pd.DataFrame) -> Any:
 def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
     """Rows that say what one row says are one row: starts, knots and penalties see the same lives."""
     target = gbsg2.time, gbsg2.event
-    whole, parts = SoftSurvivalTree(**settings).fit(gbsg2.frame, target), cut(gbsg2, 0)
-    tree = fit(SoftSurvivalTree(**settings), parts)
+    whole, parts = soft_tree(**settings).fit(gbsg2.frame, target), cut(gbsg2, 0)
+    tree = fit(soft_tree(**settings), parts)
     assert tree.objective_ == pytest.approx(whole.objective_, abs=1e-10)
     times = [300.0, 1000.0, 2000.0]
     curves = [each.predict_survival_function(gbsg2.frame, times, after=0.0) for each in (tree, whole)]
@@ -62,7 +73,9 @@ def test_split_rows_give_the_groups_of_whole_rows(gbsg2: SurvivalData) -> None:
     parts = cut(data, 3).assign(number=lambda rows: rows["id"].str[1:].astype(int))
     parts = parts.sort_values(["number", "begin"]).drop(columns="number").reset_index(drop=True)
     whole = data.frame, Surv(data.time, data.event, entry=np.zeros(300), id=np.arange(300))
-    tree = SoftSurvivalTree(1, "weibull", numeric="linear", gate_features=1).fit(*whole)
+    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"), gate_features=1).fit(
+        *whole
+    )
     one = tree.validate_groups(*whole, n_folds=3)
     other = tree.validate_groups(parts, outcome(parts), n_folds=3)
     for name in ("c_groups", "p_value", "ari", "n_groups"):
@@ -106,8 +119,8 @@ def test_cutting_rows_changes_nothing(leaf: str, trainer: Any, gbsg2: SurvivalDa
         "numeric": "linear",
         "ridge": 0.01,
     }
-    whole = SoftSurvivalTree(**settings).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    parts = fit(SoftSurvivalTree(**settings), frame)
+    whole = soft_tree(**settings).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    parts = fit(soft_tree(**settings), frame)
     assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-10)
     times = [300.0, 2000.0]
     mine = parts.predict_survival_function(gbsg2.frame, times, after=0.0)
@@ -122,7 +135,7 @@ def test_cutting_rows_changes_nothing(leaf: str, trainer: Any, gbsg2: SurvivalDa
 
 
 def test_a_path_is_the_product_of_its_rows(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = PrognosticTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     exact = OptimalSurvivalTree(2).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     path = gbsg2.frame.iloc[[0, 7, 300]].assign(pnodes=[1, 8, 20])
     begin, who = [0.0, 400.0, 100.0], ["a", "a", "b"]
@@ -154,10 +167,10 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     assert pd.Series(folds).groupby(data.person).nunique().max() == 1
     sizes = pd.Series(folds).groupby(data.person).first().value_counts()
     assert sizes.max() - sizes.min() <= 2
-    search = fit(SoftSurvivalTreeCV(depth=0, cv=3, search="grid"), frame)
+    search = fit(PrognosticTreeCV(depth=0, cv=3, search="grid"), frame)
     assert pd.Series(search.folds_).groupby(data.person).nunique().max() == 1
     assert search.time_varying_
-    tree = SoftSurvivalTree(0)
+    tree = SurvivalRegression()
     sample = bootstrap_trees(tree, frame, outcome(frame), 3)
     assert sample.draws is not None
     counts = pd.DataFrame(sample.draws.T).groupby(data.person)
@@ -172,10 +185,10 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
 def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Path) -> None:
     rows = gbsg2.subset(np.arange(150))
     frame = cut(rows, 2)
-    assert not fit(SoftSurvivalTree(0), frame).time_varying_  # nothing changes from row to row
+    assert not fit(SurvivalRegression(), frame).time_varying_  # nothing changes from row to row
     frame["later"] = frame["begin"] > 0
     rows.frame["later"] = False
-    tree = fit(SoftSurvivalTree(1, numeric="linear"), frame)
+    tree = fit(PrognosticTree(depth=1, columns=Columns(numeric="linear")), frame)
     tree.save(tmp_path)
     for each in (tree, SoftSurvivalTree.load(tmp_path)):
         assert each.time_varying_
@@ -190,7 +203,7 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
 
 
 def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = PrognosticTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     rows = gbsg2.frame.iloc[[0, 0, 0, 5]].assign(pnodes=[1.0, 2.0, 30.0, 1.0])
     stays = tree.path_table(rows, entry=[0, 100, 400, 0], id=["a", "a", "a", "b"])
     leaf = tree.apply(rows)
@@ -241,14 +254,14 @@ def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) 
         for row, value in cells.items():
             frame.loc[row, name] = value
     with pytest.raises(DataError, match=message):
-        fit(SoftSurvivalTree(0), frame)
+        fit(SurvivalRegression(), frame)
 
 
 @pytest.mark.filterwarnings("ignore:.*events")
 def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     frame = LIVES.assign(begin=LIVES["begin"].where(LIVES.index != 1, 3.0))
     with pytest.warns(DataWarning, match="1 gap between rows of a subject, such as id 'a'"):
-        tree = fit(SoftSurvivalTree(0, numeric="linear"), frame)
+        tree = fit(SurvivalRegression(columns=Columns(numeric="linear")), frame)
     x = LIVES[["x"]]
     with pytest.raises(ConfigError, match="give both"):
         tree.predict_survival_function(x, 1.0, id=LIVES["id"])
@@ -280,10 +293,10 @@ def test_events_that_repeat(tmp_path: Path) -> None:
     once = Surv(data.time, data.event, **parts)
     again = Surv(data.time, data.event, **parts, recurrent=True)
     with pytest.raises(DataError, match=r"comes after an event.*recurrent=True"):
-        SoftSurvivalTree(depth=0).fit(data.frame, once)
+        SurvivalRegression().fit(data.frame, once)
     settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "ridge": 0.0, "numeric": "linear"}
-    tree = SoftSurvivalTree(**settings).fit(data.frame, again)
-    alone = SoftSurvivalTree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
+    tree = soft_tree(**settings).fit(data.frame, again)
+    alone = soft_tree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
     # The likelihood knows no persons: a row is at risk, or it is not.
     slopes = [each.leaf_coefficients()["coefficient"].sort_index() for each in (tree, alone)]
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
@@ -299,7 +312,7 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     order = frame["id"].unique()
     whole = data.subset([int(person[1:]) for person in order])  # persons in the order in which they appear
     parts = SurvivalData(frame, outcome(frame))
-    tree = SoftSurvivalTree(depth=0, leaf="weibull", numeric="linear")
+    tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear"))
     with pytest.warns(DataWarning, match="rows entered late"):
         cut_scores = cross_validate(tree, parts, 3).scores
     scores = cross_validate(tree, whole, 3).scores

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sstorch import SoftSurvivalTree, SurvivalData
+from sstorch import Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec, Race
 from sstorch.soft import bootstrap_trees, start_trees
 
-PLAIN = SoftSurvivalTree(0, "exponential", n_starts=1, ridge=0.0, trainer="joint")
+PLAIN = SoftSurvivalTree(
+    depth=0, leaf="exponential", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.0)
+)
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
@@ -38,14 +40,18 @@ def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
 
 
 def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: SurvivalData) -> None:
-    estimator = SoftSurvivalTree(0, "weibull", n_starts=1, ridge=0.01, trainer="joint", random_state=3)
+    estimator = SoftSurvivalTree(
+        depth=0, leaf="weibull", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.01), random_state=3
+    )
     sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
     draws = np.random.default_rng((3, 3))
     for number in range(3):
         counts = draws.multinomial(120, np.full(120, 1 / 120))
         rows = np.repeat(np.arange(120), counts)
         assert counts.max() > 1
-        alone = SoftSurvivalTree(0, "weibull", n_starts=1, ridge=0.01, trainer="joint")
+        alone = SoftSurvivalTree(
+            depth=0, leaf="weibull", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.01)
+        )
         alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
         curves = alone.predict_survival_function(small_data.frame, [5.0, 40.0])
         np.testing.assert_allclose(sample.survival(small_data.frame, [5.0, 40.0])[number], curves, atol=2e-4)
@@ -86,7 +92,7 @@ def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: Su
 
 def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
     trainer = Nodec(macro_iterations=3, race=Race((1,), 0.5))
-    estimator = SoftSurvivalTree(1, n_starts=4, init="random", trainer=trainer, prediction="mixture")
+    estimator = SoftSurvivalTree(depth=1, trainer=trainer, n_starts=4, prediction="mixture")
     sample = start_trees(estimator, small_data.frame, _y(small_data))
     assert len(sample) == 2
     fitted = estimator.fit(small_data.frame, _y(small_data))

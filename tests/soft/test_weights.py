@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, SurvivalData, recalibrate
+from sstorch import (
+    Columns,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    recalibrate,
+)
 from sstorch.data import stratified_folds
 from sstorch.exceptions import DataError
 from sstorch.groups.validation import held_out_groups
@@ -41,8 +49,8 @@ def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
     frame, time, cause, weight = _mixed(seed)
     again = np.repeat(np.arange(len(time)), weight)
     repeated = frame.iloc[again].reset_index(drop=True)
-    competing = CompetingRisksTree(leaf="weibull", numeric="linear")
-    single = SoftSurvivalTree(leaf="weibull", numeric="linear")
+    competing = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"))
+    single = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"))
     at = [100.0, 365.0, 900.0]
     y, many = Surv(time, cause, causes="auto"), Surv(time[again], cause[again], causes="auto")
     one = competing.fit(frame, y, sample_weight=weight)
@@ -67,7 +75,9 @@ def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    return SoftSurvivalTree(2, "weibull", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+    return PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
+        gbsg2.frame, _y(gbsg2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +117,7 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
         id=twice,
     )
     weight = 1.0 + np.arange(n) % 3
-    counting = SoftSurvivalTree(1, "weibull", numeric="linear").fit(
+    counting = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(
         gbsg2.frame.iloc[twice].reset_index(drop=True), y
     )
     whole = counting.group_table(
@@ -121,7 +131,7 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
 
 
 def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, uneven: np.ndarray) -> None:
-    tree = SoftSurvivalTree(1, "weibull", numeric="linear")
+    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"))
     texts = [
         tree.fit(gbsg2.frame, _y(gbsg2), sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
     ]
@@ -159,7 +169,7 @@ def test_concordance_of_groups_takes_weights_and_entry_of_the_outcome(
 ) -> None:
     entry, X = 0.3 * gbsg2.time * (np.arange(686) % 2), gbsg2.frame
     y = Surv(*_y(gbsg2), entry=entry, weight=uneven)
-    tree = SoftSurvivalTree(1, "weibull", numeric="linear").fit(X, y)
+    tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(X, y)
     found = tree.concordance_of_groups(X[:300], y[:300], (X[300:], y[300:]))
     leaf = tree.apply(X)
     expected = concordance_of_groups(y[:300], leaf[:300], train=(y[300:], leaf[300:]))
@@ -190,7 +200,9 @@ def test_frequency_weights_that_are_no_integers_raise(fitted: SoftSurvivalTree, 
 
 def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:
     """Exponential leaves: e^a = sum w d / sum w H, with variance sum w^2 (d - e^a H)^2 / (sum w d)^2."""
-    tree = SoftSurvivalTree(0, "exponential", numeric="linear").fit(gbsg2.frame, _y(gbsg2))
+    tree = SurvivalRegression(leaf="exponential", columns=Columns(numeric="linear")).fit(
+        gbsg2.frame, _y(gbsg2)
+    )
     hazard = np.diag(tree.predict_cumulative_hazard_function(gbsg2.frame, gbsg2.time))
     uneven = np.random.default_rng(1).lognormal(0, 1, len(gbsg2))
     for weight in (uneven, np.ones(len(gbsg2))):
@@ -211,7 +223,9 @@ def test_errors_of_recalibration_are_the_spread_over_samples() -> None:
         time, censoring = np.exp(0.7 * x + 0.6 * np.log(rng.exponential(1, n))), rng.exponential(2, n)
         return pd.DataFrame({"a": x}), (np.minimum(time, censoring), time <= censoring)
 
-    tree = SoftSurvivalTree(0, "weibull", numeric="linear").fit(*sample(2000, np.random.default_rng(999)))
+    tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(
+        *sample(2000, np.random.default_rng(999))
+    )
     found = []
     for seed in range(300):
         rng = np.random.default_rng(seed + 5000)

@@ -14,7 +14,7 @@ import pytest
 from lifelines import CoxPHFitter
 from scipy.stats import norm
 
-from sstorch import CompetingRisksTree, SoftSurvivalTree, Surv, validate
+from sstorch import Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
 from sstorch.metrics.comparison import resampler
@@ -415,25 +415,25 @@ def test_resamples_are_of_subjects() -> None:
 
 def test_trees_of_every_outcome_are_validated() -> None:
     X, y = _cohort(200, late=True)
-    tree = SoftSurvivalTree(depth=0, n_starts=1).fit(X, y)
+    tree = SurvivalRegression().fit(X, y)
     table = _table(tree, X, y)
     assert table["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
     with pytest.raises(DataError, match="y has no entry"):
         _table(tree, X, Surv(y.time, y.event))
     frame, split = _split(X.round(1), y)
     frame["visit"] = np.repeat([0.0, 1.0], len(y))
-    rows = SoftSurvivalTree(depth=0, n_starts=1).fit(frame, split)
+    rows = SurvivalRegression().fit(frame, split)
     found = _table(rows, frame, split)
     assert found["value"]["oe_hazard"] == pytest.approx(1.0, abs=0.1)
     landmark = _table(rows, frame, split, after=0.2, horizon=0.8)
     assert landmark["value"].notna().all()
     frame, causes = _causes(200)
-    of_causes = _table(CompetingRisksTree(depth=0).fit(frame, causes), frame, causes)
+    of_causes = _table(SurvivalRegression().fit(frame, causes), frame, causes)
     assert of_causes["value"].notna().all()
     assert of_causes.loc[("relapse", "oe_ratio"), "value"] == pytest.approx(1.0, abs=0.2)
     frame, split = _split(frame.round(1), causes)
     frame["visit"] = np.repeat([0.0, 1.0], len(causes))
-    rows_of_causes = CompetingRisksTree(depth=0).fit(frame, split)
+    rows_of_causes = SurvivalRegression().fit(frame, split)
     found = _table(rows_of_causes, frame, split)["value"].dropna()
     assert found.index.get_level_values(1).tolist() == ["c_cause_specific"] * 2
     assert _table(rows_of_causes, frame, split, after=0.2, horizon=0.8)["value"].notna().all()

@@ -42,7 +42,7 @@ from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
-from sstorch.soft import CompetingRisksTree, SoftSurvivalTree
+from sstorch.soft import PrognosticTree, SoftSurvivalTree
 from sstorch.soft.model_card import LIMITS
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
@@ -98,7 +98,7 @@ def _kind(model: Tree) -> str:
 
 def _of_causes(model: Tree) -> Mapping[str, SoftSurvivalTree]:
     """The tree of each competing cause by name, or the tree of the one event."""
-    return model.trees_ if isinstance(model, CompetingRisksTree) else {"": model}
+    return model.trees_ if isinstance(model, PrognosticTree) else {"": model}
 
 
 def run_report(run: Run) -> Document:
@@ -135,7 +135,7 @@ def _summary(run: Run) -> Section:
 
 def _group_lines(model: Tree) -> list[str]:
     """A line for each group; where causes compete with the predicted incidence of each."""
-    if not isinstance(model, CompetingRisksTree):
+    if not isinstance(model, PrognosticTree):
         return model.describe().splitlines()
     lines = []
     for leaf, counts, told in _group_cells(model):
@@ -145,7 +145,7 @@ def _group_lines(model: Tree) -> list[str]:
 
 
 def _group_cells(
-    model: CompetingRisksTree,
+    model: PrognosticTree,
 ) -> list[tuple[int, list[int], dict[str, tuple[float, float]]]]:
     """Of each group its number, rows and events of each cause, and incidences, predicted and observed."""
     table = model.group_table_
@@ -328,7 +328,7 @@ def _share(count: int, total: int) -> str:
 def _by_survival(model: Tree, leaf: IntArray) -> list[int]:
     """The groups that have rows, as the tree's texts have them: those with the longest survival first."""
     present = set(np.unique(leaf).tolist())
-    if isinstance(model, CompetingRisksTree):
+    if isinstance(model, PrognosticTree):
         return sorted(present)
     order = [int(line.split(":")[0].split()[1]) for line in model.describe().splitlines()]
     return [number for number in order if number in present]
@@ -341,7 +341,7 @@ def _tree(run: Run) -> Section:
     model, data = run.model, run.data
     leaf = model.apply(data.frame)
     gates = len(np.unique(leaf)) > 1
-    if isinstance(model, CompetingRisksTree):
+    if isinstance(model, PrognosticTree):
         return Section("The tree" if gates else "The model", [Code(model.summary())])
     picture = Picture(
         "tree",
@@ -355,7 +355,7 @@ def _tree(run: Run) -> Section:
     return Section("The tree", [picture, Code(model.export_text()), Section("In full", [whole], folded=True)])
 
 
-def _incidences(run: Run, model: CompetingRisksTree) -> Section:
+def _incidences(run: Run, model: PrognosticTree) -> Section:
     """Incidences of the causes in each group."""
     groups, data = _group_cells(model), run.data
     picture = Picture(
@@ -384,7 +384,7 @@ def _incidences(run: Run, model: CompetingRisksTree) -> Section:
 
 def _groups(run: Run) -> Section | None:
     model, data = run.model, run.data
-    if isinstance(model, CompetingRisksTree):
+    if isinstance(model, PrognosticTree):
         return _incidences(run, model)
     leaf = model.apply(data.frame)
     curve = "Kaplan-Meier" if data.intervals is None else "Turnbull's curve"
@@ -554,7 +554,7 @@ def _card(run: Run) -> Section:
         "soft survival tree",
         "survival at any time, median and restricted mean time, risk, group",
     )
-    if isinstance(model, CompetingRisksTree):
+    if isinstance(model, PrognosticTree):
         name, predicts = (
             "competing risks tree",
             "cumulative incidence of each cause at any time, survival, group",
@@ -578,7 +578,7 @@ def _card(run: Run) -> Section:
     kind = type(model).__name__
     grid = [float(f"{t:g}") for t in times]
     lines = [f"from sstorch import {kind}", f'tree = {kind}.load("model")']
-    if isinstance(model, CompetingRisksTree):
+    if isinstance(model, PrognosticTree):
         lines.append(f"tree.predict_cumulative_incidence(rows, times={grid})")
     else:
         lines.append(f"tree.predict_survival_function(rows, times={grid})")

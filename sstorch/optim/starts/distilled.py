@@ -36,6 +36,8 @@ _POLISH = LBFGSOptions(max_iterations=200)
 CLOSED = 20.0
 # What a split must gain of the variance, and what counts as none.
 _LEAST_GAIN, _CONSTANT = 1e-9, 1e-9
+# Of rows whose hazard underflows.
+_LEAST_HAZARD = 1e-12
 # Elements of the copies of rows that are worked on at once.
 _ELEMENTS = 2**23
 
@@ -66,40 +68,41 @@ class Distillation:
     min_leaf: float = 0.1
 
 
-def initialize_distilled(
-    tree: SoftTree,
-    objective: TrainingObjective,
+def gates_of_targets(
     sample: Sample,
+    targets: Tensor,
+    n_gate_features: int,
     columns: GateColumns,
+    topology: Topology,
     distillation: Distillation,
-) -> None:
-    """Gates distilled from the tree of depth 0, and leaves that are all that regression.
+) -> GateParameters:
+    """Gates that divide the rows of R problems by what teachers predict for them.
 
-    1. The teacher: the same leaf without gates, under the same penalties; its predicted log time of each row.
-    2. A regression tree on these predictions, each leaf at least ``min_leaf`` of the weight; its thresholds
-       are gates of one column.
+    1. The teacher is the same leaf without gates, under the same penalties, or another model; its prediction
+       of each row is a target.
+    2. A regression tree on the targets, each leaf at least ``min_leaf`` of the weight; its thresholds are
+       gates of one column.
     3. With more columns in a gate, the gates are moved to where leaves with a constant log-logistic
-       distribution describe the predictions best, after the column with the largest gradient has been added
-       to each gate, one at a time. At last the constants are moved as far as ``min_leaf`` asks for.
-
-    Starts of the same split and penalties are the same.
+       distribution describe the targets best, after the column with the largest gradient has been added to
+       each gate, one at a time. At last the constants are moved as far as ``min_leaf`` asks for.
 
     Args:
-        tree: R problems, ordered by split; changed in place.
-        objective: its penalties on leaves act in the teacher.
-        sample: training rows.
-        columns: raw columns of the gates' features.
+        sample: training rows of R problems, ordered by split.
+        targets: J predictions of each row, shape (R, J, M).
+        n_gate_features: features that gates see, the first of those given.
+        columns: raw columns of these features.
+        topology: of the trees.
         distillation: how.
+
+    Returns:
+        weights (R, B, q) and biases (R, B); those of problems with the same targets and rows are the same.
 
     References:
         Hinton, Vinyals and Dean (2015), "Distilling the knowledge in a neural network"; Breiman, Friedman,
         Olshen and Stone (1984), Classification and Regression Trees, for the regression tree.
     """
-    teacher = initialize_regression(tree, objective, sample)
-    if not tree.topology.branches:
-        return
-    target, weight = predicted_log_time(teacher, sample).double(), sample.weight.double()
-    x = first_features(sample.x, tree.n_gate_features).matrices.double()
+    target, weight = targets.double(), sample.weight.double()
+    x = first_features(sample.x, n_gate_features).matrices.double()
     split = torch.repeat_interleave(torch.tensor(sample.x.counts))
     # Starts of a split with the same penalties have the same teacher, and so the same gates.
     keys = [
@@ -109,9 +112,8 @@ def initialize_distilled(
     position = {key: k for k, key in enumerate(dict.fromkeys(keys))}
     place = torch.tensor([position[key] for key in keys])
     problems = torch.tensor([keys.index(key) for key in position])
-    different = split[problems], target[problems, None], weight[problems]
-    gates = distil_gates(x, *different, columns, tree.topology, distillation)
-    set_gates(tree, gates.select(place))
+    different = split[problems], target[problems], weight[problems]
+    return distil_gates(x, *different, columns, topology, distillation).select(place)
 
 
 def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
@@ -146,6 +148,23 @@ def set_gates(tree: SoftTree, gates: GateParameters) -> None:
         gate = tree.gate(node)
         gate.weight.copy_(gates.weight[:, node - 1])
         gate.bias.copy_(gates.bias[:, node - 1])
+
+
+@torch.no_grad()
+def log_hazard_targets(regression: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
+    """Log cumulative hazard of each row at a time, times the root of the number of events, shape (R, M).
+
+    Args:
+        regression: R problems of depth 0.
+        sample: their rows.
+        log_time: of each problem, original units, shape (R,).
+    """
+    linear = regression.linear_predictor(sample.x).squeeze(1)[..., None]
+    shape = regression.shape_parameters(sample.x).squeeze(1)[..., None, :]
+    at = (log_time.to(regression.log_time_scale) - regression.log_time_scale)[:, None, None].expand_as(linear)
+    hazard = regression.family.cumulative_hazard(at[:, None], linear[:, None], shape[:, None]).squeeze(-1)
+    n_events = (sample.weight * sample.event).sum(-1, keepdim=True)
+    return n_events.sqrt() * hazard.squeeze(1).clamp(min=_LEAST_HAZARD).log()
 
 
 @torch.no_grad()
@@ -285,7 +304,7 @@ def distil_gates(
     """Gates of K problems that divide rows by targets, such as what regressions predict for them.
 
     A regression tree, whose gates are then moved and get further columns, as in
-    :func:`initialize_distilled`. Of several targets those with the larger variance count more.
+    :func:`gates_of_targets`. Of several targets those with the larger variance count more.
 
     Args:
         x: features of gates in each split, shape (S, n, q).

@@ -1,0 +1,148 @@
+"""Soft estimators from flat settings, as configurations and the entries of a study name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from sstorch.checks import nearest_text
+from sstorch.exceptions import ConfigError
+from sstorch.optim import Distillation, Leaves, Trainer
+from sstorch.soft import (
+    Columns,
+    GatePenalties,
+    Grid,
+    GroupPenalties,
+    Penalties,
+    PrognosticTree,
+    PrognosticTreeCV,
+    SoftSurvivalTree,
+    SurvivalRegression,
+)
+from sstorch.soft.candidates import FAMILIES
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.settings import TRAINERS
+
+_COLUMNS = tuple(item.name for item in fields(Columns))
+_GRID = tuple(item.name for item in fields(Grid))
+_PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
+    kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
+}
+_TRAINING = ("holdout", "n_shards", "engine")
+_SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
+_OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
+_ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
+# Flat settings of a soft tree, and of a search.
+SOFT_TREE = (
+    *("depth", "trainer", "gate_features", *_OF_GATES),
+    *(*_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING),
+)
+SOFT_SEARCH = tuple(
+    dict.fromkeys(
+        (*PrognosticTreeCV._get_param_names(), *(name for name in SOFT_TREE if name != "prediction"))
+    )
+)
+
+
+def soft_tree(**values: Any) -> SoftEstimator:
+    """The estimator that flat settings describe.
+
+    A depth of 0 is a :class:`~sstorch.SurvivalRegression`; gates that are distilled and stay, the default,
+    make a :class:`~sstorch.PrognosticTree`; another ``init`` or ``trainer``, or ``prediction="mixture"``, a
+    :class:`~sstorch.SoftSurvivalTree`. A setting that is None is the default of its class, and one that its
+    class does not have is not used.
+
+    Args:
+        values: parameters of the classes by name, those of :class:`~sstorch.Penalties` and
+            :class:`~sstorch.Columns`, and ``holdout``, ``n_shards`` and ``engine`` of the trainer.
+
+    Raises:
+        ConfigError: there is no such setting.
+    """
+    _check_names(values, SOFT_TREE, "a tree")
+    given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
+    trainer, init = given.get("trainer"), given.get("init")
+    stays = trainer is None or trainer == "leaves" or isinstance(trainer, Leaves)
+    groups = stays and init in (None, "distilled") and given.get("prediction", "hbp") == "hbp"
+    shared = {name: given[name] for name in _SHARED if name in given}
+    if given.get("depth", 2) == 0 and groups:
+        return SurvivalRegression(
+            penalties=Penalties(**_some(given, _PENALTIES[Penalties])),
+            columns=Columns(**_some(given, _COLUMNS)),
+            **_trainer(given, trainer or "leaves"),
+            **shared,
+        )
+    if groups:
+        return PrognosticTree(
+            penalties=GroupPenalties(**_some(given, _PENALTIES[GroupPenalties])),
+            columns=Columns(**_some(given, _COLUMNS)),
+            **_trainer(given, trainer or "leaves"),
+            **_some(given, ("depth", "gate_features", "min_leaf")),
+            **shared,
+        )
+    penalties, columns = _some(given, _PENALTIES[GatePenalties]), _some(given, _COLUMNS)
+    if stays and (trainer is not None or init in (None, "distilled")):  # leaves as those of groups
+        usual = GroupPenalties()
+        penalties = {name: getattr(usual, name) for name in ("fused", "offset", "fused_shape")} | penalties
+        trainer, columns = trainer or "leaves", {"numeric": "auto"} | columns
+        init = init or "distilled"
+    if init == "distilled":
+        init = Distillation(**_some(given, ("gate_features", "min_leaf")))
+        penalties = {"gate_ridge_units": "sd"} | penalties
+    return SoftSurvivalTree(
+        penalties=GatePenalties(**penalties),
+        columns=Columns(**{"numeric": "linear"} | columns),
+        **_trainer(given, trainer or "nodec"),
+        **_some(given | ({} if init is None else {"init": init}), ("depth", *_OF_GATES)),
+        **shared,
+    )
+
+
+def soft_search(**values: Any) -> PrognosticTreeCV:
+    """The search that flat settings describe, of which several values are compared.
+
+    ``init`` and ``trainer`` narrow the families: distilled gates that stay are groups, others are gates that
+    are trained on the outcomes.
+
+    Raises:
+        ConfigError: there is no such setting.
+    """
+    _check_names(values, SOFT_SEARCH, "a search")
+    given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
+    init, trainer = given.pop("init", None), given.pop("trainer", None)
+    starts = [] if init is None else [init] if isinstance(init, str) else list(init)
+    stays = trainer == "leaves" or isinstance(trainer, Leaves)
+    families = list(FAMILIES)
+    if trainer is not None or starts:
+        families = [
+            "regression",
+            *(["groups"] if (not starts or "distilled" in starts) and (stays or trainer is None) else []),
+            *(["gates"] if starts != ["distilled"] and not stays else []),
+        ]
+    given.setdefault("families", tuple(families))
+    if others := [start for start in starts if start != "distilled"]:
+        given["init"] = others
+    if trainer is not None or any(name in given for name in _TRAINING):
+        given |= _trainer(given, trainer if trainer is not None and not stays else "nodec")
+    own = {name: given[name] for name in PrognosticTreeCV._get_param_names() if name in given}
+    own |= {"grid": Grid(**_some(given, _GRID)), "columns": Columns(**_some(given, _COLUMNS))}
+    return PrognosticTreeCV(**own)
+
+
+def _some(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any]:
+    """The trainer with the settings of training that are named."""
+    options = _some(values, _TRAINING)
+    if isinstance(trainer, str) and trainer in TRAINERS:
+        trainer = TRAINERS[trainer]()
+    return {"trainer": replace(trainer, **options) if isinstance(trainer, Trainer) and options else trainer}
+
+
+def _check_names(values: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")

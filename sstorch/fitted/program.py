@@ -1,0 +1,118 @@
+"""A fitted tree as a program that torch runs without this package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sstorch._types import FloatArray
+from sstorch._version import __version__
+from sstorch.data import Preprocessor
+from sstorch.exceptions import ConfigError
+from sstorch.fitted.tree import FittedTree
+
+METADATA = "sstorch.json"
+
+
+def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
+    """Write S(t | x) as one file that torch runs without this package, with a JSON beside it in the file.
+
+    Args:
+        tree: trained on one event.
+        path: of the file.
+        event_times: distinct training event times, for the JSON.
+        after: time at which rows are at risk, for S(after + t | x) / S(after | x); None for S(t | x).
+
+    Raises:
+        ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace.
+    """
+    family, names = tree.module.family, tree.preprocessor.schema.feature_names_out
+    if not family.exportable:
+        raise ConfigError(
+            f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
+            "the values; choose another family, or keep the tree with save()"
+        )
+    device = tree.module.log_time_scale.device
+    # Sizes of an example must differ from one and from each other to be left open.
+    example = (
+        torch.zeros(3, len(names), dtype=torch.float64, device=device),
+        torch.arange(1, 6, dtype=torch.float64, device=device),
+    )
+    free = {"x": {0: torch.export.Dim("rows")}, "times": {0: torch.export.Dim("times")}}
+    facts = {
+        "sstorch_version": __version__,
+        "torch_version": torch.__version__,
+        "features": names,
+        "event_times": event_times.tolist(),
+        "output": "survival function, rows x times",
+        "after": after,
+    }
+    with torch.no_grad():
+        program = torch.export.export(PredictionModule(tree, after).eval(), example, dynamic_shapes=free)
+    try:
+        torch.export.save(program, path, extra_files={METADATA: json.dumps(facts)})
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error
+
+
+class PredictionModule(nn.Module):
+    """Survival curves from features in original units: imputation, scaling, curves and the tree.
+
+    Args:
+        fitted: the tree and its preprocessing.
+        after: time at which rows are at risk, from which times count; None or 0 for time zero.
+    """
+
+    offset: Tensor
+    scale: Tensor
+    fill: Tensor
+
+    def __init__(self, fitted: FittedTree, after: float | None = None) -> None:
+        super().__init__()
+        self.after = after or 0.0
+        self.tree, self.prediction = fitted.module, fitted.prediction
+        preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
+        basis = preprocessor.basis_
+        self.basis = nn.Identity() if basis is None else basis.module().to(device)
+        for name, values in (
+            ("offset", preprocessor.offset_),
+            ("scale", preprocessor.scale_),
+            ("fill", _fill(preprocessor)),
+        ):
+            self.register_buffer(name, torch.as_tensor(values, device=device))
+
+    def forward(self, x: Tensor, times: Tensor) -> Tensor:
+        """Survival function.
+
+        Args:
+            x: shape (N, p) float64: numbers as they are, 1 where a category applies and 0 elsewhere, NaN
+                where missing (a missing category in all its columns).
+            times: shape (T,) float64, original units, >= 0.
+
+        Returns:
+            S(t | x) or S(after + t | x) / S(after | x), shape (N, T).
+        """
+        known = torch.where(torch.isnan(x), self.fill, x)
+        encoded = self.basis((known - self.offset) * self.scale).to(self.tree.log_time_scale.dtype)
+        if not self.after:
+            return self.tree.survival(encoded, times, self.prediction)
+        start = torch.full_like(times[:1], self.after)
+        survival = self.tree.survival(encoded, torch.cat([start, start + times]), self.prediction)
+        return survival[:, 1:] / survival[:, :1]
+
+
+def _fill(preprocessor: Preprocessor) -> FloatArray:
+    """The value of each encoded feature where its cell is missing, original units."""
+    frequent = preprocessor.categorical == "most_frequent"
+    return np.array(
+        [
+            preprocessor.fill_[column]
+            if category is None
+            else float(frequent and preprocessor.mode_[column] == category)
+            for column, category in preprocessor.schema.origins
+        ]
+    )

@@ -1,0 +1,464 @@
+"""A trained soft tree: curves, incidences, likelihood and groups of encoded rows, saved state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch import metrics
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import CurveKind
+from sstorch.checks import check_quantile, check_truncation
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.time_unit import check_time_unit
+from sstorch.exceptions import ConfigError
+from sstorch.fitted.incidence import (
+    NODES,
+    inner_rule,
+    log_time_panels,
+    panels_up_to,
+    shared_losses,
+)
+from sstorch.memory import at_once, check_room
+from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
+from sstorch.nn.hazards.numeric import invert
+from sstorch.quadrature import sum_rule
+
+# The name of the only hazard where causes do not compete.
+EVENT = "event"
+# Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
+# in the cache, which thirty do not.
+_CHUNK_ELEMENTS = 2**18
+# Of curves to be scored: the rows of a fold in one piece where that is possible, since matrix products round
+# differently with another number of rows and the scores of a study should stay the same to the last digit.
+_SCORED_ELEMENTS = 2**22
+# What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
+# which fewer rows at a time would repeat too often.
+_QUANTILE_ELEMENTS = 32
+# Times at which survival is averaged to order groups by prognosis, and the digits of the mean that count.
+_PROGNOSIS_TIMES, _PROGNOSIS_DIGITS = 32, 9
+# Slopes of leaves that differ by less are the same.
+_SAME_SLOPES = 1e-9
+
+
+@dataclass(frozen=True)
+class FittedTree:
+    """A trained soft tree with the preprocessing of its rows: all that predicting, reading and scoring need.
+
+    Rows are passed as encoded features ``x``, shape (n, p), made by :meth:`encode`; times are in original
+    units. Results are NumPy arrays of the tree's floating point type.
+
+    With competing causes the likelihood is a product over causes, in each of which the events of the others
+    are censored: so each cause has a hazard of its own under the same gates, and what a subject can expect is
+    the cumulative incidence of a cause. Survival is then free of any event.
+
+    Attributes:
+        hazards: by cause the tree that has its hazard in the leaves, without batch dimension; all have the
+            same gates. A single one, ``"event"``, where causes do not compete.
+        preprocessor: fitted on the training rows.
+        prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
+        time_unit: of its times, as texts name it; None if not known.
+        time_varying: whether training subjects had several rows, so that one row does not determine survival
+            from time zero: texts then say on what condition it holds.
+        event_times: distinct training event times, increasing; incidences and restricted means of competing
+            causes need them.
+        groups: number of the group that each leaf is, from left to right, shape (L,): 1 for the longest
+            survival. By default the order of the leaves.
+
+    References:
+        Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), "The analysis of failure times
+        in the presence of competing risks", Biometrics 34, 541-554.
+    """
+
+    hazards: Mapping[str, SoftTree]
+    preprocessor: Preprocessor
+    prediction: Prediction = "hbp"
+    time_unit: str | None = None
+    time_varying: bool = False
+    event_times: FloatArray = field(default_factory=lambda: np.empty(0))
+    groups: IntArray | None = None
+
+    @property
+    def module(self) -> SoftTree:
+        """The tree of the first cause, whose gates are those of all."""
+        return next(iter(self.hazards.values()))
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Names of the causes; ``("event",)`` where they do not compete."""
+        return tuple(self.hazards)
+
+    @property
+    def competing(self) -> bool:
+        """Whether causes compete."""
+        return self.causes != (EVENT,)
+
+    @property
+    def can_rise(self) -> bool:
+        """Whether a survival curve can rise."""
+        return any(module.family.can_rise for module in self.hazards.values())
+
+    @property
+    def group_numbers(self) -> IntArray:
+        """Number of the group that each leaf is, shape (L,)."""
+        return np.arange(1, self._n_leaves + 1) if self.groups is None else self.groups
+
+    def of_cause(self, cause: str) -> FittedTree:
+        """The tree with the hazard of one cause alone, as if the others did not exist."""
+        return replace(self, hazards={EVENT: self.hazards[cause]})
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Encoded features of rows, (n, p), on the device of the tree."""
+        like = self.module.log_time_scale
+        features = self.preprocessor.transform(frame)
+        return torch.as_tensor(features, device=like.device, dtype=like.dtype)
+
+    # ------------------------------------------------------------------ predict
+
+    def curves(
+        self,
+        x: Tensor,
+        times: FloatArray,
+        kind: CurveKind | Literal["log_hazard"] = "survival",
+        falling: bool = False,
+    ) -> FloatArray:
+        """Curves of rows.
+
+        Args:
+            x: encoded features, shape (n, p).
+            times: shape (n_times,), or (n, n_times) if every row has its own.
+            kind: of the curves.
+            falling: give survival curves as scores take them: float64, and curves that rise, as those of
+                unconstrained splines can, replaced by their running minimum. Times must increase.
+
+        Returns:
+            shape (n, n_times).
+        """
+        function, at = self._function(kind), torch.as_tensor(times, device=x.device)
+        limit = _SCORED_ELEMENTS if falling else None
+        rows = (x, at) if at.ndim == 2 else (x,)
+        curves = self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows, limit=limit)
+        if falling:
+            curves = curves.astype(np.float64, copy=False)
+            if self.can_rise:
+                np.minimum.accumulate(curves, axis=1, out=curves)
+        return curves
+
+    def _function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Tensor, Tensor], Tensor]:
+        """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
+        if len(self.hazards) == 1:
+            method = getattr(self.module, kind)
+            return lambda x, at: method(x, at, self.prediction)
+
+        def total(x: Tensor, at: Tensor) -> Tensor:
+            part = "hazard" if "hazard" in kind and kind != "cumulative_hazard" else "cumulative_hazard"
+            parts = [getattr(module, part)(x, at, self.prediction) for module in self.hazards.values()]
+            summed = torch.stack(parts).sum(0)
+            if kind == "survival":
+                return torch.exp(-summed)
+            return summed.log() if kind == "log_hazard" else summed
+
+        return total
+
+    def incidence(self, x: Tensor, times: FloatArray) -> FloatArray:
+        """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
+
+        S is the survival function of any event. Between two times the causes share what S loses, as their
+        integrals do, so that incidences and S sum to one whatever the quadrature, and its error, below 1e-8
+        with every family (tests/fitted/test_incidence.py), acts on the shares alone.
+
+        Args:
+            x: encoded features, shape (n, p).
+            times: shape (n_times,), >= 0, in any order.
+
+        Returns:
+            shape (n, K, n_times), in [0, 1], rising with t.
+        """
+        order = np.unique(times)
+        with np.errstate(divide="ignore"):
+            asked = np.log(order)
+        edges = panels_up_to(self._panels, asked[np.isfinite(asked)])
+        inner, weights = inner_rule(edges)
+        place = np.searchsorted(order, times)
+        at_edges, at_inner = (torch.as_tensor(np.exp(y), device=x.device) for y in (edges, inner))
+        survival, total = self._function("survival"), self._function("cumulative_hazard")
+
+        def chunk(x: Tensor) -> Tensor:
+            log_density = torch.stack(
+                [module.log_hazard(x, at_inner, self.prediction) for module in self.hazards.values()], 1
+            )
+            log_density = log_density - total(x, at_inner)[:, None]
+            found = shared_losses(
+                survival(x, at_edges).cpu().numpy(), log_density.cpu().numpy() + inner, weights, edges, asked
+            )
+            return torch.as_tensor(found[..., place])
+
+        return self._by_chunk(chunk, len(self.hazards) * len(edges) * NODES, x)
+
+    @cached_property
+    def _panels(self) -> FloatArray:
+        """Log times between which the hazards are smooth."""
+        bends = [module.family.corners() + module.log_time_scale for module in self.hazards.values()]
+        corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
+        return log_time_panels(self.event_times, corners)
+
+    def risk(self, x: Tensor, times: FloatArray) -> FloatArray:
+        """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
+        nodes, weights = sum_rule(times)
+        at, weight = torch.as_tensor(nodes, device=x.device), torch.as_tensor(weights).to(x)
+        cumulative = self._function("cumulative_hazard")
+
+        def total(x: Tensor) -> Tensor:
+            hazard = cumulative(x, at)
+            return hazard.sum(-1) if nodes is times else hazard @ weight
+
+        return self._by_chunk(total, len(at), x)
+
+    def log_likelihood(self, x: Tensor, rows: SurvivalData) -> float:
+        """Weighted mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x).
+
+        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); of competing
+        causes the sum over causes.
+
+        Args:
+            x: encoded features of the rows, shape (n, p).
+            rows: their outcome and weights.
+        """
+        if self.competing:
+            return sum(self.of_cause(name).log_likelihood(x, rows.of_cause(name)) for name in self.causes)
+        time, intervals = rows.nominal_time, rows.intervals
+        within = np.zeros(len(time), dtype=bool) if intervals is None else intervals.censored
+        start = time if intervals is None else np.where(within, intervals.lower, time)
+        hazard = self.curves(x, start[:, None], "cumulative_hazard")[:, 0]
+        log_hazard = self.curves(x, time[:, None], "log_hazard")[:, 0]
+        if intervals is not None and within.any():
+            end = self.curves(x[torch.as_tensor(within)], intervals.upper[within, None], "cumulative_hazard")
+            # Whoever lived until the lower bound has the event by the upper one.
+            chance = -np.expm1(hazard[within] - np.maximum(end[:, 0], hazard[within]))
+            with np.errstate(divide="ignore"):  # a curve that is flat between the bounds: -inf
+                log_hazard[within] = np.log(chance)
+        if rows.entry.any():
+            hazard = hazard - self.curves(x, rows.entry[:, None], "cumulative_hazard")[:, 0]
+        return metrics.log_likelihood(rows.event, hazard, log_hazard, sample_weight=rows.uneven_weight)
+
+    def leaf_probability(self, x: Tensor) -> FloatArray:
+        """Probability of each group, shape (n, L), in the order of their numbers."""
+        found = self._by_chunk(lambda x: self.module.log_leaf_probability(x).exp().mT, self._n_leaves, x)
+        return np.asarray(found[:, self.group_numbers.argsort()])
+
+    def leaf(self, x: Tensor) -> IntArray:
+        """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
+        return self._by_chunk(self.module.apply_leaf, self._n_leaves, x).astype(np.int64)
+
+    def apply(self, x: Tensor) -> IntArray:
+        """Group of each row, the number of the leaf of its most probable path, 1 .. L, shape (n,)."""
+        return self.group_numbers[self.leaf(x)]
+
+    def group_of(self, frame: pd.DataFrame) -> IntArray:
+        """:meth:`apply` to rows that were read and are not encoded yet."""
+        return self.apply(self.encode(frame))
+
+    def numbered(self, x: Tensor, weight: FloatArray, end: float) -> FittedTree:
+        """The tree with its groups numbered by prognosis, 1 for the longest survival.
+
+        That is the weighted mean over the rows of a group of the mean survival up to a time; groups without
+        rows come last, and those of like survival in the order of the leaves.
+
+        Args:
+            x: encoded features of the training rows, shape (n, p).
+            weight: of the rows, >= 0, shape (n,).
+            end: of the follow-up, > 0.
+        """
+        if self._n_leaves == 1:
+            return replace(self, groups=np.ones(1, dtype=np.int64))
+        leaf = self.leaf(x)
+        times = end * (np.arange(_PROGNOSIS_TIMES) + 0.5) / _PROGNOSIS_TIMES
+        mean = self.curves(x, times).astype(np.float64).mean(axis=1)
+        total, count = (np.bincount(leaf, part, self._n_leaves) for part in (weight * mean, weight))
+        level = np.where(count > 0, total / np.where(count > 0, count, 1.0), -1.0)
+        groups = np.empty(self._n_leaves, dtype=np.int64)
+        groups[np.argsort(-level.round(_PROGNOSIS_DIGITS), kind="stable")] = np.arange(1, self._n_leaves + 1)
+        return replace(self, groups=groups)
+
+    def quantile(self, x: Tensor, q: float, after: FloatArray | None = None) -> FloatArray:
+        """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
+
+        With ``after`` (n,) it is counted from there, of those who are alive then.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
+
+        def chunk(x: Tensor, after: Tensor | None = None) -> Tensor:
+            if len(self.hazards) == 1:
+                return self.module.quantile(x, q, self.prediction, after)
+            return self._quantile_of_any(x, check_quantile(q), after)
+
+        return self._by_chunk(chunk, _QUANTILE_ELEMENTS, *rows)
+
+    def _quantile_of_any(self, x: Tensor, q: float, after: Tensor | None) -> Tensor:
+        """Of the time to any of several events."""
+        total, scale = self._function("cumulative_hazard"), self.module.log_time_scale
+        target = x.new_full((len(x), 1), -math.log1p(-q))
+        if after is not None:
+            target = target + total(x, after[:, None])
+        log_time = invert(lambda y: total(x, (y + scale).exp()), target)
+        for module in self.hazards.values():
+            horizon = module.family.horizon(log_time)
+            if horizon is not None:
+                log_time = torch.where(log_time > horizon, torch.inf, log_time)
+        time = torch.exp(log_time + scale).squeeze(-1)
+        return time if after is None else (time - after).clamp(min=0)
+
+    def restricted_mean(self, x: Tensor, tau: float, after: FloatArray | None = None) -> FloatArray:
+        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf where the mean does not exist.
+
+        With ``after`` (n,) it is that of the time left to those who are alive then.
+        """
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
+        if len(self.hazards) == 1:
+            return self._by_chunk(
+                lambda x, after=None: self.module.restricted_mean(x, tau, self.prediction, after),
+                _QUANTILE_ELEMENTS,
+                *rows,
+            )
+        if math.isinf(check_truncation(tau)):
+            raise ConfigError("the mean of the time to any of several causes needs a finite tau")
+        last = tau + (0.0 if after is None else float(after.max(initial=0.0)))
+        edges = torch.as_tensor(np.r_[0.0, np.exp(panels_up_to(self._panels, np.log([last])))]).to(x)
+        points, weights = (torch.as_tensor(part).to(x) for part in np.polynomial.legendre.leggauss(NODES))
+        survival = self._function("survival")
+
+        def chunk(x: Tensor, after: Tensor | None = None) -> Tensor:
+            start = x.new_zeros(len(x), 1) if after is None else after[:, None]
+            own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
+            half = own.diff(dim=1) / 2
+            at = (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)
+            curves = survival(x, torch.cat([start, at], 1))
+            area = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
+            return area / curves[:, 0]
+
+        return self._by_chunk(chunk, (len(edges) - 1) * NODES, *rows)
+
+    @property
+    def _n_leaves(self) -> int:
+        return len(self.module.topology.leaves)
+
+    def _by_chunk(
+        self, function: Callable[..., Tensor], row_elements: int, *rows: Tensor, limit: int | None = None
+    ) -> npt.NDArray[Any]:
+        """Apply a function of tensors of the same rows chunk by chunk, within the memory budget."""
+        x = rows[0]
+        if self.prediction == "mixture":
+            row_elements *= self._n_leaves
+        size = at_once(max(row_elements, x.shape[1]), limit or _CHUNK_ELEMENTS)
+        out = np.empty(0)
+        with torch.no_grad():
+            for start in range(0, max(1, len(x)), size):
+                part = function(*(tensor[start : start + size] for tensor in rows)).cpu().numpy()
+                if start == 0:
+                    check_room(len(x), part[0].size if len(part) else 0, "times")
+                    # The result is filled in place: a list of parts would need its memory twice.
+                    out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
+                out[start : start + size] = part
+        return out
+
+    def shares_slopes(self, leaves: Sequence[int] | None = None) -> bool:
+        """Whether some leaves, all by default, have the same slopes, those of the shapes included.
+
+        Args:
+            leaves: by node.
+        """
+        for module in self.hazards.values():
+            parameters = module.leaf_parameters(leaves)
+            # Leaves come before the features, and before the shapes of which each has slopes.
+            for slopes, axis in ((parameters.slope, -2), (parameters.shape_slope, -3)):
+                values = slopes.detach().cpu().double().numpy()
+                if values.size and np.ptp(values, axis=axis).max() > _SAME_SLOPES:
+                    return False
+        return True
+
+    # ------------------------------------------------------------------ keep
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """All but the prediction as JSON and safetensors can hold it; :meth:`from_state` takes it back.
+
+        Raises:
+            ConfigError: the leaf is a family that is not in the registry, which no file could rebuild.
+        """
+        families = {name: module.family for name, module in self.hazards.items()}
+        for family in families.values():
+            if family.name not in FAMILIES or type(FAMILIES[family.name]()) is not type(family):
+                raise ConfigError(
+                    f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
+                    "put @register_family above its class"
+                )
+        state = {
+            "leaves": [
+                {"cause": name, "name": family.name, "options": family.options()}
+                for name, family in families.items()
+            ],
+            "depth": self.module.topology.depth,
+            "prediction": self.prediction,
+            "preprocessing": self.preprocessor.to_dict(),
+            "time_unit": self.time_unit,
+            "time_varying": self.time_varying,
+            "event_times": self.event_times.tolist(),
+            "groups": self.group_numbers.tolist(),
+        }
+        tensors = {
+            f"{number}.{name}": tensor
+            for number, module in enumerate(self.hazards.values(), 1)
+            for name, tensor in module.state_dict().items()
+        }
+        return state, tensors
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str) -> Self:
+        """The tree of a state, on a device.
+
+        What an altered state raises is of any kind: see :func:`sstorch.files.reading`.
+        """
+        preprocessor = Preprocessor.from_dict(state["preprocessing"])
+        hazards = {}
+        for number, leaf in enumerate(state["leaves"], 1):
+            own = {
+                name.removeprefix(f"{number}."): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(f"{number}.")
+            }
+            constants = {name.removeprefix("family."): tensor for name, tensor in own.items()}
+            module = hazards[str(leaf["cause"])] = SoftTree(
+                len(preprocessor.leaf_features),
+                state["depth"],
+                make_family(leaf["name"], **leaf["options"]).like(constants),
+                device=device,
+                dtype=own["log_time_scale"].dtype,
+                n_gate_features=len(preprocessor.gate_features),
+            )
+            module.load_state_dict(own)
+        tree = cls(
+            hazards,
+            preprocessor,
+            state["prediction"],
+            check_time_unit(state["time_unit"]),
+            bool(state["time_varying"]),
+            np.array(state["event_times"], dtype=np.float64),
+            np.array(state["groups"], dtype=np.int64),
+        )
+        if sorted(tree.group_numbers) != list(range(1, tree._n_leaves + 1)):
+            raise ValueError("groups are not the numbers of the leaves")
+        return tree
+
+
+def leaves_of_state(state: Mapping[str, Any]) -> HazardFamily | dict[str, HazardFamily]:
+    """The families of a state as they were asked for, by cause where causes compete."""
+    families = {str(leaf["cause"]): make_family(leaf["name"], **leaf["options"]) for leaf in state["leaves"]}
+    return families[EVENT] if tuple(families) == (EVENT,) else families

@@ -1,0 +1,727 @@
+"""Base class of the soft estimators: training, prediction, recalibration, files."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import CurveKind, Times, check_alive, check_times, median_event_time
+from sstorch.checks import check_after, check_device
+from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
+from sstorch.data.oddities import Oddity, few_events, tell
+from sstorch.data.time_unit import check_time_unit
+from sstorch.deploy.exporter import DeployableTree, Deployed
+from sstorch.deploy.expression import Formula
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.files import read_folder, reading, write_folder, write_whole
+from sstorch.fitted import FittedTree
+from sstorch.fitted.tree import leaves_of_state
+from sstorch.groups.competing_validation import CompetingGroupValidation
+from sstorch.groups.estimators import RESULTS, LeafOf, SurvivalGroups
+from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.stability import Stability
+from sstorch.groups.table import groups_text
+from sstorch.groups.validation import GroupValidation
+from sstorch.metrics.weights import WeightKind
+from sstorch.monitoring import History, ProgressBar
+from sstorch.nn import Prediction, SoftTree
+from sstorch.optim import Checkpoint
+from sstorch.parameters import NestedParameters
+from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
+from sstorch.soft.formula import deployed, tree_formula
+from sstorch.soft.html import tree_html
+from sstorch.soft.parameters import Columns, Penalties
+from sstorch.soft.reading import ReadableTree
+from sstorch.soft.recalibration import recalibrated
+from sstorch.soft.rules import GateRule
+from sstorch.soft.settings import BatchSettings
+from sstorch.soft.split_test import SplitTest, Tested, split_test
+from sstorch.soft.step_curves import step_curves
+from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
+
+FORMAT_VERSION = 5
+CARD = "MODEL_CARD.md"
+# Parameters that say how to train, not what was trained.
+_NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
+
+
+class SoftEstimator(NestedParameters, SurvivalGroups, DeployableTree, ReadableTree):
+    """Base class of the estimators that predict with a soft tree.
+
+    Attributes:
+        tree_: the trained :class:`~sstorch.fitted.FittedTree`: the hazard of every cause under shared gates,
+            with the preprocessing of the rows.
+        history_: records of the training of the start that was kept, by cause where causes compete.
+        objective_: its training objective; of competing causes their sum.
+        time_unit_: unit of the times; None if not known.
+        time_varying_: whether it was trained on subjects with several rows, whose covariates change.
+        node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
+            number.
+        metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
+        feature_names_in_: raw feature names.
+        n_features_in_: their number.
+    """
+
+    _format: ClassVar[str]
+    _penalties: ClassVar[type[Penalties]]
+
+    tree_: FittedTree
+    history_: History | Mapping[str, History]
+    objective_: float
+    metrics_: dict[str, float]
+    time_unit_: str | None
+    time_varying_: bool
+    group_table_: pd.DataFrame
+    stability_: Stability
+    group_validation_: GroupValidation | CompetingGroupValidation
+    recalibration_: Recalibration | Mapping[str, Recalibration]
+
+    penalties: Penalties
+    columns: Columns
+    device: str
+    random_state: int | np.random.RandomState | None
+    time_unit: str | None
+    verbose: int
+
+    @abstractmethod
+    def settings(self) -> BatchSettings:
+        """The checked parameters, as the batch trainer takes them.
+
+        Raises:
+            ConfigError: a value does not exist or is out of range.
+        """
+
+    def _shared_settings(self) -> dict[str, Any]:
+        """Settings that follow from the parameters of every soft estimator."""
+        if not isinstance(self.columns, Columns):
+            raise ConfigError(f"columns must be Columns(...), got {self.columns!r}")
+        check_time_unit(self.time_unit)
+        return {
+            **self._penalties.of(self.penalties).settings,
+            **self.columns.get_params(),
+            "device": self.device,
+            "dtype": self.dtype,
+            "seed": self._seed(),
+        }
+
+    # ------------------------------------------------------------------ fit
+
+    def fit_data(
+        self,
+        data: SurvivalData,
+        schema: Schema | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """``fit`` to rows of positive weight.
+
+        Args:
+            data: rows.
+            schema: columns and vocabulary; taken from the rows if None.
+            checkpoint: file that is written after every pass of the training.
+        """
+        data = data.joined()  # as the batch does, whose encoded rows are these
+        settings = self._training_settings(data)
+        if data.causes is not None:
+            _warn_of_rare_causes(data)
+        callbacks = [ProgressBar()] if self.verbose else []
+        batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
+        self.adopt(batch, data, 0, batch.best_start(0), x=x[0])
+        self._warn_of_step_curves(data, x[0])
+        self._make_node_table(x[0])
+        self._fitted_with(settings, data, x[0])
+        return self
+
+    def _training_settings(self, data: SurvivalData) -> BatchSettings:
+        """The settings by which the rows are trained on."""
+        return self.settings()
+
+    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: Tensor) -> None:
+        """Take over what else the training has given; ``x`` are the encoded rows (n, p)."""
+
+    def adopt(
+        self,
+        batch: TrainedBatch,
+        data: SurvivalData,
+        split: int,
+        start: int,
+        setting: int = 0,
+        x: Tensor | None = None,
+    ) -> Self:
+        """Take over one tree of a trained batch.
+
+        Its ``node_table_`` is made when it is first looked at, for which the rows are held until then.
+
+        Args:
+            batch: trained trees.
+            data: training rows of the split.
+            split: number of the split.
+            start: number of the start.
+            setting: position of its coefficients in ``batch.coefficients``.
+            x: the rows, encoded, if they are at hand; shape (n, p).
+        """
+        position = batch.position(split, start, setting)
+        self.objective_ = float(batch.objective[position])
+        histories = {name: history.of_problem(position) for name, history in batch.histories.items()}
+        self.history_ = histories if data.causes is not None else histories[next(iter(histories))]
+        self.event_times_ = data.event_times
+        self.zero_time_ = data.zero_time
+        self.outcome_type_ = data.outcome_type
+        self.horizon_ = median_event_time(data)
+        self.time_varying_ = data.time_varying
+        self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
+        self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
+        self.n_features_in_ = len(data.feature_names)
+        self.metrics_ = {}
+        for name in (*RESULTS, "group_table_", "recalibration_"):  # those of another tree
+            self.__dict__.pop(name, None)
+        tree = batch.fitted(split, start, setting, self._prediction)
+        self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
+        self._read_later(data)
+        if x is not None:
+            self._number_groups(x)
+        return self
+
+    @property
+    def _prediction(self) -> Prediction:
+        return "hbp"
+
+    def _number_groups(self, x: Tensor) -> None:
+        data = self._training_rows
+        self.tree_ = self.tree_.numbered(x, data.sample_weight, float(data.nominal_time.max()))
+
+    @property
+    def _tree(self) -> FittedTree:
+        """The trained tree, its groups numbered.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: there is none yet.
+        """
+        check_is_fitted(self, "tree_")
+        if self.tree_.groups is None:
+            self._number_groups(self.tree_.encode(self._training_rows.frame))
+        return self.tree_
+
+    @property
+    def module_(self) -> SoftTree:
+        """The trained :class:`~sstorch.nn.SoftTree`, without batch dimension; of the first cause."""
+        return self._tree.module
+
+    @property
+    def preprocessor_(self) -> Preprocessor:
+        """Fitted on the training rows."""
+        return self._tree.preprocessor
+
+    def _warn_of_step_curves(self, data: SurvivalData, x: Tensor) -> None:
+        """Name leaves of which new rows would be all but impossible, in a DataWarning each.
+
+        Args:
+            data: the training rows.
+            x: the same rows, encoded, shape (n, p).
+        """
+        for name in self._tree.causes:
+            tree = self._tree.of_cause(name)
+            rows = data if data.causes is None else data.of_cause(name)
+            tell(step_curves(tree, x, rows), strict=False, stacklevel=4)
+
+    # ------------------------------------------------------------------ predict
+
+    def _fitted_html(self) -> str:
+        if not hasattr(self, "event_times_"):
+            return ""
+        return tree_html(self._tree, self.node_table_, self._gate_rules)
+
+    def _formula(self) -> Formula:
+        return tree_formula(self._tree)
+
+    def _deployed(self, medians: bool) -> Deployed:
+        return deployed(self._tree, self.node_table_, self._gate_rules, medians)
+
+    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
+        """Risk of each row, higher for an earlier event.
+
+        Args:
+            X: rows with the training columns.
+            cause: where causes compete, by number, 1 .. K, or by name.
+
+        Returns:
+            shape (n,): expected number of events, the sum of H(t | x) over the distinct training event times
+            (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
+            the cumulative incidence of the cause at ``horizon_``.
+
+        Raises:
+            ConfigError: there is no such cause.
+        """
+        tree = self._tree
+        if tree.competing:
+            return self._risk_of(X, cause)
+        return tree.risk(self._encode_new(X), self.event_times_)
+
+    @overload
+    def predict_hazard_function(
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        after: npt.ArrayLike | None = None,
+    ) -> FloatArray: ...
+
+    @overload
+    def predict_hazard_function(
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        after: npt.ArrayLike | None = None,
+    ) -> pd.DataFrame: ...
+
+    def predict_hazard_function(
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: bool = False,
+        *,
+        after: npt.ArrayLike | None = None,
+    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
+        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
+        return self._predict_curves("hazard", X, times, as_frame, after=after)
+
+    def predict_leaf_proba(self, X: object) -> FloatArray:
+        """Probability of each group, shape (n, L), in the order of their numbers; rows sum to one."""
+        return self._tree.leaf_probability(self._encode_new(X))
+
+    def apply(self, X: object) -> IntArray:
+        """Group of each row, 1 .. L in the order of prognosis (1 = longest survival), shape (n,)."""
+        return self._tree.apply(self._encode_new(X))
+
+    def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
+        """Time by which a share ``q`` has had the event; the median by default.
+
+        Args:
+            X: rows with the training columns.
+            q: in (0, 1).
+            after: time at which the rows are known to be alive, or one for each row, (n,); what is left from
+                there is then returned.
+
+        Returns:
+            shape (n,), original units; +inf where the survival function stays above 1 - q.
+
+        Raises:
+            ConfigError: ``q`` is not in (0, 1).
+            DataError: by the model nobody like a row lives until ``after``.
+        """
+        self._refuse_unknown_future(after)
+        x = self._encode_new(X)
+        return self._tree.quantile(x, q, self._alive(x, after))
+
+    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
+        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+
+        Args:
+            X: rows with the training columns.
+            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
+            after: as in :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
+
+        Returns:
+            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
+
+        Raises:
+            ConfigError: ``tau`` is not positive.
+            DataError: by the model nobody like a row lives until ``after``.
+        """
+        self._refuse_unknown_future(after)
+        x = self._encode_new(X)
+        return self._tree.restricted_mean(x, tau, self._alive(x, after))
+
+    def _alive(self, x: Tensor, after: npt.ArrayLike | None) -> FloatArray | None:
+        """Times at which rows are alive, (n,), checked; None if not given."""
+        if after is None:
+            return None
+        times = check_after(after, len(x))
+        check_alive(-self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0], times)
+        return times
+
+    def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
+        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
+
+        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); of competing
+        causes the sum over causes.
+
+        Args:
+            X: rows with the training columns.
+            y: their outcome, as in ``fit``.
+            sample_weight: (n,), >= 0; the mean is weighted.
+
+        Raises:
+            DataError: the data cannot be used, or the outcome lacks what that of training had.
+        """
+        data = self._scored(X, y, sample_weight)
+        return self._tree.log_likelihood(self._encode(data.frame), data)
+
+    # ------------------------------------------------------------------ trust
+
+    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+        """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
+        tree, hazards = self._tree, {}
+        reports: dict[str, Recalibration] = {}
+        for name in tree.causes:
+            rows = data if data.causes is None else data.of_cause(name)
+            try:
+                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how, weights)
+            except DataError as error:
+                raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
+        new, rules = copy.copy(self), self._gate_rules
+        for name in (*RESULTS, "group_table_"):
+            new.__dict__.pop(name, None)
+        new.tree_ = replace(tree, hazards=hazards)
+        new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
+        new._read_later(data)
+        new._make_node_table()
+        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
+        return new
+
+    @property
+    def _can_divide(self) -> bool:
+        return self.settings().depth > 0
+
+    @property
+    def _n_groups(self) -> int:
+        return len(self._tree.module.topology.leaves)
+
+    @property
+    def _unit_of_time(self) -> str | None:
+        return self._tree.time_unit
+
+    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        return self._tree.group_of(frame)
+
+    def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        return self._tree.curves(self._tree.encode(frame), times)
+
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        return partition(self._tree, self._tree.encode(frame))
+
+    def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
+        settings = self.settings()
+        splits, draws = resamples(data, n_resamples, settings.seed)
+        return TreeSample.of_splits(
+            train_batch(splits, settings, Schema.of(data.frame)), self._prediction, draws
+        )
+
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+        batch = train_batch(splits, self.settings(), Schema.of(data.frame))
+        return leaves_of_splits(batch, self._prediction)
+
+    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
+        """Survival curves as scores need them, (n, n_times), times increasing.
+
+        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
+        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
+        how many rows.
+        """
+        curves = self._tree.curves(self._encode(X), check_times(times))
+        if not self._tree.can_rise:
+            return curves
+        falling = np.minimum.accumulate(curves, axis=1)
+        if n_rising := int((falling < curves).any(axis=1).sum()):
+            warnings.warn(
+                f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
+                "monotone=True has no such curves",
+                DataWarning,
+                stacklevel=3,
+            )
+        return falling
+
+    @property
+    def _schema(self) -> Schema:
+        return self._tree.preprocessor.schema
+
+    def _encode(self, X: object) -> Tensor:
+        return self._tree.encode(self._cleaned(X))
+
+    def _encode_new(self, X: object) -> Tensor:
+        """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
+        frame = self._cleaned(X)
+        self._tree.preprocessor.warn_of_far_values(frame)
+        return self._tree.encode(frame)
+
+    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
+        return self._tree.curves(self._encode_new(X), times, kind)
+
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        tree = self._tree
+        if not tree.competing:
+            return super()._incidences(X, times)
+        return tree.incidence(self._encode_new(X), times)
+
+    def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
+        if self._tree.can_rise:
+            raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
+        x, later = self._encode_new(X), after[:, None] + times
+        gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
+        check_alive(-gone[:, 0], after)
+        if kind == "hazard":
+            return self._tree.curves(x, later, kind)
+        left = self._tree.curves(x, later, "cumulative_hazard") - gone
+        return np.exp(-left) if kind == "survival" else left
+
+    def split_test(
+        self,
+        X: object,
+        y: object,
+        leaf: int | None = None,
+        parameters: Tested = "all",
+        sample_weight: object = None,
+        n_flips: int = 999,
+        trim: float = 0.1,
+        random_state: int = 0,
+    ) -> SplitTest:
+        """Test whether the regression of a leaf holds for all its rows or changes with a column.
+
+        Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
+        the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
+        by the column pays. Sums are decorrelated and squared, in units of their mean under the null (for
+        ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its
+        splits (supLM), that of a categorical column the mean over its categories, as in model-based recursive
+        partitioning.
+
+        p values are the share of random signs of the scores, re-estimation of the parameters included, whose
+        statistic is as large; permuting the column instead supposes that it does not depend on the features
+        of the leaf. Before the test one Newton step leads from the leaf's parameters to the maximum of the
+        likelihood of its rows: scores of penalised parameters have a sum, and a drift along skewed columns
+        that would pass for a change even if they were centred.
+
+        Args:
+            X: rows, best those of training; of each leaf those whose most probable path ends there.
+            y: their outcome, as in ``fit``.
+            leaf: number of the leaf to test; None for all that have rows.
+            parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
+                intercept and shapes alone, slopes being free but shared.
+            sample_weight: (n,), >= 0, as in ``fit``.
+            n_flips: sets of signs.
+            trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
+            random_state: seed of the signs.
+
+        Raises:
+            DataError: the data cannot be used, or the leaf has none of the rows.
+            ConfigError: an argument has a value that does not exist.
+
+        References:
+            Zeileis and Hornik (2007), "Generalized M-fluctuation tests for parameter instability", Statistica
+            Neerlandica 61, 488-508. Zeileis, Hothorn and Hornik (2008), "Model-based recursive partitioning",
+            Journal of Computational and Graphical Statistics 17, 492-514. Hemerik, Goeman and Finos (2020),
+            "Robust testing in generalized linear models by sign flipping score contributions", Journal of
+            the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
+            testing", for the p values adjusted for the search over columns.
+        """
+        data = self._scored(X, y, sample_weight)
+        return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
+
+    # ------------------------------------------------------------------ read
+
+    def summary(self) -> str:
+        """Rules at the gates, in original units, and a table of the leaves, as text.
+
+        Below them whether groups differ on other rows, the corrected groups and their stability, once
+        :meth:`validate_groups`, :meth:`group_table` with resamples and :meth:`stability` were called.
+        """
+        parts = [super().summary()]
+        if "group_validation_" in vars(self):
+            parts.append(str(self.group_validation_))
+        if "group_table_" in vars(self):
+            parts.append(groups_text(self.group_table_))
+        if "stability_" in vars(self):
+            parts.append(str(self.stability_))
+        if "recalibration_" in vars(self):
+            parts.append(str(self.recalibration_))
+        return "\n\n".join(parts)
+
+    def model_card(
+        self, format: Literal["markdown", "html"] = "markdown", validation: pd.DataFrame | None = None
+    ) -> str:
+        """What the tree is, whom it was made from, how good it is, and what it is not for.
+
+        Args:
+            format: ``"markdown"``, or ``"html"``, a page that needs no network. :meth:`save` writes it in
+                Markdown beside the model.
+            validation: scores of rows that the tree was not trained on, one in a row of the frame, with its
+                interval in columns.
+
+        Raises:
+            ConfigError: there is no such format.
+        """
+        if format not in ("markdown", "html"):
+            raise ConfigError(f"format must be 'markdown' or 'html', got {format!r}")
+        # Pages need templates and figures, which a fit does not.
+        from sstorch.document import to_html, to_markdown
+        from sstorch.soft.model_card import model_card
+
+        nodes = self.node_table_
+        names = ("group_validation_", "stability_", "recalibration_")
+        card = model_card(
+            self._tree,
+            self.describe().splitlines(),
+            self.export_text(),
+            (int(nodes["rows"].iloc[0]), int(nodes["events"].iloc[0])),
+            self.event_times_,
+            self.metrics_,
+            [str(vars(self)[name]) for name in names if name in vars(self)],
+            "recalibrated" if "recalibration_" in vars(self) else "trained",
+            validation,
+        )
+        return to_markdown(card) if format == "markdown" else to_html(card)
+
+    # ------------------------------------------------------------------ keep
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+
+        ``metrics_``, ``group_validation_`` and ``recalibration_`` go with it. The model card is written
+        beside them, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
+        ``verbose``: they say how to train, not what was trained.
+
+        Raises:
+            ConfigError: the folder cannot be written, or a leaf is a family that is not in the registry,
+                which no file could rebuild.
+        """
+        state, tensors = self._tree.state()
+        state |= {
+            "parameters": self._plain_parameters(),
+            "feature_names": [str(name) for name in self.feature_names_in_],
+            "zero_time": self.zero_time_,
+            "horizon": self.horizon_,
+            "outcome_type": self.outcome_type_.to_dict(),
+            "objective": self.objective_,
+            "node_table": _split_table(self.node_table_),
+            "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
+            "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
+        }
+        if "group_validation_" in vars(self):
+            state["group_validation"] = self.group_validation_.to_dict()
+        if "recalibration_" in vars(self):
+            found = self.recalibration_
+            state["recalibration"] = (
+                {name: report.to_dict() for name, report in found.items()}
+                if isinstance(found, Mapping)
+                else found.to_dict()
+            )
+        write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
+        write_whole(Path(path) / CARD, self.model_card().encode())
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """Parameters as JSON holds them; depth and dtype are those of the fitted tree."""
+        values = {
+            name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED
+        }
+        tree = self._tree
+        plain: dict[str, Any] = {
+            "penalties": self._penalties.of(self.penalties).to_dict(),
+            "columns": self.columns.to_dict(),
+            "dtype": str(tree.module.log_time_scale.dtype).removeprefix("torch."),
+            "time_unit": self.time_unit_,
+        }
+        if "depth" in values:
+            plain["depth"] = tree.module.topology.depth
+        return values | plain
+
+    @classmethod
+    def _from_plain(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Inverse of :meth:`_plain_parameters`."""
+        return dict(values) | {
+            "penalties": cls._penalties.from_dict(values["penalties"]),
+            "columns": Columns.from_dict(values["columns"]),
+            "time_unit": check_time_unit(values["time_unit"]),
+        }
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """Read a model written by :meth:`save`, onto the given device.
+
+        Raises:
+            FormatError: files are missing, altered, of another class or of an unknown format version.
+            ConfigError: torch does not see the device.
+        """
+        check_device(device)
+        state, tensors = read_folder(Path(path), cls._format, FORMAT_VERSION)
+        with reading(Path(path)):
+            parameters = cls._from_plain(state["parameters"])
+            estimator = cls(leaf=leaves_of_state(state), device=device, **parameters)
+            tree = estimator.tree_ = FittedTree.from_state(state, tensors, device)
+            estimator.event_times_ = tree.event_times
+            estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying
+            estimator.zero_time_, estimator.horizon_ = float(state["zero_time"]), float(state["horizon"])
+            estimator.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
+            estimator.objective_ = float(state["objective"])
+            estimator.node_table_ = _join_table(state["node_table"])
+            rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
+            estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
+            estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
+            if "group_validation" in state:
+                kind = CompetingGroupValidation if tree.competing else GroupValidation
+                estimator.group_validation_ = kind.from_dict(state["group_validation"])
+            if "recalibration" in state:
+                found = state["recalibration"]
+                estimator.recalibration_ = (
+                    {name: Recalibration.from_dict(found[name]) for name in tree.causes}
+                    if tree.competing
+                    else Recalibration.from_dict(found)
+                )
+            estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
+            estimator.n_features_in_ = len(estimator.feature_names_in_)
+        estimator.history_ = History()
+        return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "_training_rows" in vars(self):  # a file holds the table, not the rows
+            self._make_node_table()
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    # ------------------------------------------------------------------ internals
+
+    def _seed(self) -> int:
+        """Seed of everything random."""
+        try:
+            state = check_random_state(self.random_state)
+        except ValueError as error:
+            raise ConfigError(
+                "random_state must be an integer >= 0, None or a numpy RandomState, "
+                f"got {self.random_state!r}"
+            ) from error
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(state.randint(2**31 - 1))
+
+
+def _split_table(table: pd.DataFrame) -> dict[str, Any]:
+    values = table.astype(object).where(table.notna(), None)
+    return {"node": [int(node) for node in table.index], **{str(name): list(values[name]) for name in values}}
+
+
+def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
+    table = pd.DataFrame(columns).set_index("node")
+    return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})
+
+
+def _warn_of_rare_causes(data: SurvivalData) -> None:
+    """Warn of each cause with fewer than ten events, or fewer than encoded columns."""
+    for name in data.cause_names:
+        part = data.of_cause(name)
+        told = few_events(part.frame, part.event)
+        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in told], False, stacklevel=5)

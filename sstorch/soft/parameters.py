@@ -1,0 +1,170 @@
+"""Parameters of the soft estimators that belong together: penalties, and what becomes of the columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from sstorch.data.encodings import ColumnEncodings, NumericEncodings
+from sstorch.data.preprocessing import Categorical, Numeric
+from sstorch.exceptions import ConfigError
+from sstorch.objective import L2Parity, Penalty
+from sstorch.parameters import Parameters
+from sstorch.soft.settings import GateRidgeUnits, as_json, from_json
+
+# What training alone reads: no part of a file.
+_NOT_SAVED = ("fairness", "rho", "own")
+
+
+@dataclass(repr=False)
+class Penalties(Parameters):
+    """Coefficients of the penalties on a regression, each >= 0; a tree has further ones.
+
+    Where a tree is given this class, its own further penalties are those by default.
+
+    Attributes:
+        ridge: of (1/2) ||gamma||^2 over the slopes.
+        roughness: of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral of the
+            squared second derivative (``"spline"``), of each column's curve, columns in units of their
+            standard deviations: at infinity all is linear.
+        fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
+            (leaves are trained with it), ``"l2_relaxed"`` (gates, too), or settings such as
+            ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
+        rho: its coefficient: of the mean over pairs of subjects of different groups of the integral of
+            (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
+        own: penalties of one's own, each a :class:`sstorch.objective.LeafPenalty` or
+            :class:`sstorch.objective.GatePenalty`; they act in all folds, starts and resamples.
+    """
+
+    ridge: float = 1e-3
+    roughness: float = 1e-2
+    fairness: str | L2Parity | None = None
+    rho: float = 0.0
+    own: Sequence[Penalty] = ()
+
+    @classmethod
+    def of(cls, given: Penalties) -> Self:
+        """The penalties as this class has them; those that a base class does not have by default.
+
+        Raises:
+            ConfigError: they are no penalties, or have some that this class does not have.
+        """
+        if not isinstance(given, Penalties):
+            raise ConfigError(f"penalties must be {cls.__name__}(...), got {given!r}")
+        if isinstance(given, cls):
+            return given
+        changed, known = given.changed, {item.name for item in fields(cls)}
+        if strange := sorted(set(changed) - known):
+            raise ConfigError(f"nothing has the penalties {', '.join(strange)} here: use {cls.__name__}(...)")
+        return cls(**{name: value for name, value in given.get_params().items() if name in known})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values as the batch trainer names them."""
+        values = self.get_params()
+        values["own_penalties"] = tuple(values.pop("own"))
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is saved with a model."""
+        return {name: as_json(value) for name, value in self.get_params().items() if name not in _NOT_SAVED}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(**{name: from_json(value) for name, value in values.items()})
+
+
+@dataclass(repr=False)
+class GroupPenalties(Penalties):
+    """Coefficients of the penalties on groups whose gates are distilled.
+
+    Attributes:
+        fused: of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes. At infinity all groups have
+            the same slopes, exactly, and shapes are free of it.
+        offset: of (1/2) sum_n (gamma_0n - mean gamma_0)^2, on differences between the levels of the groups.
+            With shared slopes the tree becomes the regression as it grows.
+        fused_shape: the same of their shapes, beside ``fused``.
+    """
+
+    fused: float = math.inf
+    offset: float = 0.1
+    fused_shape: float = 0.01
+
+
+@dataclass(repr=False)
+class GatePenalties(Penalties):
+    """Coefficients of the penalties on a tree whose gates are trained on the outcomes.
+
+    Attributes:
+        gate_ridge: of (1/2) ||w||^2 over the weights of the gates.
+        gate_ridge_units: of the columns that these weights are for: ``"range"``, all columns on [0, 1] as
+            published, in which a column with a long tail may hardly have a say; ``"sd"``, their standard
+            deviations.
+        gate_sparsity: of sum_j ||w_.j||, the group lasso over the weights of each encoded feature in all
+            gates: features that do not help leave the gates. Best with ``trainer="nodec+joint"``, since the
+            regressions that rebalance gates in the decomposition do not know of it.
+        fused: as of :class:`GroupPenalties`; infinity needs ``trainer="leaves"``.
+        offset: as of :class:`GroupPenalties`.
+        fused_shape: as of :class:`GroupPenalties`.
+    """
+
+    gate_ridge: float = 1e-4
+    gate_ridge_units: GateRidgeUnits = "range"
+    gate_sparsity: float = 0.0
+    fused: float = 0.0
+    offset: float = 0.0
+    fused_shape: float = 0.0
+
+
+@dataclass(repr=False)
+class Columns(Parameters):
+    """What leaves and gates see of the columns.
+
+    Attributes:
+        numeric: what leaves see of numeric columns: ``"auto"``, splines from 150 events on (of the rarest
+            cause) and logarithms below; ``"linear"``, the columns as they are; ``"log"``, the logarithm of
+            those that are skewed to the right (skewness above 1.5); ``"piecewise"``, broken lines with bends
+            at quantiles; ``"spline"``, natural cubic splines; with options, ``"piecewise(8)"`` (pieces) and
+            ``"spline(6)"`` (degrees of freedom); or a dictionary of these by column, whose other columns are
+            linear. Knots come from the training rows. Every curve goes on as a straight line beyond its
+            outermost knots, and a column of fewer than five distinct values stays as it is.
+        gate_numeric: what gates see of them; linear gates have rules in original units.
+        interactions: pairs of columns, such as ``[("age", "sex")]``, whose products leaves see beside them:
+            straight lines of each, numbers counted from their means.
+        monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, in every leaf, such
+            as ``{"nodes": "up"}``; not for splines.
+        missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
+        missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
+            the ``"most_frequent"`` one of the training rows.
+    """
+
+    numeric: NumericEncodings = "auto"
+    gate_numeric: NumericEncodings = "linear"
+    interactions: Sequence[tuple[str, str]] = ()
+    monotone: Mapping[str, str] | None = None
+    missing_numbers: Numeric = "mean"
+    missing_categories: Categorical = "zeros"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is saved with a model."""
+        return {
+            "numeric": ColumnEncodings.of(self.numeric).plain,
+            "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
+            "interactions": [list(pair) for pair in self.interactions],
+            "monotone": None if self.monotone is None else dict(self.monotone),
+            "missing_numbers": self.missing_numbers,
+            "missing_categories": self.missing_categories,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(**{**values, "interactions": tuple(tuple(pair) for pair in values["interactions"])})
+
+
+# Defaults in signatures; an estimator copies them before it changes one.
+PENALTIES, GROUP_PENALTIES, GATE_PENALTIES = Penalties(), GroupPenalties(), GatePenalties()
+CURVED, LINEAR = Columns(), Columns(numeric="linear")

@@ -1,0 +1,97 @@
+"""Survival regression: one hazard for all rows, curves of the columns, penalties."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from sstorch.optim import Leaves, Trainer
+from sstorch.soft.batch import training_rows
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.parameters import CURVED, PENALTIES, Columns, Penalties
+from sstorch.soft.settings import AUTO, BatchSettings, Dtype, Leaf
+
+LEAVES = Leaves()
+
+
+class SurvivalRegression(SoftEstimator):
+    """Survival regression: a hazard family whose linear predictor is a sum of curves of the columns.
+
+    With ``leaf="weibull"`` and ``columns=Columns(numeric="linear")`` it is the parametric model of
+    textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. Where causes compete
+    each cause has a regression of its own, and :meth:`predict_cumulative_incidence` what a subject can
+    expect.
+
+    Args:
+        leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
+            object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
+            ``"log_logistic"``; where causes compete ``"spline_ph"`` for a cause of 150 events or more, whose
+            curve is then free, and ``"log_logistic"`` for a rarer one.
+        penalties: :class:`~sstorch.Penalties`; ``penalties__ridge`` is a parameter of a grid.
+        columns: :class:`~sstorch.Columns`, what the regression sees of the columns.
+        trainer: settings of the minimisation.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        dtype: ``"float64"`` or ``"float32"``.
+        random_state: seed of resamples and folds.
+        verbose: 1 shows progress.
+        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
+            (a year, half a year) follow it. None for that of the data, where these know it.
+
+    >>> from sstorch import load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> regression = SurvivalRegression("weibull").fit(data.frame, (data.time, data.event))
+    >>> regression.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
+    (2, 2)
+    """
+
+    _format = "sstorch.survival_regression"
+    _penalties: ClassVar[type[Penalties]] = Penalties
+
+    def __init__(
+        self,
+        leaf: Leaf = AUTO,
+        penalties: Penalties = PENALTIES,
+        columns: Columns = CURVED,
+        trainer: Trainer = LEAVES,
+        device: str = "cpu",
+        dtype: Dtype = "float64",
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
+        time_unit: str | None = None,
+    ) -> None:
+        self.leaf = leaf
+        self.penalties = penalties
+        self.columns = columns
+        self.trainer = trainer
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.time_unit = time_unit
+
+    def fit(
+        self, X: object, y: object = None, sample_weight: object = None, *, sensitive: object = None
+    ) -> Self:
+        """Train the regression.
+
+        Args:
+            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            y: likewise, or :class:`~sstorch.Surv` with ``causes``.
+            sample_weight: likewise.
+            sensitive: likewise.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist.
+        """
+        return self.fit_data(training_rows(X, y, sample_weight, sensitive))
+
+    def settings(self) -> BatchSettings:
+        """The checked parameters, as the batch trainer takes them."""
+        return BatchSettings.check(
+            depth=0,
+            leaf=self.leaf,
+            trainer=self.trainer,
+            **self._shared_settings(),
+        )

@@ -1,0 +1,174 @@
+"""Models whose predictions gates are distilled from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.base import median_event_time
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.curves import predict_curves
+from sstorch.objective import Sample
+
+# Of rows whose hazard underflows, and of those who are all but sure to have the event.
+_LEAST, _MOST = 1e-12, 1e2
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How much of a teacher's predictions the groups keep, on the training rows.
+
+    Attributes:
+        teacher: class of the teacher, or its name.
+        horizon: median event time, at which predictions are compared.
+        explained: share of the variance of the teacher's log cumulative hazard (of competing causes, of the
+            first) that the means of the groups explain, R^2 in [0, 1].
+        rank_correlation: Spearman's, of the same with the tree's own predictions.
+    """
+
+    teacher: str
+    horizon: float
+    explained: float
+    rank_correlation: float
+
+    def __str__(self) -> str:
+        return (
+            f"Distilled from {self.teacher}: groups explain {self.explained:.0%} of the variance of its log "
+            f"cumulative hazard at t = {self.horizon:g}; rank correlation with the tree's own predictions "
+            f"{self.rank_correlation:.3f} (training rows)"
+        )
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model that predicts survival or incidences, as a source of targets.
+
+    Attributes:
+        model: fitted: anything with ``predict_survival_function``, of scikit-survival, of lifelines or of
+            this package, a function ``(X, times)`` that gives survival curves (n, n_times), or where causes
+            compete anything with ``predict_cumulative_incidence(X, times)``, (n, K, n_times).
+        refit: whether it is trained anew on each of some splits, as folds and resamples are.
+    """
+
+    model: Any
+    refit: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the model, for texts."""
+        return str(getattr(self.model, "__name__", type(self.model).__name__))
+
+    def check(self, causes: tuple[str, ...]) -> None:
+        """Make sure that the model has the method that is asked.
+
+        Raises:
+            ConfigError: it has not; the message says what is wanted.
+        """
+        wanted = "predict_cumulative_incidence" if causes else "predict_survival_function"
+        if not hasattr(self.model, wanted) and not (callable(self.model) and not causes):
+            plain = "" if causes else ", or a function (X, times) that gives survival curves (n, n_times)"
+            raise ConfigError(f"teacher must have a method {wanted}(X, times){plain}, got {self.model!r}")
+
+    def targets(self, splits: Sequence[SurvivalData], sample: Sample) -> Tensor:
+        """Targets of R problems, ordered by split, (R, J, M): the log cumulative hazard of each row.
+
+        Args:
+            splits: rows of each split.
+            sample: the same rows, shorter splits filled up.
+        """
+        width, each = sample.weight.shape[-1], []
+        for data in splits:
+            found = self._trained_on(data)._targets(data)
+            filled = np.zeros((len(found), width))
+            filled[:, : found.shape[1]] = found
+            each.append(torch.as_tensor(filled))
+        return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
+
+    def fidelity(self, data: SurvivalData, groups: np.ndarray, hazard: FloatArray) -> Fidelity:
+        """How much of its predictions groups keep.
+
+        Args:
+            data: training rows.
+            groups: of each row, (n,).
+            hazard: the tree's cumulative hazard of each row at the median event time, (n,).
+        """
+        target, weight = self._targets(data)[0], data.sample_weight
+        centred = target - np.average(target, weights=weight)
+        place = np.unique(groups, return_inverse=True)[1]
+        counts = np.bincount(place, weight)
+        means = np.bincount(place, weight * centred) / counts
+        total = float(weight @ centred**2)
+        explained = float(counts @ means**2) / total if total > 0 else np.nan
+        alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
+        rank = np.nan if alike else float(spearmanr(target, hazard).statistic)
+        return Fidelity(self.name, median_event_time(data), explained, rank)
+
+    def fitted_to(self, data: SurvivalData) -> Teacher:
+        """The teacher as it is, or trained on the rows if it is not fitted yet."""
+        if isinstance(self.model, BaseEstimator):
+            try:
+                check_is_fitted(self.model)
+            except NotFittedError:
+                return Teacher(self.model, refit=True)._trained_on(data)
+        return Teacher(self.model)
+
+    def _trained_on(self, data: SurvivalData) -> Teacher:
+        """The teacher as it is, or one of the same parameters that has seen these rows alone.
+
+        Raises:
+            ConfigError: a model that cannot be trained again is to be.
+        """
+        if not self.refit:
+            return self
+        if not hasattr(self.model, "fit") or not hasattr(self.model, "get_params"):
+            raise ConfigError(
+                f"{self.name} cannot be trained anew on folds or resamples, which a teacher must be there: "
+                "it has no fit(X, y) with get_params"
+            )
+        own = type(self.model).__module__.startswith("sstorch")
+        model = clone(self.model)
+        model.fit(_features(self.model, data.frame), data.given_y if own else data.y.to_structured())
+        return Teacher(model)
+
+    def _targets(self, data: SurvivalData) -> FloatArray:
+        """Log cumulative hazard at the median event time, of each cause, (J, n)."""
+        at = np.array([median_event_time(data)])
+        X = _features(self.model, data.frame)
+        if data.causes is None:
+            if hasattr(self.model, "predict_survival_function"):
+                curves = predict_curves(self.model, X, at)
+            else:
+                curves = self.model(X, at)
+            survival = np.asarray(curves, dtype=np.float64)[None, :, 0]
+        else:
+            incidence = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
+            survival = 1 - incidence[..., 0].T
+        if survival.shape[1] != len(data) or not np.isfinite(survival).all():
+            raise DataError(
+                f"teacher {self.name} gave predictions of shape {survival.shape[1:]} for {len(data)} rows, "
+                "or values that are not finite"
+            )
+        hazard = -np.log(np.clip(survival, np.exp(-_MOST), 1.0))
+        targets: FloatArray = np.log(np.clip(hazard, _LEAST, None))
+        if data.causes is not None:  # the likelihood weighs squared differences of log hazards by events
+            events = [data.sample_weight[data.cause == k + 1].sum() for k in range(len(targets))]
+            targets = np.sqrt(events)[:, None] * targets
+        return targets
+
+
+def _features(model: Any, frame: pd.DataFrame) -> Any:
+    """Rows as a model takes them: an array where it was fitted to one."""
+    named = hasattr(model, "feature_names_in_") or not hasattr(model, "n_features_in_")
+    return frame if named else frame.to_numpy()
