@@ -13,6 +13,7 @@ from sstorch.nn.hazards import (
     PiecewiseExponential,
     Spline,
     Weibull,
+    check_family,
     make_family,
     register_family,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Spline",
     "Topology",
     "Weibull",
+    "check_family",
     "make_family",
     "register_family",
 ]

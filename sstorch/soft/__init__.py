@@ -2,6 +2,7 @@
 
 from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.candidates import Grid
+from sstorch.soft.encoder import TorchEncoder
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -24,6 +25,7 @@ __all__ = [
     "PrognosticTreeCV",
     "SoftSurvivalTree",
     "SurvivalRegression",
+    "TorchEncoder",
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",

@@ -19,7 +19,7 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, Prediction, SoftTree
+from sstorch.nn import DesignMatrix, HazardFamily, Prediction, SoftTree, check_family
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
@@ -61,6 +61,8 @@ TrainerT = TypeVar("TrainerT", bound=Trainer)
 _MONOTONE = 10.0
 # Standard deviation below which a feature of gates is the same in all rows.
 _CONSTANT = 1e-9
+# Families of users' own that have been looked at.
+_CHECKED: set[type[HazardFamily]] = set()
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
 
@@ -540,8 +542,8 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
             count = round(settings.trainer.holdout * len(persons))
             if event and not 0 < count < len(persons):
                 raise DataError(
-                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(persons)} rows with an event; "
-                    "at least one must be left out and one kept: choose another share, or more rows"
+                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(persons)} rows with an "
+                    "event; at least one must be left out and one kept: choose another share, or more rows"
                 )
             kept[number, np.flatnonzero(np.isin(person, persons[:count]))] = False
     return torch.as_tensor(kept, device=settings.device).repeat_interleave(
@@ -597,6 +599,7 @@ def stack_splits(
         what = "entry times" if log_entry is not None else "times within intervals"
         raise ConfigError(f"{what} need curves that cannot rise: use leaves with monotone=True")
     family = family.prepare(log_time, event, weight, log_scale)
+    _check_own(family)
 
     n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
@@ -632,6 +635,14 @@ def stack_splits(
         codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
         sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
     return tree, sample
+
+
+def _check_own(family: HazardFamily) -> None:
+    """Look at a family that is not of this package before it is trained for the first time."""
+    kind = type(family)
+    if not kind.__module__.startswith("sstorch.") and kind not in _CHECKED:
+        check_family(family.select(0))
+        _CHECKED.add(kind)
 
 
 def _bounds(data: SurvivalData) -> tuple[FloatArray, FloatArray]:

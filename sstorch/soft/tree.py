@@ -154,8 +154,8 @@ class SoftSurvivalTree(SoftEstimator):
             checkpoint: file that is written after every pass of the training. If it is there already, from a
                 call with the same parameters and data that was cut short, training goes on from it and ends
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
-            sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``, which then
-                is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
+            sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
+                which then is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.

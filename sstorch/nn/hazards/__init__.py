@@ -5,6 +5,7 @@ from functools import partial
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
+from sstorch.nn.hazards.check import check_family
 from sstorch.nn.hazards.gamma import GeneralizedGamma
 from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, LogNormal, Weibull
 from sstorch.nn.hazards.piecewise import LogisticHazard, PiecewiseExponential
@@ -80,6 +81,7 @@ __all__ = [
     "PiecewiseExponential",
     "Spline",
     "Weibull",
+    "check_family",
     "make_family",
     "register_family",
 ]

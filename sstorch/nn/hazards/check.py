@@ -1,0 +1,106 @@
+"""Checks of a hazard family of one's own, before it is trained for the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+from sstorch.nn.hazards.base import HazardFamily
+
+# Log times, linear predictors and offsets of the shapes at which a family is looked at.
+_LOG_TIMES = (-3.0, -1.0, -0.3, 0.0, 0.4, 1.0, 2.0)
+_PREDICTORS = (-1.5, 0.0, 1.5)
+_SHAPES = (-0.5, 0.0, 0.5)
+# Log time at which nothing may have happened yet, and what counts as nothing.
+_BEGINNING, _NOTHING = -60.0, 1e-3
+_STEP, _TOLERANCE = 1e-6, 1e-4
+
+
+@torch.no_grad()
+def check_family(family: HazardFamily) -> None:
+    """Make sure that a family is a hazard: H(0) = 0, rising, finite, with the gradient that autograd gives.
+
+    It is looked at on a grid of log times, linear predictors and shapes around zero, in double precision. An
+    estimator does so by itself when it first trains a family that is not one of this package.
+
+    Args:
+        family: prepared on training rows, if it has constants, and without batch dimension.
+
+    Raises:
+        ConfigError: a property does not hold; the message says which, and where.
+    """
+    family = family.to(torch.float64)
+    grid = torch.cartesian_prod(*(torch.tensor(part, dtype=torch.float64) for part in (_PREDICTORS, _SHAPES)))
+    linear, offset = grid[:, :1], grid[:, 1:]
+    shape = offset[..., None].expand(-1, 1, len(family.shape_names))
+    log_time = torch.tensor(_LOG_TIMES, dtype=torch.float64).expand(len(grid), -1)
+
+    def refuse(problem: str, wrong: Tensor) -> None:
+        if bool(wrong.any()):
+            row, column = wrong.nonzero()[0].tolist()
+            raise ConfigError(
+                f"leaf family {family.name!r}: {problem}, such as at log time "
+                f"{float(log_time[row, min(column, log_time.shape[1] - 1)]):g}, linear predictor "
+                f"{float(linear[row, 0]):g} and shapes {float(offset[row, 0]):g}"
+            )
+
+    try:
+        hazard = family.cumulative_hazard(log_time, linear, shape)
+    except Exception as error:
+        raise ConfigError(
+            f"leaf family {family.name!r}: cumulative_hazard(log_time, linear, shape) fails on tensors of "
+            f"shapes (9, 7), (9, 1) and (9, 1, {len(family.shape_names)}): {error}"
+        ) from error
+    if hazard.shape != log_time.shape:
+        raise ConfigError(
+            f"leaf family {family.name!r}: cumulative_hazard has shape {tuple(hazard.shape)} where its "
+            f"arguments broadcast to {tuple(log_time.shape)}; it must be elementwise"
+        )
+    refuse("H is not a finite number", ~hazard.isfinite())
+    refuse("H is negative", hazard < 0)
+    if not family.can_rise:
+        refuse("H falls with time (set can_rise if some curves rise)", hazard.diff(dim=1) < -_NOTHING)
+    beginning = family.cumulative_hazard(torch.full_like(linear, _BEGINNING), linear, shape)
+    refuse("H is not 0 at time zero", beginning.abs() > _NOTHING * (1 + hazard[:, -1:]))
+    _check_gradient(family, log_time, linear, shape, refuse)
+
+
+def _check_gradient(
+    family: HazardFamily,
+    log_time: Tensor,
+    linear: Tensor,
+    shape: Tensor,
+    refuse: Callable[[str, Tensor], None],
+) -> None:
+    """Compare autograd's derivatives of the loss with differences."""
+    event = torch.ones_like(log_time)
+    arguments = [linear.expand_as(log_time).clone(), shape.expand(*log_time.shape, -1).clone()]
+
+    def loss(parts: list[Tensor]) -> Tensor:
+        return family.loss(log_time, event, *parts)
+
+    with torch.enable_grad():
+        for part in arguments:
+            part.requires_grad_()
+        total = loss(arguments)
+        found = torch.autograd.grad(total.sum(), arguments, allow_unused=True)
+    plain = [part.detach() for part in arguments]
+    refuse("the loss H - log h is not a finite number", ~total.detach().isfinite())
+    for place, gradient in enumerate(found):
+        for k in range(1 if place == 0 else plain[1].shape[-1]):
+            step = torch.zeros_like(plain[place])
+            step[..., k if place else slice(None)] = _STEP
+            ends = [
+                loss([part + sign * step if place == number else part for number, part in enumerate(plain)])
+                for sign in (1.0, -1.0)
+            ]
+            wanted = (ends[0] - ends[1]) / (2 * _STEP)
+            own = torch.zeros_like(wanted) if gradient is None else gradient[..., k] if place else gradient
+            what = "the linear predictor" if place == 0 else f"shape {family.shape_names[k]!r}"
+            refuse(
+                f"autograd's derivative of the loss in {what} differs from differences",
+                (own - wanted).abs() > _TOLERANCE * (1 + wanted.abs() + ends[0].abs()),
+            )

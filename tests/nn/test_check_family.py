@@ -1,0 +1,91 @@
+"""A family of one's own is looked at before it is trained."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch import SurvivalRegression
+from sstorch.exceptions import ConfigError
+from sstorch.nn import FAMILIES, HazardFamily, check_family, make_family
+
+
+class Plain(HazardFamily):
+    name = "plain"
+    shape_names = ("log_a",)
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return torch.exp(shape[..., 0].exp() * log_time + linear)
+
+
+class Falls(Plain):
+    name = "falls"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return torch.exp(-log_time + linear) + 0 * shape[..., 0]
+
+
+class Begins(Plain):
+    name = "begins"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return super().cumulative_hazard(log_time, linear, shape) + 1
+
+
+class Negative(Plain):
+    name = "negative"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return log_time + linear + 0 * shape[..., 0]
+
+
+class Blind(Plain):
+    name = "blind"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return torch.exp(shape[..., 0].exp().detach() * log_time + linear)
+
+
+class Summed(Plain):
+    name = "summed"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return super().cumulative_hazard(log_time, linear, shape).sum(-1)
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"spline"}))  # which can rise, and be negative
+def test_families_of_the_package_are_hazards(name: str) -> None:
+    rng = np.random.default_rng(0)
+    log_time = torch.as_tensor(rng.normal(size=(1, 200)))
+    event = torch.as_tensor(rng.random((1, 200)) < 0.7).double()
+    family = make_family(name).prepare(log_time, event, torch.ones_like(event), torch.zeros(1).double())
+    check_family(family.select(0))
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        (Falls, "falls with time"),
+        (Begins, "not 0 at time zero"),
+        (Negative, "negative"),
+        (Blind, "derivative of the loss in shape 'log_a'"),
+        (Summed, "must be elementwise"),
+    ],
+)
+def test_what_is_no_hazard_raises_before_training(family: type[HazardFamily], told: str) -> None:
+    rng = np.random.default_rng(0)
+    x, time = rng.normal(size=(60, 2)), rng.exponential(size=60)
+    with pytest.raises(ConfigError, match=told):
+        SurvivalRegression(family()).fit(x, (time, np.ones(60, bool)))
+
+
+def test_plain_family_trains() -> None:
+    rng = np.random.default_rng(0)
+    x, time = rng.normal(size=(200, 2)), rng.exponential(size=200)
+    own = SurvivalRegression(Plain()).fit(x, (time, np.ones(200, bool)))
+    assert own.log_likelihood(x, (time, np.ones(200, bool))) == pytest.approx(
+        SurvivalRegression("weibull")
+        .fit(x, (time, np.ones(200, bool)))
+        .log_likelihood(x, (time, np.ones(200, bool))),
+        abs=1e-3,
+    )
