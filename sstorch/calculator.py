@@ -11,6 +11,7 @@ from sstorch.base import IncidenceEstimator
 from sstorch.checks import wording
 from sstorch.data import Surv
 from sstorch.data.tables import read_table
+from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.prediction import load_tree
 
@@ -75,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             lines = None
         with wording(lines=lines, options="--"):
-            model.export_calculator(
+            export_calculator(
+                model,
                 asked.page,
                 X,
                 y,

@@ -43,7 +43,7 @@ _SIGNS = {
 _MIRRORED = {"less": ">", "less_equal": ">="}
 
 
-def export_code(formula: Formula, language: Language, title: str, horizon: float | None = None) -> str:
+def source_code(formula: Formula, language: Language, title: str, horizon: float | None = None) -> str:
     """A formula as source code that needs nothing but the language.
 
     Args:

@@ -34,7 +34,7 @@ _OPERATORS = {
 }
 
 
-def export_onnx(formula: Formula, path: str | Path, title: str) -> None:
+def write_graph(formula: Formula, path: str | Path, title: str) -> None:
     """Write a formula as an ONNX file.
 
     Inputs are the columns by their names, (N, 1): float64 with NaN where missing, or strings, "" where

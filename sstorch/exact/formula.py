@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sstorch.data import Schema
 from sstorch.deploy.calculator import Field, PageNode
-from sstorch.deploy.exporter import Deployed
+from sstorch.deploy.deployable import Deployed
 from sstorch.deploy.expression import (
     TIME,
     Expression,

@@ -17,6 +17,7 @@ import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, Times, check_alive, check_times, median_event_time
@@ -24,11 +25,11 @@ from sstorch.checks import check_after, check_device
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.time_unit import check_time_unit
-from sstorch.deploy.exporter import DeployableTree, Deployed
-from sstorch.deploy.expression import Formula
+from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted import FittedTree
+from sstorch.fitted.program import export_program
 from sstorch.fitted.tree import leaves_of_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.estimators import RESULTS, LeafOf, SurvivalGroups
@@ -60,7 +61,7 @@ CARD = "MODEL_CARD.md"
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
 
 
-class SoftEstimator(NestedParameters, SurvivalGroups, DeployableTree, ReadableTree):
+class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
     """Base class of the estimators that predict with a soft tree.
 
     Attributes:
@@ -250,6 +251,10 @@ class SoftEstimator(NestedParameters, SurvivalGroups, DeployableTree, ReadableTr
 
     def _deployed(self, medians: bool) -> Deployed:
         return deployed(self._tree, self.node_table_, self._gate_rules, medians)
+
+    @override
+    def _write_program(self, path: Path, after: float | None) -> None:
+        export_program(self._tree, path, self.event_times_, after)
 
     def predict(self, X: object, cause: int | str = 1) -> FloatArray:
         """Risk of each row, higher for an earlier event.

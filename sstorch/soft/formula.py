@@ -11,7 +11,7 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.deploy.calculator import Field, PageNode
-from sstorch.deploy.exporter import Deployed
+from sstorch.deploy.deployable import Deployed
 from sstorch.deploy.expression import (
     TIME,
     Expression,

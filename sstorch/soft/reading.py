@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,9 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_after
 from sstorch.data import SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES, Paths
 from sstorch.data.time_unit import round_horizons
-from sstorch.fitted.program import export_program
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
@@ -799,28 +796,3 @@ class ReadableTree:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
         return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)
-
-    def export_prediction(self, path: str | Path, *, after: float | None = None) -> None:
-        """Write the prediction as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
-
-        Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are
-        the encoded features in original units, shape (N, p), float64: numbers as they are, 1 where a category
-        applies and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features
-        are in the extra file ``sstorch.json``. Columns are not checked there.
-
-        Args:
-            path: file, by convention ``*.pt2``.
-            after: time at which the rows are at risk: the program then gives S(after + t | x) / S(after | x)
-                of rows that stay as they are, nan where S(after | x) is 0; ``sstorch.json`` holds it as
-                ``after``. A model with time-varying covariates needs it; 0 is time zero.
-
-        Raises:
-            ConfigError: the file cannot be written, the leaves are of a family that torch cannot trace
-                (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
-            DataError: ``after`` is no time.
-        """
-        tree = self._tree
-        self._refuse_unknown_future(after)
-        export_program(
-            tree, Path(path), self.event_times_, None if after is None else float(check_after(after, 1)[0])
-        )

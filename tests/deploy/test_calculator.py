@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sstorch.deploy.exporter import _group_curves
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.deploy.calculator import PageGroup
-from sstorch.deploy.exporter import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 

@@ -18,8 +18,7 @@ from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit, round_horizons
-from sstorch.deploy.exporter import DeployableTree, Deployed
-from sstorch.deploy.expression import Formula
+from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
@@ -133,7 +132,7 @@ class TreeSearch:
     solution: Solution
 
 
-class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, DeployableTree):
+class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"

@@ -1,0 +1,95 @@
+"""What functions that export a fitted tree need of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sstorch._types import IntArray
+from sstorch.base import SurvivalEstimator
+from sstorch.deploy.calculator import Field, PageNode
+from sstorch.deploy.expression import Formula
+from sstorch.exceptions import ConfigError
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What is reported of a tree, beside its formula.
+
+    Attributes:
+        kind: what it is, such as ``"Soft survival tree of depth 2"``.
+        rows: what it was trained on, such as ``"686 rows, 299 events"``.
+        fields: columns with ranges and typical values as far as the tree knows them.
+        nodes: the tree as one reads it, the root first.
+        groups: a line on each leaf.
+        time_unit: of the times; None if not known.
+    """
+
+    kind: str
+    rows: str
+    fields: Sequence[Field]
+    nodes: Sequence[PageNode]
+    groups: Sequence[str]
+    time_unit: str | None = None
+
+
+class Deployable(SurvivalEstimator):
+    """Base class of fitted trees that can be exported: what the functions of this package ask of them."""
+
+    @abstractmethod
+    def _formula(self) -> Formula:
+        """The tree as a formula; raises NotFittedError before there is one."""
+
+    @abstractmethod
+    def _deployed(self, medians: bool) -> Deployed:
+        """What the page and the head of the code report of the tree.
+
+        Args:
+            medians: whether the line on each leaf has its median survival from time zero.
+        """
+
+    def _write_program(self, path: Path, after: float | None) -> None:
+        """Write the prediction as a program of torch; `after` is checked.
+
+        Raises:
+            ConfigError: the file cannot be written, or torch does not compute this tree.
+        """
+        raise ConfigError(
+            f"export_program is for soft trees, which torch computes, got {type(self).__name__}; export_code "
+            "and export_onnx write every tree"
+        )
+
+    @abstractmethod
+    def apply(self, X: object) -> IntArray:
+        """Group of each row, shape (n,)."""
+
+
+def conditional_formula(tree: Deployable, after: float | None) -> Formula:
+    """The formula of S(t), or of S(after + t) / S(after).
+
+    Raises:
+        ConfigError: `tree` is no tree that can be exported, `after` is no time, or is None and the model has
+            time-varying covariates.
+    """
+    check_deployable(tree)
+    formula = tree._formula()
+    tree._refuse_unknown_future(after)
+    return formula.conditional(after)
+
+
+def check_deployable(tree: object) -> None:
+    """Raise ConfigError for anything but a tree of this package."""
+    if not isinstance(tree, Deployable):
+        kind = f"the class {tree.__name__}" if isinstance(tree, type) else type(tree).__name__
+        raise ConfigError(
+            f"tree must be a fitted survival tree, got {kind}; of a search give best_estimator_"
+        )
+
+
+def headline(tree: Deployable) -> str:
+    """What the tree is, in one line above its code."""
+    facts = tree._deployed(medians=False)
+    unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
+    return f"{facts.kind}, {facts.rows}.{unit}"

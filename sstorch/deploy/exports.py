@@ -1,0 +1,246 @@
+"""Functions that write a fitted tree as code, as a graph, as a program of torch, and as a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import IntArray
+from sstorch.checks import check_after
+from sstorch.data import Surv, outcome_of
+from sstorch.data.time_unit import round_horizons
+from sstorch.deploy.calculator import (
+    Calculator,
+    Field,
+    PageGroup,
+    check_horizons,
+    check_names,
+    thinned_steps,
+)
+from sstorch.deploy.deployable import Deployable, check_deployable, conditional_formula, headline
+from sstorch.deploy.languages import Language, source_code
+from sstorch.deploy.onnx import write_graph
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.files import write_whole
+from sstorch.metrics import KaplanMeierBand
+
+
+def export_code(
+    tree: Deployable,
+    language: Language,
+    path: str | Path | None = None,
+    *,
+    horizon: float | None = None,
+    after: float | None = None,
+) -> str:
+    """The tree as source code that needs neither this package nor torch, with imputation and scaling.
+
+    ``"python"`` (standard library alone) and ``"javascript"`` give two functions of a patient, a
+    dictionary of the columns in original units (missing where None, NaN or absent): ``group(patient)``,
+    the leaf, and ``survival(patient, time)``, S(t). ``"sql"`` gives a query of a table ``patients`` with
+    these columns, NULL where missing: its rows with ``predicted_group`` and ``predicted_survival``
+    (SQLite, PostgreSQL, DuckDB). Predictions are those of :meth:`predict_survival_function` to rounding;
+    columns are not checked there, and a category that is not known counts as none.
+
+    Args:
+        tree: fitted, soft or exact.
+        language: ``"python"``, ``"javascript"`` or ``"sql"``.
+        path: file to write; None writes none.
+        horizon: time of the query, which needs one, or of functions that are called without a time.
+        after: time at which the patients are at risk: the code then computes S(after + t) / S(after) of
+            a patient whose covariates stay as given, times count from there, and its head says so. nan
+            (NULL) where S(after) is 0. A model with time-varying covariates needs it; 0 is time zero.
+
+    Returns:
+        the code.
+
+    Raises:
+        ConfigError: the language does not exist, a query has no horizon, the file cannot be written, the
+            leaves are of a family without a formula (``generalized_gamma``), or the model has
+            time-varying covariates and ``after`` is None.
+    """
+    code = source_code(conditional_formula(tree, after), language, headline(tree), horizon)
+    if path is not None:
+        _write(path, code)
+    return code
+
+
+def export_onnx(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
+    """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
+
+    Inputs are the columns by name, (N, 1): float64 with NaN where missing, or strings, "" where missing;
+    and ``time`` (1, T) float64. Outputs are ``survival`` (N, T) and ``group`` (N, 1).
+
+    Args:
+        tree: fitted, soft or exact.
+        path: file, by convention ``*.onnx``.
+        after: as in :func:`export_code`.
+
+    Raises:
+        ConfigError: the file cannot be written, the leaves are of a family without a formula
+            (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
+        ImportError: onnx is not installed.
+    """
+    write_graph(conditional_formula(tree, after), path, headline(tree))
+
+
+def export_program(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
+    """Write a soft tree as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
+
+    Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are the
+    encoded features in original units, shape (N, p), float64: numbers as they are, 1 where a category applies
+    and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features are in the
+    extra file ``sstorch.json``. Columns are not checked there.
+
+    Args:
+        tree: fitted, soft.
+        path: file, by convention ``*.pt2``.
+        after: time at which the rows are at risk: the program then gives S(after + t | x) / S(after | x) of
+            rows that stay as they are, nan where S(after | x) is 0; ``sstorch.json`` holds it as ``after``. A
+            model with time-varying covariates needs it; 0 is time zero.
+
+    Raises:
+        ConfigError: the tree is exact, the file cannot be written, the leaves are of a family that torch
+            cannot trace (``generalized_gamma``), or the model has time-varying covariates and ``after`` is
+            None.
+        DataError: ``after`` is no time.
+    """
+    check_deployable(tree)
+    tree._refuse_unknown_future(after)
+    tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
+
+
+def export_calculator(
+    tree: Deployable,
+    path: str | Path,
+    X: object = None,
+    y: object = None,
+    *,
+    title: str = "Survival calculator",
+    horizons: npt.ArrayLike | None = None,
+    labels: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    outcome: str = "survival",
+    after: float | None = None,
+) -> None:
+    """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
+
+    It shows the patient's way through the tree, the group, the curve, the median and survival at some
+    horizons, and how much each value raises and lowers it against the typical one. What lies outside the
+    training range is marked.
+
+    Args:
+        tree: fitted, soft or exact.
+        path: file, by convention ``*.html``.
+        X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
+            training rows as a rule. A soft tree knows ranges and means of its own without them.
+        y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group is drawn
+            behind the curve.
+        title: of the page.
+        horizons: times at which survival is shown; None takes round ones near the quartiles of the event
+            times.
+        labels: names of columns as the page calls them.
+        units: of numeric columns.
+        outcome: what S(t) is called, such as ``"recurrence-free survival"``.
+        after: as in :func:`export_code`; Kaplan-Meier is then of the rows at risk at that time, from
+            there, and horizons count from there.
+
+    Raises:
+        ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
+            last training event, the leaves are of a family without a formula (``generalized_gamma``), or
+            the model has time-varying covariates and ``after`` is None.
+        DataError: the rows cannot be read, or lack the entry or id that the training rows had.
+    """
+    formula = conditional_formula(tree, after)
+    facts = tree._deployed(medians=after is None)
+    start = formula.after or 0.0
+    if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
+        raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
+    names = [field.name for field in facts.fields]
+    labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
+    if y is not None and X is None:
+        raise ConfigError("y is of the rows X: give both, or neither")
+    fields = [
+        replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
+        for field in facts.fields
+    ]
+    groups, last = [PageGroup(text) for text in facts.groups], float(events[-1])
+    if X is not None:
+        frame = tree._cleaned(X)
+        fields = [_field_of_rows(field, frame[field.name]) for field in fields]
+        if y is not None:
+            groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+    page = Calculator(
+        title,
+        f"{facts.kind}, {facts.rows}",
+        formula,
+        fields,
+        [replace(node, text=_renamed(node.text, labels)) for node in facts.nodes],
+        groups,
+        check_horizons(horizons, round_horizons(events, facts.time_unit), last),
+        last,
+        facts.time_unit,
+        outcome,
+        "Made with sstorch. Predictions are those of the saved tree.",
+    )
+    _write(path, page.html())
+
+
+def _renamed(text: str, labels: Mapping[str, str]) -> str:
+    """A rule with the page's names of columns, the longest first where one is a part of another."""
+    names = sorted(labels, key=len, reverse=True)
+    if not names:
+        return text
+    either = "|".join(map(re.escape, names))
+    return re.sub(rf"(?<!\w)({either})(?!\w)", lambda found: labels[found[1]], text)
+
+
+def _field_of_rows(field: Field, column: pd.Series) -> Field:
+    """Range and typical value of some rows."""
+    known = column.dropna()
+    if known.empty:
+        return field
+    if field.categories is not None:
+        return replace(field, typical=str(known.astype(str).mode().iloc[0]))
+    values = known.to_numpy(dtype=np.float64)
+    return replace(field, low=float(values.min()), high=float(values.max()), typical=float(np.median(values)))
+
+
+def _group_curves(
+    groups: Sequence[PageGroup],
+    leaf: IntArray,
+    y: Surv,
+    last: float,
+    start: float = 0.0,
+) -> list[PageGroup]:
+    """With Kaplan-Meier curves of the rows at risk from a time on, as far as they go and are drawn."""
+    if len(y) != len(leaf):
+        raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
+    time, _, _ = y.right_censored("Kaplan-Meier")
+    leaf, y = leaf[time > start], y[time > start].any_cause().from_landmark(start)
+    time = time[time > start] - start
+    weight = np.ones(len(time)) if y.weight is None else y.weight
+    curves = []
+    for number, group in enumerate(groups):
+        inside = (leaf == number) & (weight > 0)
+        if inside.any():
+            band = KaplanMeierBand.fit(y[inside])
+            end = min(float(time[inside].max()), last)
+            times = np.append(band.times[band.times < end], end)
+            steps, survival = thinned_steps(times, band.at(times).value)
+            group = replace(group, times=steps, survival=survival)
+        curves.append(group)
+    return curves
+
+
+def _write(path: str | Path, text: str) -> None:
+    try:
+        write_whole(Path(path).expanduser(), text.encode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error
