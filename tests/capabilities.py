@@ -30,6 +30,7 @@ from sstorch import (
     PrognosticTreeCV,
     Surv,
     SurvivalData,
+    deploy,
     load_dataset,
     metrics,
     recalibrate,
@@ -293,7 +294,7 @@ def recalibration(model: Any, case: Case) -> Result:
 def export_code(model: Any, case: Case) -> Result:
     """Survival of a row by the exported Python program."""
     program: dict[str, Any] = {}
-    exec(model.export_code("python", **_after(model)), program)
+    exec(deploy.export_code(model, "python", **_after(model)), program)
     found = [program["survival"](case.new.iloc[0].to_dict(), float(time)) for time in case.times]
     expected = model.predict_survival_function(case.new[:1], case.times, **_after(model))[0]
     assert np.allclose(found, expected, atol=1e-9)
@@ -304,7 +305,7 @@ def calculator(model: Any, case: Case) -> Result:
     """The observed curve of the first group in the calculator's page."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
-        model.export_calculator(page, case.X, case.outcome, **_after(model))
+        deploy.export_calculator(model, page, case.X, case.outcome, **_after(model))
         text = page.read_text()
     curves = re.search(r'"survival": ?\[[^\]]*\]', text)
     assert curves is not None

@@ -16,8 +16,8 @@ tree = sstorch.SoftSurvivalTree(depth=1, numeric="linear").fit(X, y)
 tree.predict_survival_function(X)
 sstorch.OptimalSurvivalTree(max_depth=1).fit(X, y).predict(X)
 sstorch.validate(tree, X, y, horizon=0.1, n_resamples=0)
-tree.export_calculator(sys.argv[1])
-tree.export_code("python")
+sstorch.deploy.export_calculator(tree, sys.argv[1])
+sstorch.deploy.export_code(tree, "python")
 print(*sorted(set(sys.modules) - before))
 """
 OF_THE_BENCH = {"hydra", "omegaconf", "lifelines", "pycox", "tensorboard", "pyarrow"}

@@ -23,6 +23,7 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.calculator import main as calculator
+from sstorch.deploy import export_calculator, export_code, export_onnx, export_program
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.prediction import main as predict
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
@@ -87,15 +88,15 @@ def test_code_with_after_computes_conditional_survival(
 def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path) -> None:
     model, (X, y) = varying(kind), start_stop()
     exports = [
-        lambda: model.export_code("python", tmp_path / "m.py"),
-        lambda: model.export_code("javascript", tmp_path / "m.js"),
-        lambda: model.export_code("sql", tmp_path / "m.sql", horizon=10.0),
-        lambda: model.export_onnx(tmp_path / "m.onnx"),
-        lambda: model.export_calculator(tmp_path / "m.html"),
-        lambda: model.export_calculator(tmp_path / "m.html", X, y),
+        lambda: export_code(model, "python", tmp_path / "m.py"),
+        lambda: export_code(model, "javascript", tmp_path / "m.js"),
+        lambda: export_code(model, "sql", tmp_path / "m.sql", horizon=10.0),
+        lambda: export_onnx(model, tmp_path / "m.onnx"),
+        lambda: export_calculator(model, tmp_path / "m.html"),
+        lambda: export_calculator(model, tmp_path / "m.html", X, y),
     ]
     if isinstance(model, SoftSurvivalTree):
-        exports.append(lambda: model.export_prediction(tmp_path / "m.pt2"))
+        exports.append(lambda: export_program(model, tmp_path / "m.pt2"))
     for export in exports:
         with pytest.raises(ConfigError, match=REMEDY):
             export()
@@ -106,33 +107,33 @@ def test_after_that_is_no_time_or_too_late_raises(tmp_path: Path) -> None:
     model = varying("soft")
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="after must be a time >= 0"):
-            model.export_code("python", after=wrong)
+            export_code(model, "python", after=wrong)
         with pytest.raises(DataError, match="after must be finite and >= 0"):
-            model.export_prediction(tmp_path / "m.pt2", after=wrong)
+            export_program(model, tmp_path / "m.pt2", after=wrong)
     with pytest.raises(ConfigError, match="after=1e\\+06 is not before the last training event"):
-        model.export_calculator(tmp_path / "m.html", after=1e6)
+        export_calculator(model, tmp_path / "m.html", after=1e6)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_code_states_its_condition_in_one_line() -> None:
     model = varying("soft")
     for language, mark in (("python", "# "), ("javascript", "// "), ("sql", "-- ")):
-        code = model.export_code(language, horizon=7.0, after=12.5)
+        code = export_code(model, language, horizon=7.0, after=12.5)
         line = "For a subject at risk at 12.5, whose covariates stay as entered: times count from 12.5."
         assert line in code.replace(mark, ""), code[:600]
-        code = model.export_code(language, horizon=7.0, after=0)
+        code = export_code(model, language, horizon=7.0, after=0)
         assert "Survival from time 0 of a subject whose covariates stay as entered." in code
     right = people(150, 1)
     plain = OptimalSurvivalTree(1).fit(right.frame, (right.time, right.event))
-    assert "stay as entered" not in plain.export_code("python")
-    assert "at risk at 3" in plain.export_code("python", after=3)
+    assert "stay as entered" not in export_code(plain, "python")
+    assert "at risk at 3" in export_code(plain, "python", after=3)
 
 
 def test_survival_of_zero_at_after_gives_nan() -> None:
     x = np.arange(12.0)[:, None]
     model = OptimalSurvivalTree(0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
     names: dict[str, Any] = {}
-    exec(model.export_code("python", after=12.0), names)
+    exec(export_code(model, "python", after=12.0), names)
     assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
 
 
@@ -146,9 +147,9 @@ def test_torch_program_with_after_equals_predictions(after: float | None, tmp_pa
     model = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(rows, y)
     if after is None:
         with pytest.raises(ConfigError, match=REMEDY):
-            model.export_prediction(tmp_path / "m.pt2")
+            export_program(model, tmp_path / "m.pt2")
         return
-    model.export_prediction(tmp_path / "m.pt2", after=after)
+    export_program(model, tmp_path / "m.pt2", after=after)
     kept = {"sstorch.json": ""}
     program = torch.export.load(tmp_path / "m.pt2", extra_files=kept).module()
     with torch.no_grad():
@@ -167,7 +168,7 @@ def page_data(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("after", [0.0, 12.5])
 def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path) -> None:
     model, (X, y), page = varying("exact"), start_stop(), tmp_path / "page.html"
-    model.export_calculator(page, X, y, after=after)
+    export_calculator(model, page, X, y, after=after)
     text, data = page.read_text(), page_data(page)
     assert ("times count from 12.5." if after else "Survival from time 0 of a subject") in text
     assert "median" not in "".join(each["text"] for each in [*data["groups"], *data["nodes"]])
@@ -187,7 +188,7 @@ def test_page_has_kaplan_meier_of_the_rows_at_risk(after: float, tmp_path: Path)
 @needs_browser
 def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
     model, (X, y), page = varying("soft"), start_stop(), tmp_path / "page.html"
-    model.export_calculator(page, X, y, after=12.5, horizons=[10.0, 20.0])
+    export_calculator(model, page, X, y, after=12.5, horizons=[10.0, 20.0])
     frame = X.iloc[:5]
     categories = {name for name in X if not pd.api.types.is_float_dtype(X[name])}
     seen = in_browser(page, [typed(row, categories) for _, row in frame.iterrows()], tmp_path)
@@ -198,9 +199,9 @@ def test_page_with_after_shows_conditional_survival(tmp_path: Path) -> None:
 def test_page_without_entry_or_id_raises(tmp_path: Path) -> None:
     model, (X, y) = varying("soft"), start_stop()
     with pytest.raises(DataError, match="y has no entry and no id, and the model was trained on counting"):
-        model.export_calculator(tmp_path / "page.html", X, (y.time, y.event), after=0)
+        export_calculator(model, tmp_path / "page.html", X, (y.time, y.event), after=0)
     with pytest.raises(DataError, match="y has no id, and the model was trained"):
-        model.export_calculator(tmp_path / "page.html", X, Surv(y.time, y.event, entry=y.entry), after=0)
+        export_calculator(model, tmp_path / "page.html", X, Surv(y.time, y.event, entry=y.entry), after=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,7 +210,7 @@ def test_left_truncation_alone_needs_no_after() -> None:
     y = Surv(data.time, data.event, entry=0.3 * data.time)
     model = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(data.frame, y)
     names: dict[str, Any] = {}
-    exec(model.export_code("python"), names)
+    exec(export_code(model, "python"), names)
     found = names["survival"](data.frame.iloc[5].to_dict(), 30.0)
     assert found == pytest.approx(model.predict_survival_function(data.frame.iloc[[5]], [30.0])[0, 0])
 

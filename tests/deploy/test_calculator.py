@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sstorch.deploy.exporter import _group_curves
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
+from sstorch.deploy import export_calculator
 from sstorch.deploy.calculator import PageGroup
+from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 
@@ -84,7 +85,9 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     tree = PrognosticTree(time_unit="days") if kind == "soft" else OptimalSurvivalTree(3, time_unit="days")
     tree.fit(X, y)
     page, patients = tmp_path / "page.html", drawn(gbsg2, 200, 0)
-    tree.export_calculator(page, X, y, title="</script><b>", horizons=[365, 1826], labels={"age": "</li>Age"})
+    export_calculator(
+        tree, page, X, y, title="</script><b>", horizons=[365, 1826], labels={"age": "</li>Age"}
+    )
     categories = {name for name in X if not pd.api.types.is_numeric_dtype(X[name])}
     seen = in_browser(page, [typed(row, categories) for _, row in patients.iterrows()], tmp_path)
     frame = patients.astype({name: float for name in X if name not in categories})
@@ -113,7 +116,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     rows = gbsg2.subset(np.arange(200))
     tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
     page = tmp_path / "page.html"
-    tree.export_calculator(page)
+    export_calculator(tree, page)
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert "default-src 'none'" in text
     assert not re.search(r"https?:|//[a-z]|\ssrc=|\shref=|url\(|fetch\(|XMLHttp|import\(", text)
@@ -122,7 +125,7 @@ def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:
     # The curve behind that of the patient is Kaplan-Meier of the rows, from their entry on.
     one = OptimalSurvivalTree(0).fit(rows.frame, (rows.time, rows.event))
     entry = np.where(np.arange(200) % 2, 0.5 * rows.time, 0.0)
-    one.export_calculator(page, rows.frame, Surv(rows.time, rows.event, entry=entry))
+    export_calculator(one, page, rows.frame, Surv(rows.time, rows.event, entry=entry))
     band = KaplanMeierBand.fit(Surv(rows.time, rows.event, entry=entry))
     text = page.read_text()
     assert all(repr(round(float(value), 6)) in text for value in band.values[:5])
@@ -133,15 +136,15 @@ def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
     tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
     page = tmp_path / "page.html"
     with pytest.raises(ConfigError, match="labels names 'agee'; the columns are horTh, age"):
-        tree.export_calculator(page, labels={"agee": "Age"})
+        export_calculator(tree, page, labels={"agee": "Age"})
     with pytest.raises(ConfigError, match="up to the last event"):
-        tree.export_calculator(page, horizons=[1e6])
+        export_calculator(tree, page, horizons=[1e6])
     with pytest.raises(ConfigError, match="give both"):
-        tree.export_calculator(page, y=(rows.time, rows.event))
+        export_calculator(tree, page, y=(rows.time, rows.event))
     with pytest.raises(DataError, match="X has 200 rows but y has 3; give one outcome for every row"):
-        tree.export_calculator(page, rows.frame, (rows.time[:3], rows.event[:3]))
+        export_calculator(tree, page, rows.frame, (rows.time[:3], rows.event[:3]))
     with pytest.raises(ConfigError, match="choose another file"):
-        tree.export_calculator(tmp_path / "no" / "page.html")
+        export_calculator(tree, tmp_path / "no" / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,6 +25,7 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
+from sstorch.deploy import export_code, export_onnx
 from sstorch.deploy.expression import Steps, number
 from sstorch.deploy.languages import Python
 from sstorch.deploy.tracing import log_normal_tail
@@ -84,7 +85,7 @@ def exact() -> OptimalSurvivalTree:
 
 def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
     names: dict[str, Any] = {}
-    exec(model.export_code("python", after=after), names)
+    exec(export_code(model, "python", after=after), names)
     rows = frame.to_dict("records")
     return [names["group"](row) for row in rows], [[names["survival"](row, t) for t in TIMES] for row in rows]
 
@@ -96,7 +97,7 @@ def by_javascript(
         pytest.skip("node is not installed")
     rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     script = folder / "model.js"
-    code = model.export_code("javascript", script, after=after)
+    code = export_code(model, "javascript", script, after=after)
     last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
     last += "console.log(JSON.stringify(rows.map((r) => [group(r), times.map((t) => survival(r, t))])));"
     script.write_text(f'"use strict";\n{code}\n{last}')
@@ -116,7 +117,7 @@ def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None =
     frame.to_sql("patients", base, index=False)
     survival = np.full((len(frame), len(TIMES)), np.nan)
     for k in (0, 3):
-        table = pd.read_sql(model.export_code("sql", horizon=TIMES[k], after=after), base)
+        table = pd.read_sql(export_code(model, "sql", horizon=TIMES[k], after=after), base)
         survival[:, k] = table["predicted_survival"]
     return table["predicted_group"], survival
 
@@ -125,7 +126,7 @@ def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None 
     pytest.importorskip("onnx", reason="the extra deploy is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra oracles is not installed")
     path = folder / "model.onnx"
-    model.export_onnx(path, after=after)
+    export_onnx(model, path, after=after)
     session = runtime.InferenceSession(path)
     feeds: dict[str, Any] = {"time": TIMES[None]}
     for name, column in frame.items():
@@ -188,7 +189,7 @@ def test_code_of_every_data_set(name: str, language: str, tmp_path: Path) -> Non
 def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> None:
     names: dict[str, Any] = {}
     model = tree("weibull")
-    exec(model.export_code("python", horizon=30.0), names)
+    exec(export_code(model, "python", horizon=30.0), names)
     frame = pd.DataFrame(
         {"age": [np.nan], "class": [2.0], 'gr"ade': ["new"], "Stage (T)": [2], "größe": [None]}
     )
@@ -203,7 +204,7 @@ def test_the_normal_tail_is_exact_far_out() -> None:
     tail = log_normal_tail(number("x", 0.0))
     steps, printer = Steps.of(tail), Python()
     names: dict[str, Any] = {}
-    exec(tree("weibull").export_code("python"), names)  # its helpers
+    exec(export_code(tree("weibull"), "python"), names)  # its helpers
     body = "\n".join([*printer._body(steps), f"    return {printer.text(steps.results[0])}"])
     exec(f"def tail(patient):\n{body}", names)
     for value in x:
@@ -218,16 +219,16 @@ def test_the_normal_tail_is_exact_far_out() -> None:
 def test_refusals_write_nothing(tmp_path: Path) -> None:
     model = tree("weibull")
     with pytest.raises(ConfigError, match="one of python, javascript, sql"):
-        model.export_code("fortran")  # type: ignore[arg-type]
+        export_code(model, "fortran")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="give horizon"):
-        model.export_code("sql", tmp_path / "q.sql")
+        export_code(model, "sql", tmp_path / "q.sql")
     with pytest.raises(ConfigError, match=r"time >= 0, got -1"):
-        model.export_code("sql", horizon=-1.0)
+        export_code(model, "sql", horizon=-1.0)
     with pytest.raises(ConfigError, match="choose another file"):
-        model.export_code("python", tmp_path / "no" / "model.py")
+        export_code(model, "python", tmp_path / "no" / "model.py")
     data = people(30, 1)
     gamma = SurvivalRegression(leaf="generalized_gamma").fit(data.frame, (data.time, data.event))
-    for export in (lambda: gamma.export_code("python"), lambda: gamma.export_onnx(tmp_path / "m.onnx")):
+    for export in (lambda: export_code(gamma, "python"), lambda: export_onnx(gamma, tmp_path / "m.onnx")):
         with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
             export()
     assert list(tmp_path.iterdir()) == []
@@ -239,4 +240,4 @@ def test_columns_that_are_called_as_what_a_graph_gives(tmp_path: Path) -> None:
     frame = data.frame.rename(columns={"age": "survival"})
     model = SurvivalRegression().fit(frame, (data.time, data.event))
     with pytest.raises(ConfigError, match="columns called survival"):
-        model.export_onnx(tmp_path / "m.onnx")
+        export_onnx(model, tmp_path / "m.onnx")

@@ -39,6 +39,7 @@ from sstorch.bench import (
 from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
+from sstorch.deploy import export_program
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
 from sstorch.exact.fronts import FairSurvival, solve_front
 from sstorch.exceptions import ConfigError, SstorchError
@@ -287,7 +288,7 @@ def exported_prediction() -> Entry:
     tree = fit_tree({"leaf": "weibull"})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tree.pt2"
-        tree.export_prediction(file)
+        export_program(tree, file)
         module = torch.export.load(file).module()
     names = tree.preprocessor_.feature_names_out
     x = np.random.default_rng(5).normal(size=(10, len(names)))

@@ -16,6 +16,7 @@ from sstorch import Columns, GatePenalties, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import NaturalSpline, Piecewise
+from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
 from sstorch.soft.batch import train_batch
@@ -155,7 +156,7 @@ ENCODED = {
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
 def test_exported_curves_are_the_predictions(tmp_path: Path) -> None:
     tree = fitted(2, **ENCODED)
-    tree.export_prediction(tmp_path / "tree.pt2")
+    export_program(tree, tmp_path / "tree.pt2")
     program = torch.export.load(tmp_path / "tree.pt2").module()
     schema = tree.preprocessor_.schema
     frame = rows().frame.astype({"age": float}).copy()

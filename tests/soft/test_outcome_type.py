@@ -11,6 +11,7 @@ from lifelines import KaplanMeierFitter
 
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_dataset, plots, recalibrate
 from sstorch.data.sources import read_survset
+from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError
 
 pytest.importorskip("SurvSet", reason="the extra datasets is not installed")
@@ -32,7 +33,7 @@ def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
 
 CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
     "group_table": lambda tree, X, y, folder: tree.group_table(X, y),
-    "export_calculator": lambda tree, X, y, folder: tree.export_calculator(folder / "p.html", X, y, after=0),
+    "export_calculator": lambda tree, X, y, folder: export_calculator(tree, folder / "p.html", X, y, after=0),
     "recalibrate": lambda tree, X, y, folder: recalibrate(tree, X, y),
     "score": lambda tree, X, y, folder: tree.score(X, y),
     "plot_groups": lambda tree, X, y, folder: plots.plot_groups(tree, X, y),

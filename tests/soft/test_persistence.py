@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.bench.flat import soft_tree
+from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim import Nodec
 from tests.conftest import nightly
@@ -181,7 +182,7 @@ def test_an_exported_prediction_runs_without_the_package(
         prediction=prediction,
     )
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    tree.export_prediction(tmp_path / "tree.pt2")
+    export_program(tree, tmp_path / "tree.pt2")
     frame = gbsg2.frame[:40].copy()
     frame.loc[3, "age"] = np.nan
     frame.loc[5, "tgrade"] = None
@@ -211,7 +212,7 @@ def test_exports_that_cannot_be(small_data: SurvivalData, tmp_path: Path) -> Non
     quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
     tree = soft_tree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be exported"):
-        tree.export_prediction(tmp_path / "tree.pt2")
+        export_program(tree, tmp_path / "tree.pt2")
     tree = soft_tree(leaf="weibull", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="cannot be written"):
-        tree.export_prediction(tmp_path / "no" / "such" / "folder" / "tree.pt2")
+        export_program(tree, tmp_path / "no" / "such" / "folder" / "tree.pt2")
