@@ -155,7 +155,8 @@ class SoftSurvivalTree(SoftEstimator):
                 call with the same parameters and data that was cut short, training goes on from it and ends
                 with the same tree; see :class:`~sstorch.optim.Checkpoint`.
             sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
-                which then is no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
+                which then is no feature. To have it as a feature too, give its values:
+                ``sensitive=X["sex"]``.
 
         Raises:
             DataError: the data cannot be used; the message names column, rows and remedy.
