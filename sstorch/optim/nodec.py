@@ -288,7 +288,7 @@ class _Scheduler:
 
     def _visiting(self, problems: Tensor, node: int) -> tuple[SoftTree, Shards, Shards]:
         """Some problems, their rows, and those of these that visit ``node``."""
-        tree, everything = self.state.sub_batch(problems)
+        tree, everything = self.state.present(problems)
         return tree, everything, everything.restrict(lambda part: tree.visits(part.x, node))
 
     def _visit_by_torch(self, node: int) -> None:

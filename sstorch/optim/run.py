@@ -230,17 +230,19 @@ class TrainingRun:
         self.tree.load_state_dict(self.best_tree.state_dict())
 
     def sub_batch(self, problems: Tensor) -> tuple[SoftTree, Shards]:
-        """Trees and rows of some problems; the batch itself if they are all."""
-        if len(problems) == self.tree.n_problems:
-            return self.tree, self.rows
+        """Copies of some trees, to be changed in a step, and their rows."""
         return self.tree.select(problems), self.rows.select(problems)
+
+    def present(self, problems: Tensor) -> tuple[SoftTree, Shards]:
+        """Trees and rows of some problems, to be read; the batch itself if they are all."""
+        return (self.tree, self.rows) if len(problems) == self.tree.n_problems else self.sub_batch(problems)
 
     @torch.no_grad()
     def criterion(self, problems: Tensor) -> Tensor:
         """Criterion of the best point: E of some problems, or their loss on the rows held out, shape (K,)."""
         if self.compiled is not None:
             return (self._judge or self.compiled).objective(problems)
-        tree, rows = self.sub_batch(problems)
+        tree, rows = self.present(problems)
         if self.held_out is not None:
             return self.held_out.select(problems).sum(lambda part: TrainingObjective().data_term(tree, part))
         objective = self.objective.select(problems)
