@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,6 @@ from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.persons import Paths
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import half_width
-from sstorch.metrics.weights import WeightKind
 from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.
@@ -501,92 +499,8 @@ class IncidenceEstimator(SurvivalEstimator):
         """Cumulative incidence of a cause at ``horizon_``, (n,)."""
         return self._risk_of(X, cause)
 
-    def group_table(
-        self,
-        X: object,
-        y: object,
-        horizons: npt.ArrayLike | None = None,
-        sample_weight: object = None,
-        confidence: float = 0.95,
-        weights: WeightKind = "sampling",
-    ) -> pd.DataFrame:
-        """Cumulative incidences of the rows of each leaf: predicted, and Aalen-Johansen with limits.
-
-        Limits are pointwise, on the scale of log(-log F), from the variance of
-        :func:`~sstorch.metrics.aalen_johansen_error`. Start-stop rows of a subject count as one subject; rows
-        that follow each other with the same covariates are merged, so that the table does not depend on where
-        the follow-up is split.
-
-        Args:
-            X: rows, best others than those of training: gates were placed where these differ.
-            y: their outcome, as in ``fit``.
-            horizons: times of the incidences; if None two times that divide the training event times into
-                three.
-            sample_weight: (n,), >= 0, of the mean predictions and of Aalen and Johansen; None is one each.
-            confidence: of the limits, in (0, 1).
-            weights: ``"sampling"``: limits do not depend on the scale of the weights, and unequal weights
-                widen them; ``"frequency"``: how often each row was observed, as integers.
-
-        Returns:
-            A row for each leaf with rows, indexed by ``group``, columns of two levels: number of ``rows``,
-            unweighted; of each cause number of ``events`` and, by horizon t, ``F(t)``, the mean predicted
-            incidence, ``AJ F(t)``, that of Aalen and Johansen in these rows, nan beyond the last of them, and
-            its confidence limits ``lower F(t)`` and ``upper F(t)``, nan also where it is 0 or 1.
-
-        Raises:
-            DataError: the data cannot be used, times are no numbers, or frequency weights are no integers.
-            ConfigError: ``confidence`` is out of range, or the kind of weights does not exist.
-
-        References:
-            Kalbfleisch and Prentice (2002), The Statistical Analysis of Failure Time Data, 2nd edition,
-            section 8.2; limits as R's ``survfit(conf.type="log-log")``.
-        """
-        data = self._rows(X, y, sample_weight)
-        at = self._horizons() if horizons is None else self._grid(horizons)
-        return self._group_table(data, at, confidence, weights)
-
     def _horizons(self) -> FloatArray:
         return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
-
-    def _group_table(
-        self,
-        data: SurvivalData,
-        horizons: FloatArray,
-        confidence: float = 0.95,
-        weights: WeightKind = "sampling",
-    ) -> pd.DataFrame:
-        data, factor = data.joined(), half_width(confidence)
-        leaf, predicted = self.apply(data.frame), self._incidences(data.frame, horizons)
-        rows: dict[int, dict[tuple[str, str], float]] = {}
-        for group in np.unique(leaf):
-            inside = leaf == group
-            part = data.subset(inside)
-            observed = metrics.aalen_johansen(part.weighted_y, horizons)
-            error = metrics.aalen_johansen_error(part.weighted_y, horizons, weights=weights)
-            bands = np.where(
-                horizons <= part.time.max(), [observed, *incidence_limits(observed, factor * error)], np.nan
-            )
-            row = rows[int(group)] = {("", "rows"): int(inside.sum())}
-            for k, name in enumerate(self.causes_):
-                row[name, "events"] = int((part.cause == k + 1).sum())
-                for t, time in enumerate(horizons):
-                    mean = np.average(predicted[inside, k, t], weights=part.sample_weight)
-                    row[name, f"F({time:g})"] = float(mean)
-                    for kind, band in zip(("AJ", "lower", "upper"), bands, strict=True):
-                        row[name, f"{kind} F({time:g})"] = float(band[k, t])
-        return group_frame(list(rows), list(rows[min(rows)]), [list(row.values()) for row in rows.values()])
-
-
-def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Confidence limits of cumulative incidences on the scale of log(-log F), of the shape of ``incidence``.
-
-    Args:
-        incidence: F; where it is 0 or 1 the limits are nan.
-        half: quantile of the normal distribution times the standard error of F.
-    """
-    inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
-    step = half / (inner * -np.log(inner))
-    return inner ** np.exp(step), inner ** np.exp(-step)
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
@@ -623,13 +537,6 @@ def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
             f"by the model nobody like {rows_text(dead)} is alive at after={after[dead][0]:g}: what comes "
             "then is not known; choose an earlier time"
         )
-
-
-def group_frame(groups: list[int], columns: list[Any], values: list[list[Any]]) -> pd.DataFrame:
-    """A table of groups with columns of two levels, counts as integers."""
-    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns])
-    frame = pd.DataFrame(values, index=pd.Index(groups, name="group"), columns=names, dtype=np.float64)
-    return frame.astype({name: int for name in names if name[1] in ("rows", "events")})
 
 
 def median_event_time(data: SurvivalData) -> float:

@@ -1,6 +1,7 @@
 """Groups of a tree, soft or exact: tables, stability, validation on held-out rows, recalibration."""
 
 from sstorch.groups.competing_validation import CauseGroupValidation, CompetingGroupValidation
+from sstorch.groups.functions import concordance_of_groups, group_table, stability, validate_groups
 from sstorch.groups.recalibration import Recalibration, recalibrate
 from sstorch.groups.resampling import Partition, Resamples
 from sstorch.groups.stability import Stability
@@ -14,5 +15,9 @@ __all__ = [
     "Recalibration",
     "Resamples",
     "Stability",
+    "concordance_of_groups",
+    "group_table",
     "recalibrate",
+    "stability",
+    "validate_groups",
 ]

@@ -21,9 +21,9 @@ class Stability:
     """Whether trees of resampled rows make the same groups.
 
     Attributes:
-        groups: group of each row in the tree, 0 .. L - 1, shape (n,).
+        groups: group of each row in the tree, shape (n,).
         resampled: group of each row in each of the K trees of resamples, numbered as the groups of the tree
-            that they share the most rows with, shape (K, n); numbers from L on are those of groups beyond.
+            that they share the most rows with, shape (K, n); other numbers are those of groups beyond.
         ari: adjusted Rand index of the groups of two resamples, mean over their pairs: 1 if all trees make
             the same groups, 0 on average if they agree no more than by chance. Consecutive rows of a subject
             with equal covariates count as one.
@@ -77,7 +77,7 @@ def _columns_text(shares: pd.Series) -> str:
     return (named or "no column") + (f" and {len(used) - _NAMED} more" if len(used) > _NAMED else "")
 
 
-def stability(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: IntArray) -> Stability:
+def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: IntArray) -> Stability:
     """Compare the groups of a tree with those of trees of resamples.
 
     Args:
@@ -94,8 +94,10 @@ def stability(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: I
             if node in used.index:
                 used.loc[node] += other.columns(theirs)
     leaves = np.stack([other.leaf for other in others])
-    n_groups = int(max(own.leaf.max(), leaves.max())) + 1
-    matched = np.stack([_matched(own.leaf, leaf, n_groups) for leaf in leaves])
+    # Numbers as positions, and back: a number that no tree has would be matched as a group without rows.
+    numbers, place = np.unique([own.leaf, *leaves], return_inverse=True)
+    place = place.reshape(len(leaves) + 1, -1)
+    matched = numbers[np.stack([_matched(place[0], leaf, len(numbers)) for leaf in place[1:]])]
     between = adjusted_rand_index(np.concatenate([own.leaf[None], leaves])[:, counted])
     pairs = between[1:, 1:][np.triu_indices(len(leaves), 1)]
     return Stability(

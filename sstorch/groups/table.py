@@ -1,13 +1,19 @@
-"""Kaplan-Meier estimates of the groups of a tree, naive and corrected for optimism, with limits."""
+"""Tables of the groups of a tree: estimates in their rows, naive and corrected for optimism, with limits."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sstorch._types import FloatArray, IntArray
+from sstorch import metrics
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
+from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import DataError
+from sstorch.groups.hooks import GroupedTree
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.outcome import Observed
@@ -16,29 +22,56 @@ from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
 # the rows (Efron 1983).
 _DIFFERENT = 0.632
+# From weights of rows (n,), the leaf of each and the number L of leaves to curves that fall from 1, of Q
+# quantities, (Q, L, n_times), and which leaves have rows, (L,).
+_Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]
+# Of a tree of K resamples the leaf of each row and how often the row was drawn, shape (K, n) each.
+Resampled = tuple[IntArray, IntArray]
 
 
-def group_table(
+def table_of(
+    tree: GroupedTree,
+    data: SurvivalData,
+    horizons: FloatArray | None = None,
+    confidence: float = 0.95,
+    resampled: Resampled | None = None,
+    weights: WeightKind = "sampling",
+) -> pd.DataFrame:
+    """Table of the groups of rows, see :func:`sstorch.validation.group_table`.
+
+    Args:
+        tree: fitted.
+        data: rows of positive weight, those of a subject with equal covariates merged.
+        horizons: increasing, shape (n_times,); None for two round times.
+        confidence: of the intervals, in (0, 1).
+        resampled: for corrected estimates beside the naive ones.
+        weights: what the weights of the rows are.
+    """
+    if horizons is None:
+        horizons = round_horizons(tree.event_times_, tree._unit_of_time, (1 / 3, 2 / 3))
+    make = survival_table if data.causes is None else incidence_table
+    group, predicted = tree._leaf_of(data.frame), tree._predicted(data.frame, horizons)
+    return make(group, predicted, data, horizons, confidence, resampled, weights)
+
+
+def survival_table(
     group: IntArray,
-    n_groups: int,
     predicted: FloatArray,
     data: SurvivalData,
     horizons: FloatArray,
     confidence: float = 0.95,
-    resampled: tuple[IntArray, IntArray] | None = None,
+    resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Kaplan-Meier medians and survival of groups: see :meth:`SurvivalGroups.group_table`.
+    """Kaplan-Meier medians and survival of groups.
 
     Args:
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        n_groups: number of groups, also those without rows.
+        group: of each row, shape (n,).
         predicted: survival of each row at the horizons, shape (n, n_times).
         data: rows of positive weight with their times and events.
         horizons: times at which survival is given, increasing, shape (n_times,).
         confidence: of the intervals, in (0, 1).
-        resampled: for corrected estimates beside the naive ones, of K trees of resamples the leaf of each row
-            and how often the row was drawn, shape (K, n) each.
+        resampled: for corrected estimates beside the naive ones.
         weights: what the weights of the rows are.
 
     Raises:
@@ -47,14 +80,23 @@ def group_table(
     """
     times, factor = _event_times(data), half_width(confidence)
     weighting = check_weighting(data.sample_weight, len(data), weights)
+    numbers, place = np.unique(group, return_inverse=True)
     observed = Observed(data.time, data.event, data.entry, weighting.values, data.person)
-    values, error = survival_and_error(observed, group, n_groups, times, weighting.robust)
+    values, error = survival_and_error(observed, place, len(numbers), times, weighting.robust)
     bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
     if resampled is not None:
-        bands["corrected "] = _corrected(values, factor * error, group, data, times, resampled, weighting)
-    rows = []
-    for number in np.unique(group):
-        inside = group == number
+        rows = Observed(data.time, data.event, data.entry)
+
+        def curves(weight: FloatArray, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
+            table = risk_table(rows._replace(weight=weight), leaf, n_leaves, times)
+            return table.survival()[None], np.asarray(table.at_risk.any(axis=1))
+
+        bands["corrected "] = _corrected(
+            values[None], factor * error[None], place, data, resampled, weighting, curves
+        )[:, 0]
+    lines = []
+    for number in range(len(numbers)):
+        inside = place == number
         # Beyond the last row that was observed nothing is known.
         known = (horizons <= data.time[inside].max()) | (values[number, -1] <= 0)
         line: dict[tuple[str, str], float] = {
@@ -67,41 +109,159 @@ def group_table(
                 line["median", part] = float(median)
         for k, t in enumerate(horizons):
             for kind, band in bands.items():
-                steps = np.concatenate([np.ones((3, 1)), band[:, number]], axis=1)
-                survival = steps[:, np.searchsorted(times, t, side="right")]
+                survival = _steps(band[:, number], 1.0)[:, np.searchsorted(times, t, side="right")]
                 for part, value in zip(_parts(kind), survival, strict=True):
                     line[f"S({t:g})", part] = float(value) if known[k] else np.nan
             weight = data.sample_weight[inside]
             line[f"S({t:g})", "model"] = float(np.average(predicted[inside, k], weights=weight))
-        rows.append(line)
-    columns = pd.MultiIndex.from_tuples(list(rows[0]), names=["quantity", "part"])
-    values_by_row = [list(line.values()) for line in rows]
-    return pd.DataFrame(values_by_row, index=pd.Index(np.unique(group), name="group"), columns=columns)
+        lines.append(line)
+    return group_frame(numbers, lines[0], [list(line.values()) for line in lines])
+
+
+def incidence_table(
+    group: IntArray,
+    predicted: FloatArray,
+    data: SurvivalData,
+    horizons: FloatArray,
+    confidence: float = 0.95,
+    resampled: Resampled | None = None,
+    weights: WeightKind = "sampling",
+) -> pd.DataFrame:
+    """Aalen-Johansen incidences of each cause in groups; errors as of :func:`survival_table`.
+
+    Args:
+        group: of each row, shape (n,).
+        predicted: incidence of each row and cause at the horizons, shape (n, K, n_times).
+        data: rows of positive weight with their times and causes.
+        horizons: times at which incidences are given, increasing, shape (n_times,).
+        confidence: of the intervals, in (0, 1).
+        resampled: for corrected estimates beside the naive ones.
+        weights: what the weights of the rows are.
+    """
+    factor, names = half_width(confidence), data.cause_names
+    weighting = check_weighting(data.sample_weight, len(data), weights)
+    numbers, place = np.unique(group, return_inverse=True)
+    parts = [data.subset(place == number) for number in range(len(numbers))]
+
+    def estimates(times: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Incidences and their errors, (n_groups, K, n_times) each."""
+        pairs = [
+            (
+                metrics.aalen_johansen(part.weighted_y, times),
+                metrics.aalen_johansen_error(part.weighted_y, times, weights=weights),
+            )
+            for part in parts
+        ]
+        incidence, error = zip(*pairs, strict=True)
+        return np.stack(incidence), np.stack(error)
+
+    incidence, error = estimates(horizons)
+    bands = {"": np.stack([incidence, *incidence_limits(incidence, factor * error)])}
+    if resampled is not None:
+        times = _event_times(data)
+
+        def curves(weight: FloatArray, leaf: IntArray, n_leaves: int) -> tuple[FloatArray, BoolArray]:
+            known = np.bincount(leaf, weight, n_leaves) > 0
+            found = np.ones((len(names), n_leaves, len(times)))
+            for number in np.flatnonzero(known):
+                inside = leaf == number
+                found[:, number] -= metrics.aalen_johansen(
+                    data.y[inside], times, n_causes=len(names), sample_weight=weight[inside]
+                )
+            return found, known
+
+        free, half = (each.swapaxes(0, 1) for each in estimates(times))
+        free = 1.0 - free
+        inner = np.where((free > 0) & (free < 1), free, np.nan)
+        half = np.nan_to_num(factor * half / (inner * -np.log(inner)))
+        corrected = _corrected(free, half, place, data, resampled, weighting, curves)
+        at = np.searchsorted(times, horizons, side="right")
+        corrected = 1.0 - _steps(corrected, 1.0)[..., at].swapaxes(1, 2)
+        bands["corrected "] = corrected[[0, 2, 1]]
+    lines = []
+    for number, part in enumerate(parts):
+        line: dict[tuple[str, str], float] = {("rows", ""): len(part)}
+        for k, name in enumerate(names, 1):
+            line[f"events {name}", ""] = int((part.cause == k).sum())
+        for k, name in enumerate(names):
+            for t, time in enumerate(horizons):
+                quantity = f"F({time:g}) {name}"
+                for kind, band in bands.items():
+                    for statistic, value in zip(_parts(kind), band[:, number, k, t], strict=True):
+                        line[quantity, statistic] = float(value) if time <= part.time.max() else np.nan
+                mean = np.average(predicted[place == number, k, t], weights=part.sample_weight)
+                line[quantity, "model"] = float(mean)
+        lines.append(line)
+    return group_frame(numbers, lines[0], [list(line.values()) for line in lines])
+
+
+def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Confidence limits of cumulative incidences on the scale of log(-log F), of the shape of ``incidence``.
+
+    Args:
+        incidence: F; where it is 0 or 1 the limits are nan.
+        half: quantile of the normal distribution times the standard error of F.
+    """
+    inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
+    step = half / (inner * -np.log(inner))
+    return inner ** np.exp(step), inner ** np.exp(-step)
+
+
+def group_frame(
+    groups: Iterable[int], columns: Iterable[Iterable[str]], values: list[list[Any]]
+) -> pd.DataFrame:
+    """A table of groups with columns of two levels, counts as integers."""
+    names = pd.MultiIndex.from_tuples([tuple(column) for column in columns], names=["quantity", "statistic"])
+    index = pd.Index([int(group) for group in groups], name="group")
+    frame = pd.DataFrame(values, index=index, columns=names, dtype=np.float64)
+    return frame.astype({name: int for name in names if not name[1]})
 
 
 def groups_text(table: pd.DataFrame) -> str:
-    """A :func:`group_table` for readers: a column a quantity, each number with its interval.
+    """A table of groups for readers: a column a quantity, each number with its interval.
 
-    Groups that live longest come first, by the mean of their predicted survival at the horizons.
+    Of competing causes each has a table of its own.
     """
-    kind = "corrected" if ("median", "corrected") in table else "estimate"
-    low, high = (f"corrected {end}" if kind == "corrected" else end for end in ("lower", "upper"))
-    survival = table.loc[:, table.columns.get_level_values(1) == "model"].mean(axis=1)
-    table = table.loc[survival.sort_values(ascending=False, kind="stable").index]
-    text = pd.DataFrame({"rows": table["rows", ""], "events": table["events", ""]}).astype(int).astype(str)
-    for name in table.columns.get_level_values(0).unique():
-        if name in ("rows", "events"):
-            continue
-        parts = table[name][[kind, low, high]].itertuples(index=False)
-        text[name] = [interval_text(*part) for part in parts]
-        if (name, "model") in table:
-            text[f"model {name}"] = [_short(value) for value in table[name, "model"]]
-    head = "corrected for optimism" if kind == "corrected" else "Kaplan-Meier of these rows"
-    return f"Groups, {head}, with intervals\n{text.reset_index().to_string(index=False)}"
+    causes = causes_of(table)
+    quantities = table.columns.get_level_values(0)
+    kind = "corrected" if "corrected" in table.columns.get_level_values(1) else "estimate"
+    name = "Aalen-Johansen" if causes else "Kaplan-Meier"
+    head = "corrected for optimism" if kind == "corrected" else f"{name} of these rows"
+    lines = [f"Groups, {head}, with intervals"]
+    for cause in causes or ("",):
+        ending = f" {cause}" * bool(cause)
+        text = pd.DataFrame({"rows": table["rows", ""], "events": table[f"events{ending}", ""]}).astype(str)
+        for quantity in quantities.unique():
+            if not quantity.endswith(ending) or quantity.startswith(("rows", "events")):
+                continue
+            shown = quantity.removesuffix(ending)
+            ends = ("lower", "upper") if kind == "estimate" else ("corrected lower", "corrected upper")
+            parts = table[quantity][[kind, *ends]].itertuples(index=False)
+            text[shown] = [interval_text(*part) for part in parts]
+            if (quantity, "model") in table:
+                text[f"model {shown}"] = [_short(value) for value in table[quantity, "model"]]
+        lines += [*([cause] if cause else []), text.reset_index().to_string(index=False)]
+    return "\n".join(lines)
+
+
+def incidence_lines(table: pd.DataFrame) -> list[str]:
+    """A sentence on each group of a table of competing causes: its rows and mean predicted incidences."""
+    names = [name for name in table.columns.get_level_values(0).unique() if name.startswith("F(")]
+    return [
+        f"Group {group}: {row['rows', '']:.0f} rows; predicted incidence "
+        + ", ".join(f"{name} {row[name, 'model']:.3f}" for name in names)
+        for group, row in table.iterrows()
+    ]
+
+
+def causes_of(table: pd.DataFrame) -> tuple[str, ...]:
+    """Competing causes of a table of groups; none for one event."""
+    names = table.columns.get_level_values(0).unique()
+    return tuple(str(name).removeprefix("events ") for name in names if str(name).startswith("events "))
 
 
 def interval_text(value: float, lower: float, upper: float) -> str:
-    """An estimate and its limits with few digits; a dash for what is not known or not reached."""
+    """An estimate and its limits with few digits; a dash for one that is not known or not reached."""
     return f"{_short(value)} ({_short(lower)} to {_short(upper)})"
 
 
@@ -121,35 +281,47 @@ def _event_times(data: SurvivalData) -> FloatArray:
     return np.unique(data.time[data.event])
 
 
+def _steps(curves: FloatArray, start: float) -> FloatArray:
+    """Curves with their value before the first of their times in front."""
+    return np.concatenate([np.full((*curves.shape[:-1], 1), start), curves], axis=-1)
+
+
 def _corrected(
     values: FloatArray,
     half: FloatArray,
     group: IntArray,
     data: SurvivalData,
-    times: FloatArray,
-    resampled: tuple[IntArray, IntArray],
+    resampled: Resampled,
     weighting: Weighting,
+    curves: _Curves,
 ) -> FloatArray:
-    """Curves less their optimism, with limits, (3, n_groups, n_times): see the method for the definition."""
-    rows = Observed(data.time, data.event, data.entry)
+    """Curves less their optimism, with limits, (3, Q, n_groups, n_times): see :func:`group_table`.
+
+    Args:
+        values: curves of the groups, falling from 1, shape (Q, n_groups, n_times).
+        half: half the width of their intervals on the scale of log(-log), of the same shape.
+        group: of each row, 0 .. n_groups - 1, shape (n,).
+        data: the rows.
+        resampled: trees of resamples.
+        weighting: of the rows.
+        curves: estimates such curves.
+    """
+    n_groups = values.shape[1]
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)
     for number, (leaf, drawn) in enumerate(zip(*resampled, strict=True)):
-        n_leaves = max(len(values), int(leaf.max()) + 1)  # trees of resamples may have other numbers
-        own, other = (
-            risk_table(rows._replace(weight=data.sample_weight * part), leaf, n_leaves, times)
-            for part in (drawn.astype(np.float64), (drawn == 0).astype(np.float64))
-        )
-        curves = own.survival()
-        excess = np.where(other.at_risk.any(axis=1, keepdims=True), curves - other.survival(), 0.0)
-        optimism[number] = _over_places(excess, _places(curves, leaf, data), place)
+        n_leaves = max(n_groups, int(leaf.max()) + 1)  # trees of resamples may have other numbers
+        own, _ = curves(data.sample_weight * drawn, leaf, n_leaves)
+        other, known = curves(data.sample_weight * (drawn == 0), leaf, n_leaves)
+        excess = np.where(known[:, None], own - other, 0.0)
+        optimism[number] = _over_places(excess, _places(own, leaf, data), place)
     centre = np.clip(values - _DIFFERENT * optimism.mean(axis=0), 0.0, 1.0)
-    centre = np.minimum.accumulate(centre, axis=1)
+    centre = np.minimum.accumulate(centre, axis=-1)
     # No curve is nearer to 0 or 1 than half a subject, or no limit would ever leave it.
-    least = 0.5 / np.maximum(weighting.counts(group, len(values)), 1)[:, None]
+    least = 0.5 / np.maximum(weighting.counts(group, n_groups), 1)[:, None]
     shift = np.abs(_log_log(centre, least) - _log_log(values, least))
     lower, upper = log_log_limits(np.clip(centre, least, 1.0 - least), half + shift)
     limits = np.stack([np.minimum(lower, centre), np.maximum(upper, centre)])
-    return np.concatenate([centre[None], np.minimum.accumulate(limits, axis=2)])
+    return np.concatenate([centre[None], np.minimum.accumulate(limits, axis=-1)])
 
 
 def _log_log(survival: FloatArray, least: FloatArray) -> FloatArray:
@@ -158,9 +330,10 @@ def _log_log(survival: FloatArray, least: FloatArray) -> FloatArray:
 
 def _places(curves: FloatArray, group: IntArray, data: SurvivalData) -> FloatArray:
     """Begin and end of each group in the order of risk, (n_groups, 2), shares of the weight of all rows."""
-    share = np.bincount(group, data.sample_weight, len(curves)) / data.sample_weight.sum()
-    order = np.argsort(curves.mean(axis=1), kind="stable")
-    ends = np.empty(len(curves))
+    n_groups = curves.shape[1]
+    share = np.bincount(group, data.sample_weight, n_groups) / data.sample_weight.sum()
+    order = np.argsort(curves.sum(axis=0).mean(axis=1), kind="stable")
+    ends = np.empty(n_groups)
     ends[order] = np.cumsum(share[order])
     return np.stack([ends - share, ends], axis=1)
 

@@ -32,10 +32,9 @@ from sstorch.fitted import FittedTree
 from sstorch.fitted.program import export_program
 from sstorch.fitted.tree import leaves_of_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
-from sstorch.groups.estimators import RESULTS, LeafOf, SurvivalGroups
+from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.resampling import Partition, resamples
-from sstorch.groups.stability import Stability
 from sstorch.groups.table import groups_text
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.weights import WeightKind
@@ -51,17 +50,17 @@ from sstorch.soft.reading import ReadableTree
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import BatchSettings
-from sstorch.soft.split_test import SplitTest, Tested, split_test
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 
 FORMAT_VERSION = 5
 CARD = "MODEL_CARD.md"
+SHRUNK = "Coefficients are shrunk and have no standard errors."
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
 
 
-class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
+class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     """Base class of the estimators that predict with a soft tree.
 
     Attributes:
@@ -86,10 +85,6 @@ class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
     objective_: float
     metrics_: dict[str, float]
     time_unit_: str | None
-    time_varying_: bool
-    group_table_: pd.DataFrame
-    stability_: Stability
-    group_validation_: GroupValidation | CompetingGroupValidation
     recalibration_: Recalibration | Mapping[str, Recalibration]
 
     penalties: Penalties
@@ -406,18 +401,38 @@ class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
         return self.settings().depth > 0
 
     @property
-    def _n_groups(self) -> int:
-        return len(self._tree.module.topology.leaves)
-
-    @property
     def _unit_of_time(self) -> str | None:
         return self._tree.time_unit
 
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
         return self._tree.group_of(frame)
 
-    def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
-        return self._tree.curves(self._tree.encode(frame), times)
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        tree = self._tree
+        x = tree.encode(frame)
+        return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
+
+    def _card(self) -> CardFacts:
+        tree, nodes = self._tree, self.node_table_
+        preprocessor = tree.preprocessor
+        curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
+        families = dict.fromkeys(module.family.name for module in tree.hazards.values())
+        leaves = f"{' and '.join(families)} leaves"
+        missing = f"numbers: {preprocessor.numeric}; categories: {preprocessor.categorical}"
+        return CardFacts(
+            title="A soft survival tree",
+            kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
+            rows=int(nodes["rows"].iloc[0]),
+            events=f"{nodes['events'].iloc[0]:.0f} events",
+            groups=self.describe().splitlines(),
+            rules=self.export_text(),
+            more=[
+                ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
+                ("missing values", missing),
+            ],
+            limits=[SHRUNK],
+            beyond="; beyond it curves are extrapolated",
+        )
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
         return partition(self._tree, self._tree.encode(frame))
@@ -486,65 +501,13 @@ class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
         left = self._tree.curves(x, later, "cumulative_hazard") - gone
         return np.exp(-left) if kind == "survival" else left
 
-    def split_test(
-        self,
-        X: object,
-        y: object,
-        leaf: int | None = None,
-        parameters: Tested = "all",
-        sample_weight: object = None,
-        n_flips: int = 999,
-        trim: float = 0.1,
-        random_state: int = 0,
-    ) -> SplitTest:
-        """Test whether the regression of a leaf holds for all its rows or changes with a column.
-
-        Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
-        the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
-        by the column pays. Sums are decorrelated and squared, in units of their mean under the null (for
-        ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its
-        splits (supLM), that of a categorical column the mean over its categories, as in model-based recursive
-        partitioning.
-
-        p values are the share of random signs of the scores, re-estimation of the parameters included, whose
-        statistic is as large; permuting the column instead supposes that it does not depend on the features
-        of the leaf. Before the test one Newton step leads from the leaf's parameters to the maximum of the
-        likelihood of its rows: scores of penalised parameters have a sum, and a drift along skewed columns
-        that would pass for a change even if they were centred.
-
-        Args:
-            X: rows, best those of training; of each leaf those whose most probable path ends there.
-            y: their outcome, as in ``fit``.
-            leaf: number of the leaf to test; None for all that have rows.
-            parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
-                intercept and shapes alone, slopes being free but shared.
-            sample_weight: (n,), >= 0, as in ``fit``.
-            n_flips: sets of signs.
-            trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
-            random_state: seed of the signs.
-
-        Raises:
-            DataError: the data cannot be used, or the leaf has none of the rows.
-            ConfigError: an argument has a value that does not exist.
-
-        References:
-            Zeileis and Hornik (2007), "Generalized M-fluctuation tests for parameter instability", Statistica
-            Neerlandica 61, 488-508. Zeileis, Hothorn and Hornik (2008), "Model-based recursive partitioning",
-            Journal of Computational and Graphical Statistics 17, 492-514. Hemerik, Goeman and Finos (2020),
-            "Robust testing in generalized linear models by sign flipping score contributions", Journal of
-            the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
-            testing", for the p values adjusted for the search over columns.
-        """
-        data = self._scored(X, y, sample_weight)
-        return split_test(self._tree, data, leaf, parameters, n_flips, trim, random_state)
-
     # ------------------------------------------------------------------ read
 
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text.
 
         Below them whether groups differ on other rows, the corrected groups and their stability, once
-        :meth:`validate_groups`, :meth:`group_table` with resamples and :meth:`stability` were called.
+        ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
         """
         parts = [super().summary()]
         if "group_validation_" in vars(self):
@@ -556,41 +519,6 @@ class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
         if "recalibration_" in vars(self):
             parts.append(str(self.recalibration_))
         return "\n\n".join(parts)
-
-    def model_card(
-        self, format: Literal["markdown", "html"] = "markdown", validation: pd.DataFrame | None = None
-    ) -> str:
-        """What the tree is, whom it was made from, how good it is, and what it is not for.
-
-        Args:
-            format: ``"markdown"``, or ``"html"``, a page that needs no network. :meth:`save` writes it in
-                Markdown beside the model.
-            validation: scores of rows that the tree was not trained on, one in a row of the frame, with its
-                interval in columns.
-
-        Raises:
-            ConfigError: there is no such format.
-        """
-        if format not in ("markdown", "html"):
-            raise ConfigError(f"format must be 'markdown' or 'html', got {format!r}")
-        # Pages need templates and figures, which a fit does not.
-        from sstorch.document import to_html, to_markdown
-        from sstorch.soft.model_card import model_card
-
-        nodes = self.node_table_
-        names = ("group_validation_", "stability_", "recalibration_")
-        card = model_card(
-            self._tree,
-            self.describe().splitlines(),
-            self.export_text(),
-            (int(nodes["rows"].iloc[0]), int(nodes["events"].iloc[0])),
-            self.event_times_,
-            self.metrics_,
-            [str(vars(self)[name]) for name in names if name in vars(self)],
-            "recalibrated" if "recalibration_" in vars(self) else "trained",
-            validation,
-        )
-        return to_markdown(card) if format == "markdown" else to_html(card)
 
     # ------------------------------------------------------------------ keep
 
@@ -627,7 +555,10 @@ class SoftEstimator(NestedParameters, SurvivalGroups, Deployable, ReadableTree):
                 else found.to_dict()
             )
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
-        write_whole(Path(path) / CARD, self.model_card().encode())
+        # Pages need templates and figures, which a fit does not.
+        from sstorch.groups.model_card import model_card
+
+        write_whole(Path(path) / CARD, model_card(self).encode())
 
     def _plain_parameters(self) -> dict[str, Any]:
         """Parameters as JSON holds them; depth and dtype are those of the fitted tree."""

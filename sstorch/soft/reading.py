@@ -640,7 +640,7 @@ class ReadableTree:
             not reached or not known; ``NPMLE``, Turnbull's estimate, where times are intervals), and shape
             parameters. Means, Kaplan-Meier and its limits are weighted, numbers of rows and events are not.
             These rows have placed the gates, which makes groups look further apart than they are;
-            :meth:`~sstorch.SoftSurvivalTree.group_table` corrects that. With time-varying covariates
+            :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
             predicted median and ``S(t)`` are from time zero if the covariates stay as in the row.
         """
         return leaf_table(self._tree, self.node_table_)

@@ -17,11 +17,13 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer, is_number_of, rows_text
 from sstorch.data import SurvivalData
+from sstorch.data.causes import cause_number
 from sstorch.data.columns import labels
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.memory import at_once
 from sstorch.nn import HazardFamily
+from sstorch.soft.estimator import SoftEstimator
 
 Tested = Literal["all", "level"]
 
@@ -79,6 +81,66 @@ class SplitTest:
 
 
 def split_test(
+    tree: SoftEstimator,
+    X: object,
+    y: object,
+    leaf: int | None = None,
+    parameters: Tested = "all",
+    sample_weight: object = None,
+    n_flips: int = 999,
+    trim: float = 0.1,
+    random_state: int = 0,
+    cause: int | str = 1,
+) -> SplitTest:
+    """Test whether the regression of a leaf holds for all its rows or changes with a column.
+
+    Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
+    the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
+    by the column pays. Sums are decorrelated and squared, in units of their mean under the null (for
+    ``"level"``, of the published t (1 - t)). The statistic of a numeric column is the largest over its
+    splits (supLM), that of a categorical column the mean over its categories, as in model-based recursive
+    partitioning.
+
+    p values are the share of random signs of the scores, re-estimation of the parameters included, whose
+    statistic is as large; permuting the column instead supposes that it does not depend on the features
+    of the leaf. Before the test one Newton step leads from the leaf's parameters to the maximum of the
+    likelihood of its rows: scores of penalised parameters have a sum, and a drift along skewed columns
+    that would pass for a change even if they were centred.
+
+    Args:
+        tree: a fitted soft tree.
+        X: rows, best those of training; of each leaf those whose most probable path ends there.
+        y: their outcome, as in ``fit``.
+        leaf: number of the leaf to test; None for all that have rows.
+        parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
+            intercept and shapes alone, slopes being free but shared.
+        sample_weight: (n,), >= 0, as in ``fit``.
+        n_flips: sets of signs.
+        trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
+        random_state: seed of the signs.
+        cause: of competing ones, by number or name, whose hazard is tested.
+
+    Raises:
+        DataError: the data cannot be used, or the leaf has none of the rows.
+        ConfigError: an argument has a value that does not exist.
+
+    References:
+        Zeileis and Hornik (2007), "Generalized M-fluctuation tests for parameter instability", Statistica
+        Neerlandica 61, 488-508. Zeileis, Hothorn and Hornik (2008), "Model-based recursive partitioning",
+        Journal of Computational and Graphical Statistics 17, 492-514. Hemerik, Goeman and Finos (2020),
+        "Robust testing in generalized linear models by sign flipping score contributions", Journal of
+        the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
+        testing", for the p values adjusted for the search over columns.
+    """
+    data = tree._scored(X, y, sample_weight)
+    fitted = tree._tree
+    if fitted.competing:
+        name = fitted.causes[cause_number(cause, fitted.causes) - 1]
+        fitted, data = fitted.of_cause(name), data.of_cause(name)
+    return leaf_tests(fitted, data, leaf, parameters, n_flips, trim, random_state)
+
+
+def leaf_tests(
     tree: FittedTree,
     data: SurvivalData,
     leaf: int | None = None,
@@ -87,7 +149,7 @@ def split_test(
     trim: float = 0.1,
     seed: int = 0,
 ) -> SplitTest:
-    """Test the regressions of leaves against splits: see :meth:`SoftEstimator.split_test`.
+    """Test the regressions of leaves against splits: see :func:`split_test`.
 
     Args:
         tree: trained.

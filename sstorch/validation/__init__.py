@@ -1,5 +1,25 @@
-"""External validation at one horizon: the table that reviewers ask for, its figures, page and checklist."""
+"""Validation of fitted models: scores on other rows, groups and their stability, leaves, model cards."""
 
+from sstorch.groups import (
+    concordance_of_groups,
+    group_table,
+    recalibrate,
+    stability,
+    validate_groups,
+)
+from sstorch.groups.model_card import model_card
+from sstorch.soft.split_test import SplitTest, split_test
 from sstorch.validation.report import ValidationReport, validate
 
-__all__ = ["ValidationReport", "validate"]
+__all__ = [
+    "SplitTest",
+    "ValidationReport",
+    "concordance_of_groups",
+    "group_table",
+    "model_card",
+    "recalibrate",
+    "split_test",
+    "stability",
+    "validate",
+    "validate_groups",
+]

@@ -38,12 +38,13 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.groups import GroupValidation
+from sstorch.groups.model_card import LIMITS
 from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
 from sstorch.soft import PrognosticTree, SoftSurvivalTree
-from sstorch.soft.model_card import LIMITS
+from sstorch.soft.estimator import SHRUNK
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
 _MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
@@ -149,16 +150,12 @@ def _group_cells(
 ) -> list[tuple[int, list[int], dict[str, tuple[float, float]]]]:
     """Of each group its number, rows and events of each cause, and incidences, predicted and observed."""
     table = model.group_table_
-    horizons = [name for name in table[model.causes_[0]].columns.astype(str) if name.startswith("F(")]
+    names = [name for name in table.columns.get_level_values(0).unique() if name.startswith("F(")]
     found = []
-    for place, leaf in enumerate(table.index):
-        rows, columns = [int(table["", "rows"].iloc[place])], {}
-        for cause in model.causes_:
-            own = table[cause].iloc[place]
-            rows.append(int(own["events"]))
-            for name in horizons:
-                columns[f"{cause} {name}"] = float(own[name]), float(own[f"AJ {name}"])
-        found.append((int(leaf), rows, columns))
+    for leaf, (_, row) in zip(table.index.tolist(), table.iterrows(), strict=True):
+        rows = [int(row["rows", ""]), *(int(row[f"events {cause}", ""]) for cause in model.causes_)]
+        columns = {name: (float(row[name, "model"]), float(row[name, "estimate"])) for name in names}
+        found.append((leaf, rows, columns))
     return found
 
 
@@ -571,7 +568,7 @@ def _card(run: Run) -> Section:
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]
     table = Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in facts], left=frozenset({1}))
-    limits = [*LIMITS]
+    limits = [*LIMITS, SHRUNK]
     share = data.frame.isna().to_numpy().mean()
     if share:
         limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")

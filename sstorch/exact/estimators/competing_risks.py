@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, IncidenceEstimator, group_frame
+from sstorch.base import CurveKind, IncidenceEstimator
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
@@ -31,9 +31,10 @@ from sstorch.exact.recalibration import (
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves, martingale_residuals
 from sstorch.exceptions import DataError
-from sstorch.groups import CompetingGroupValidation, Recalibration
-from sstorch.groups.estimators import RESULTS, CauseGroups
+from sstorch.groups import Recalibration
+from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
+from sstorch.groups.table import group_frame, groups_text, incidence_lines, table_of
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.weights import WeightKind
@@ -50,9 +51,7 @@ class CompetingRisksSettings(SearchSettings):
         self.min_events = check_integer("min_events", self.min_events, 0)
 
 
-class OptimalCompetingRisksTree(
-    OutcomeTree[CompetingGroupValidation], LoadableTree, CauseGroups, IncidenceEstimator
-):
+class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
     """Tree for competing causes of least training loss among all trees of its size, over yes-no questions.
 
     The loss is the sum over causes of SurTree's, half the deviance of proportional hazards with one hazard
@@ -75,12 +74,12 @@ class OptimalCompetingRisksTree(
         incidence_: of each leaf and cause at `event_times_`, (L, K, T).
         hazards_: cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen), (L, K, T).
         curves_: survival and cumulative hazard of any event, of each leaf.
-        group_validation_, stability_: the last results of :meth:`validate_groups`, which is saved, and of
-            :meth:`stability`.
+        group_validation_, stability_: the last results of :func:`~sstorch.validation.validate_groups`, which
+            is saved, and of :func:`~sstorch.validation.stability`.
         recalibration_: by cause, of a tree from :func:`sstorch.recalibrate`; `group_table_` then counts its
             rows.
-        group_table_: rows of each leaf, and of each cause events, hazard ratio (half an event is counted in a
-            leaf without any) and incidences at two horizons.
+        group_table_: :func:`~sstorch.validation.group_table` of the training rows.
+        hazard_ratios_: of each leaf and cause, (L, K); half an event is counted in a leaf without any.
         event_times_: distinct times of any event, original units, increasing.
         time_unit_: unit of the times; None if not known.
 
@@ -105,13 +104,12 @@ class OptimalCompetingRisksTree(
     _format = "sstorch.optimal_competing_risks_tree"
     _settings_class = CompetingRisksSettings
     _numbers = (*LoadableTree._numbers, "zero_time_", "horizon_")
-    _validation_class = CompetingGroupValidation
     _competing = True
 
     curves_: LeafCurves
     incidence_: FloatArray
     hazards_: FloatArray
-    group_table_: pd.DataFrame
+    hazard_ratios_: FloatArray
     recalibration_: dict[str, Recalibration]
     _settings: CompetingRisksSettings
 
@@ -157,7 +155,7 @@ class OptimalCompetingRisksTree(
         self._set_estimates(data, leaf)
         return self
 
-    def _set_estimates(self, data: SurvivalData, leaf: IntArray) -> None:
+    def _set_estimates(self, data: SurvivalData, leaf: IntArray, weights: WeightKind = "sampling") -> None:
         """Estimate the curves and incidences of the leaves from rows."""
         rows, n_leaves = observed(data), self.tree_.n_leaves
         curves = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
@@ -174,16 +172,16 @@ class OptimalCompetingRisksTree(
         incidence = np.stack(
             [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weight[i]) for i in inside]
         )
-        self._set_leaves(curves, incidence, hazards, leaf, data, _task(data).decisions(leaf, n_leaves))
+        self._set_leaves(curves, incidence, hazards, data, _task(data).decisions(leaf, n_leaves), weights)
 
     def _set_leaves(
         self,
         curves: LeafCurves,
         incidence: FloatArray,
         hazards: FloatArray,
-        leaf: IntArray,
         data: SurvivalData,
         ratios: FloatArray,
+        weights: WeightKind = "sampling",
     ) -> None:
         """Set what the leaves hold, and the table of some rows.
 
@@ -191,23 +189,13 @@ class OptimalCompetingRisksTree(
             curves: of any event.
             incidence: of each cause, shape (L, K, T).
             hazards: cumulative hazard of each cause, shape (L, K, T).
-            leaf: of each row, shape (n,).
             data: rows that the table counts.
             ratios: hazard ratio of each leaf and cause, shape (L, K).
+            weights: what the weights of the rows are.
         """
         self.curves_, self.event_times_ = curves, curves.times
-        self.incidence_, self.hazards_ = incidence, hazards
-        horizons, n_leaves = self._horizons(), self.tree_.n_leaves
-        at = np.searchsorted(self.event_times_, horizons, side="right")
-        steps = np.concatenate([np.zeros((*incidence.shape[:2], 1)), incidence], axis=2)
-        columns: list[tuple[str, str]] = [("", "rows")]
-        values: list[list[float]] = [[int((leaf == number).sum())] for number in range(n_leaves)]
-        for k, name in enumerate(self.causes_):
-            columns += [(name, "events"), (name, "hazard ratio"), *((name, f"F({t:g})") for t in horizons)]
-            for number in range(n_leaves):
-                events = int((data.cause[leaf == number] == k + 1).sum())
-                values[number] += [events, ratios[number, k], *steps[number, k, at].tolist()]
-        self.group_table_ = group_frame(list(range(n_leaves)), columns, values)
+        self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios
+        self.group_table_ = table_of(self, data.joined(), weights=weights)
 
     # ------------------------------------------------------------------ predict
 
@@ -236,11 +224,11 @@ class OptimalCompetingRisksTree(
         new, reports = self._recalibrated_copy(), list[Recalibration]()
         if how == "baseline":
             check_baseline(data, leaf, n_leaves, weights)
-            new._set_estimates(data, leaf)
+            new._set_estimates(data, leaf, weights)
             for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
                 reports.append(baseline_report(data, event, (both[0], both[1])))
         else:
-            ratios = np.stack([self.group_table_[name, "hazard ratio"] for name in self.causes_], axis=1)
+            ratios = self.hazard_ratios_.copy()
             factors = np.ones((n_leaves, len(self.causes_)))
             for k, name in enumerate(self.causes_):
                 try:
@@ -252,7 +240,8 @@ class OptimalCompetingRisksTree(
                 ratios[:, k] **= slope
                 reports.append(report)
             curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
-            new._set_leaves(curves, incidence, factors[:, :, None] * self.hazards_, leaf, data, ratios)
+            hazards = factors[:, :, None] * self.hazards_
+            new._set_leaves(curves, incidence, hazards, data, ratios, weights)
         new.recalibration_ = dict(zip(self.causes_, reports, strict=True))
         return new
 
@@ -266,37 +255,54 @@ class OptimalCompetingRisksTree(
     def leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, rows and events of every cause."""
         check_is_fitted(self, "tree_")
-        table = self.group_table_
+        # Leaves may have none of the rows of a recalibration.
+        table = self.group_table_.reindex(range(self.tree_.n_leaves), fill_value=0)
         return [
-            f"leaf {leaf}: {rows_text(int(table['', 'rows'][leaf]))}, "
-            + ", ".join(f"{table[name, 'events'][leaf]:g} {name}" for name in self.causes_)
+            f"leaf {leaf}: {rows_text(int(table['rows', ''][leaf]))}, "
+            + ", ".join(f"{table[f'events {name}', ''][leaf]:g} {name}" for name in self.causes_)
             for leaf in table.index
         ]
 
-    def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves for every cause, as text.
+    @property
+    def _unit_of_time(self) -> str | None:
+        return self.time_unit_
 
-        Below them the results of :meth:`validate_groups`, of :meth:`stability` and of
-        :func:`sstorch.recalibrate`, whose rows the table then counts.
+    def _card(self) -> CardFacts:
+        table = self.group_table_
+        events = ", ".join(f"{table[f'events {name}', ''].sum()} {name}" for name in self.causes_)
+        return self._facts(int(table["rows", ""].sum()), events, incidence_lines(table))
+
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        return self._incidences(frame, times)
+
+    def summary(self) -> str:
+        """The search and its result, the tree, hazard ratios of the leaves, and a table of the groups.
+
+        Below them the results of ``validate_groups``, of ``stability`` and of :func:`sstorch.recalibrate`,
+        whose rows the table then counts.
         """
         check_is_fitted(self, "tree_")
-        table = self.group_table_
-        counts = [f"{table[name, 'events'].sum():g} {name}" for name in self.causes_]
-        parts = [table[name].assign(cause=name).reset_index(names="leaf") for name in self.causes_]
-        by_cause = pd.concat(parts).set_index(["cause", "leaf"])
-        unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-        reports = vars(self).get("recalibration_", {})
-        is_scaled = any(report.how != "baseline" for report in reports.values())
-        incidence = "recalibrated incidence" if is_scaled else "incidence"
+        card, reports = self._card(), vars(self).get("recalibration_", {})
+        leaves = pd.RangeIndex(self.tree_.n_leaves, name="leaf")
         text = self._summary(
             "competing risks",
-            f"{table['', 'rows'].sum()} rows, {', '.join(counts)}{self._of_recalibration}",
+            f"{card.rows} rows, {card.events}{self._of_recalibration}",
             "log_likelihood",
-            by_cause,
+            pd.DataFrame(self.hazard_ratios_, index=leaves, columns=self.causes_),
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves{unit}; F(t) is the {incidence} of Aalen and Johansen{self._condition}",
+            heading="Hazard ratios of the leaves",
         )
-        parts = [text, *(str(vars(self)[name]) for name in RESULTS if name in vars(self))]
+        unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+        is_scaled = any(report.how != "baseline" for report in reports.values())
+        incidence = "the recalibrated incidence of the leaf" if is_scaled else "that of the leaf"
+        about = (
+            f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}{self._condition}\n"
+        )
+        parts = [
+            text,
+            about + groups_text(self.group_table_),
+            *(str(vars(self)[name]) for name in RESULTS if name in vars(self)),
+        ]
         for name, report in reports.items():
             parts.append(f"{name}: {report}")
         return "\n\n".join(parts)
@@ -306,6 +312,7 @@ class OptimalCompetingRisksTree(
         state = super()._state() | {
             "time_unit": self.time_unit_,
             "group_columns": [list(column) for column in table.columns],
+            "group_index": [int(group) for group in table.index],
         }
         if "recalibration_" in vars(self):
             state["recalibration"] = {name: each.to_dict() for name, each in self.recalibration_.items()}
@@ -318,24 +325,26 @@ class OptimalCompetingRisksTree(
             "hazards": self.hazards_,
             "survival": self.curves_.survival,
             "cumulative_hazard": self.curves_.cumulative_hazard,
+            "hazard_ratios": self.hazard_ratios_,
             "groups": self.group_table_.to_numpy(dtype=np.float64),
         }
 
     def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
         arrays = {
             name: tensors[name].numpy()
-            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "groups")
+            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "hazard_ratios", "groups")
         }
         self.event_times_, n_leaves = tensors["event_times"].numpy(), self.tree_.n_leaves
         shape = n_leaves, len(self.event_times_)
         if any(arrays[name].shape != shape for name in ("survival", "cumulative_hazard")):
             raise ValueError(f"curves of {arrays['survival'].shape}, expected {shape}")
-        if len(arrays["incidence"]) != n_leaves or len(arrays["groups"]) != n_leaves:
+        if len(arrays["incidence"]) != n_leaves:
             raise ValueError(f"incidences of {len(arrays['incidence'])} leaves, expected {n_leaves}")
         self.curves_ = LeafCurves(self.event_times_, arrays["survival"], arrays["cumulative_hazard"])
         if arrays["hazards"].shape != arrays["incidence"].shape:
             raise ValueError(f"hazards of {arrays['hazards'].shape}, expected {arrays['incidence'].shape}")
         self.incidence_, self.hazards_ = arrays["incidence"], arrays["hazards"]
+        self.hazard_ratios_ = arrays["hazard_ratios"]
         self._groups = arrays["groups"]
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -344,7 +353,7 @@ class OptimalCompetingRisksTree(
         if self.incidence_.shape[1] != len(self.causes_):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
         groups = self.__dict__.pop("_groups").tolist()
-        self.group_table_ = group_frame(list(range(self.tree_.n_leaves)), state["group_columns"], groups)
+        self.group_table_ = group_frame(state["group_index"], state["group_columns"], groups)
         if "recalibration" in state:
             reports = state["recalibration"].items()
             self.recalibration_ = {name: Recalibration.from_dict(report) for name, report in reports}

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import Observed
-from sstorch.groups.estimators import RESULTS, LeafOf, TreeGroups, Validation
+from sstorch.groups.competing_validation import CompetingGroupValidation
+from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.validation import GroupValidation
 
 
 def observed(data: SurvivalData) -> Observed:
@@ -42,13 +44,10 @@ def training_rows(X: object, y: object, sample_weight: object, causes: bool = Fa
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
 
 
-class OutcomeTree(ExactTree, TreeGroups[Validation], Generic[Validation]):
+class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
-    _validation_class: ClassVar[type[Any]]
     _competing: ClassVar[bool] = False
-
-    time_varying_: bool
 
     @abstractmethod
     def fit_data(self, data: SurvivalData) -> Self:
@@ -78,7 +77,8 @@ class OutcomeTree(ExactTree, TreeGroups[Validation], Generic[Validation]):
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         self.time_varying_ = bool(state["time_varying"])
         if "group_validation" in state:
-            self.group_validation_ = self._validation_class.from_dict(state["group_validation"])
+            of_file = CompetingGroupValidation if self._competing else GroupValidation
+            self.group_validation_ = of_file.from_dict(state["group_validation"])
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
@@ -130,6 +130,26 @@ class OutcomeTree(ExactTree, TreeGroups[Validation], Generic[Validation]):
         splits, draws = resamples(data, n_resamples, self._seed)
         return ResampledTrees(tuple(clone(self).fit_data(rows) for rows in splits), draws)
 
+    def _facts(self, rows: int, events: str, groups: list[str]) -> CardFacts:
+        """Facts of a model card.
+
+        Args:
+            rows: of the tables.
+            events: among them.
+            groups: a sentence on each.
+        """
+        kind = f"{'competing risks' if self._competing else 'survival'} tree"
+        proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
+        return CardFacts(
+            title=f"An exact {kind}",
+            kind=f"exact {kind}, depth {self.tree_.depth}, {self.tree_.n_leaves} leaves, {proof}",
+            rows=rows,
+            events=events,
+            groups=groups,
+            rules=self.export_text(),
+            beyond="; beyond it curves keep their value",
+        )
+
     @property
     def _of_recalibration(self) -> str:
         """Of which rows tables count, for texts: nothing for those of training."""
@@ -151,7 +171,7 @@ class ResampledTrees:
         draws: how often each row of positive weight was drawn for each tree, shape (K, n).
     """
 
-    fitted: tuple[OutcomeTree[Any], ...]
+    fitted: tuple[OutcomeTree, ...]
     draws: IntArray
 
     def __len__(self) -> int:
@@ -170,7 +190,7 @@ class ResampledTrees:
 
 
 def bootstrap_trees(
-    tree: OutcomeTree[Any], X: object, y: object, n_resamples: int = 50, sample_weight: object = None
+    tree: OutcomeTree, X: object, y: object, n_resamples: int = 50, sample_weight: object = None
 ) -> ResampledTrees:
     """Search for trees of resamples of the subjects, to be shared by ``group_table`` and ``stability``.
 

@@ -39,8 +39,8 @@ from sstorch.exact.tree import (
     martingale_residuals,
 )
 from sstorch.exceptions import ConfigError
-from sstorch.groups import GroupValidation, Recalibration
-from sstorch.groups.estimators import RESULTS, SurvivalGroups
+from sstorch.groups import Recalibration
+from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import groups_text
 from sstorch.memory import check_room
@@ -132,14 +132,13 @@ class TreeSearch:
     solution: Solution
 
 
-class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable):
+class ExactSurvivalTree(OutcomeTree, Deployable):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
     _numbers = (*ExactTree._numbers, "zero_time_")
     _tables = ("leaf_table_", *ExactTree._tables)
-    _validation_class = GroupValidation
 
     curves_: LeafCurves
     recalibration_: Recalibration
@@ -257,14 +256,14 @@ class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable
     # ------------------------------------------------------------------ groups
 
     @property
-    def _n_groups(self) -> int:
-        return self.tree_.n_leaves
-
-    @property
     def _unit_of_time(self) -> str | None:
         return self.time_unit_
 
-    def _leaf_survival(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+    def _card(self) -> CardFacts:
+        table = self.leaf_table_
+        return self._facts(int(table["rows"].sum()), f"{table['events'].sum()} events", self.leaf_texts())
+
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         return self.curves_.survival_at(times)[self._leaf_of(frame)]
 
     def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
@@ -322,8 +321,8 @@ class ExactSurvivalTree(OutcomeTree[GroupValidation], SurvivalGroups, Deployable
     def summary(self) -> str:
         """The search and its result, the tree, and a table of the leaves, as text.
 
-        Below them the results of :meth:`validate_groups`, of :meth:`group_table` with resamples, of
-        :meth:`stability` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
+        Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
+        ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
         """
         check_is_fitted(self, "tree_")
         table, results = self.leaf_table_, vars(self)
@@ -427,8 +426,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
-        group_validation_, stability_, group_table_: the last results of :meth:`validate_groups`, of
-            :meth:`stability`, and of :meth:`group_table` with resamples; the first is saved.
+        group_validation_, stability_, group_table_: the last results of
+            :func:`~sstorch.validation.validate_groups`, of :func:`~sstorch.validation.stability`, and of
+            :func:`~sstorch.validation.group_table` with resamples; the first is saved.
         recalibration_: of a tree from :func:`sstorch.recalibrate`; `leaf_table_` then counts its rows.
         outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
         time_varying_: whether some training subjects had several rows: one row then does not determine

@@ -1,0 +1,107 @@
+"""What functions of groups ask of a fitted tree, soft or exact, of one event or of competing causes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.base import SurvivalEstimator
+from sstorch.data import SurvivalData
+from sstorch.groups.competing_validation import CompetingGroupValidation
+from sstorch.groups.resampling import Partition, Resamples
+from sstorch.groups.stability import Stability
+from sstorch.groups.validation import GroupValidation
+
+# From rows that were read to the leaf of each, (n,).
+LeafOf = Callable[[pd.DataFrame], IntArray]
+# Results about a tree's groups, which another tree does not have.
+RESULTS = ("group_validation_", "stability_")
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a model card states of one kind of tree.
+
+    Attributes:
+        title: "A soft survival tree".
+        kind: of tree, with its size.
+        rows: that tables count.
+        events: among them, as text.
+        groups: a sentence on each group.
+        rules: the tree as text.
+        more: further facts, names and texts.
+        limits: further ones than those of all trees.
+        beyond: how curves go on after the last event, as the end of a sentence.
+    """
+
+    title: str
+    kind: str
+    rows: int
+    events: str
+    groups: Sequence[str]
+    rules: str
+    more: Sequence[tuple[str, str]] = ()
+    limits: Sequence[str] = ()
+    beyond: str = ""
+
+
+class GroupedTree(SurvivalEstimator):
+    """Base class of the trees whose leaves are groups of rows; not for use by itself.
+
+    Attributes:
+        group_table_: the last corrected result of :func:`~sstorch.validation.group_table`; of competing
+            causes, before that, the table of the training rows.
+        group_validation_: the last result of :func:`~sstorch.validation.validate_groups`; saved.
+        stability_: the last result of :func:`~sstorch.validation.stability`; not saved.
+    """
+
+    group_table_: pd.DataFrame
+    group_validation_: GroupValidation | CompetingGroupValidation
+    stability_: Stability
+    time_varying_: bool
+
+    @abstractmethod
+    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
+        """Leaf of each row that was read, (n,), without a warning."""
+
+    @abstractmethod
+    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """Survival of rows that were read, (n, n_times); of K causes their incidences, (n, K, n_times)."""
+
+    @property
+    @abstractmethod
+    def _unit_of_time(self) -> str | None:
+        """Unit of the times; None if not known."""
+
+    @property
+    @abstractmethod
+    def _can_divide(self) -> bool:
+        """Whether the parameters allow more than one group."""
+
+    @abstractmethod
+    def _partition(self, frame: pd.DataFrame) -> Partition:
+        """Groups that the tree makes of rows that were read."""
+
+    @abstractmethod
+    def _resampled(self, data: SurvivalData, n_resamples: int) -> Resamples:
+        """Trees with the parameters of the estimator, trained on resamples of subjects."""
+
+    @abstractmethod
+    def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
+        """Trees with the parameters of the estimator, trained on each of some splits of the rows.
+
+        Of each tree the function that gives the leaf of rows that were read, (n,).
+        """
+
+    @abstractmethod
+    def _card(self) -> CardFacts:
+        """What the model card states of the fitted tree."""
+
+    @property
+    def _chosen(self) -> GroupedTree:
+        """The estimator that holds the results, of a search that of the chosen tree."""
+        return self
