@@ -35,6 +35,7 @@ from sstorch import (
     metrics,
     recalibrate,
     validate,
+    validation,
 )
 from sstorch.bench import cross_validate
 
@@ -270,20 +271,19 @@ def validate_model(model: Any, case: Case) -> Result:
 
 def group_table(model: Any, case: Case) -> Result:
     """Estimates of the groups: medians, survival or incidences, predicted and observed."""
-    table = model.group_table(case.X, case.y, horizons=case.times, sample_weight=case.weight)
-    other = {"rows", "events", "lower", "upper"}
-    return _named(table=table[[name for name in table.columns if not other & set(name)]])
+    table = validation.group_table(model, case.X, case.y, horizons=case.times, sample_weight=case.weight)
+    return _named(table=table[[name for name in table.columns if name[1] not in ("", "lower", "upper")]])
 
 
 def stability(model: Any, case: Case) -> Result:
     """Agreement of the groups of resamples."""
-    found = model.stability(case.X, case.y, n_resamples=3, sample_weight=case.weight)
+    found = validation.stability(model, case.X, case.y, n_resamples=3, sample_weight=case.weight)
     return _named(moves=found.moves.mean())
 
 
 def validate_groups(model: Any, case: Case) -> Result:
     """Concordance, p-value and agreement of the groups of held-out rows."""
-    return _groups(model.validate_groups(case.X, case.y, n_folds=3, sample_weight=case.weight))
+    return _groups(validation.validate_groups(model, case.X, case.y, n_folds=3, sample_weight=case.weight))
 
 
 def recalibration(model: Any, case: Case) -> Result:

@@ -23,6 +23,7 @@ from sstorch.bench import make_folds
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.optim import Engine, Nodec, Race
+from sstorch.validation import concordance_of_groups
 
 HERE = Path(__file__).parent
 RESULTS, CANDIDATES = HERE / "results.csv", HERE / "candidates.csv"
@@ -49,7 +50,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         shares = np.bincount(tree.apply(train.frame)) / len(train)
         found["leaves"] = float((shares >= 0.05).sum())
         found["smallest"] = float(shares[shares > 0].min())
-        found["c_groups"] = tree.concordance_of_groups(test.frame, y, (train.frame, known))
+        found["c_groups"] = concordance_of_groups(tree, test.frame, y, (train.frame, known))
         found["p"] = metrics.logrank_test(y, tree.apply(test.frame)).p_value
     return found
 

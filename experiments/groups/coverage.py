@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from sstorch import GatePenalties, SoftSurvivalTree
+from sstorch.validation import group_table
 
 TREE = SoftSurvivalTree(
     depth=2,
@@ -43,7 +44,7 @@ def simulate(kind: str, repeats: int, n_resamples: int) -> pd.DataFrame:
         censoring = rng.uniform(5, 30, N_ROWS)
         y = np.minimum(time, censoring), time <= censoring
         tree = TREE.fit(x, y)
-        table = tree.group_table(x, y, n_resamples=n_resamples)
+        table = group_table(tree, x, y, n_resamples=n_resamples)
         new, truth = draw(N_TRUTH, kind, rng)
         group = tree.apply(new)
         for place, (number, line) in enumerate(table["median"].sort_values("estimate").iterrows()):

@@ -15,6 +15,7 @@ from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.data import Schema, stratified_folds
 from sstorch.groups.validation import LEAST_CONCORDANCE, LEVEL, held_out_groups
 from sstorch.soft import TreeSample, train_batch
+from sstorch.validation import validate_groups
 
 N_FOLDS = 5
 # Rows, and what the log time changes by over the range of one of the five columns.
@@ -75,7 +76,7 @@ def main() -> None:
     for name in ("gbsg2", "aids2"):
         data = load_dataset(name)
         y = (data.time, data.event)
-        print(name, PrognosticTree().fit(data.frame, y).validate_groups(data.frame, y))
+        print(name, validate_groups(PrognosticTree().fit(data.frame, y), data.frame, y))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
 from sstorch.fitted.tree import FittedTree
 from sstorch.soft import train_batch
-from sstorch.soft.split_test import _Scores, split_test
+from sstorch.soft.split_test import _Scores, leaf_tests
 
 N_FLIPS = 199
 # Columns, rows, parameters of the tree, entry times.
@@ -81,8 +81,8 @@ def rates(name: str, repeats: int) -> dict[str, float]:
     rows = []
     for number, data in enumerate(splits):
         tree = batch.fitted(number, 0)
-        test = split_test(tree, data, n_flips=N_FLIPS, seed=number)
-        level = split_test(tree, data, parameters="level", n_flips=N_FLIPS, seed=number)
+        test = leaf_tests(tree, data, n_flips=N_FLIPS, seed=number)
+        level = leaf_tests(tree, data, parameters="level", n_flips=N_FLIPS, seed=number)
         p = test.table["p"].dropna()
         rows.append(
             {

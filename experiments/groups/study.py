@@ -20,6 +20,7 @@ from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalRegression, load_d
 from sstorch.bench import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
+from sstorch.validation import concordance_of_groups
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -58,7 +59,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         "leaves": int((shares >= 0.05).sum()),
         "smallest": float(shares[shares > 0].min()),
         "columns": float(table.groupby("node")["column"].nunique().mean()),
-        "c_groups": tree.concordance_of_groups(test.frame, y, (train.frame, reference)),
+        "c_groups": concordance_of_groups(tree, test.frame, y, (train.frame, reference)),
         "p": metrics.logrank_test(y, tree.apply(test.frame)).p_value,
     }
     return found

@@ -24,6 +24,7 @@ from sstorch.bench.report.report import main
 from sstorch.bench.reporting import report_of_run
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.validation import validate_groups
 from tests.app import sstorch
 
 
@@ -140,7 +141,7 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
             assert own[f"{name}:{cause}"] == pytest.approx(expected[cause, name], rel=1e-9)
     assert own["log_likelihood"] == pytest.approx(tree.log_likelihood(test.frame, test.y), rel=1e-9)
     validated = PrognosticTree(depth=1, leaf="exponential").fit(data.frame, data.y)
-    assert result.model.group_validation_ == validated.validate_groups(data.frame, data.y, n_folds=2)
+    assert result.model.group_validation_ == validate_groups(validated, data.frame, data.y, n_folds=2)
     peers = peer_table(score_run(result, estimator, data))
     assert (peers.loc[AALEN_JOHANSEN, ["c_wolbers:relapse", "c_wolbers:death"]] == 0.5).all()
     table_of_rows = result.held_out(data)

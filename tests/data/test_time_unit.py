@@ -12,6 +12,7 @@ from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.soft.rules import median_text
+from sstorch.validation import group_table
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,8 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     again = SoftSurvivalTree.load(tmp_path / "tree")
     assert (again.time_unit_, again.summary()) == ("days", tree.summary())
     pd.testing.assert_frame_equal(
-        again.group_table(data.frame, (data.time, data.event)),
-        tree.group_table(data.frame, (data.time, data.event)),
+        group_table(again, data.frame, (data.time, data.event)),
+        group_table(tree, data.frame, (data.time, data.event)),
     )
     # What the estimator is told goes before what the data know.
     told = soft_tree(time_unit="hours", **depth_0).fit_data(data)

@@ -11,11 +11,12 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, metrics, recalibrate
-from sstorch.base import incidence_limits
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
+from sstorch.groups.table import incidence_limits
 from sstorch.groups.validation import held_out_groups
+from sstorch.validation import group_table, stability, validate_groups
 
 CAUSES = ("relapse", "death")
 TREE = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"), gate_features=1)
@@ -75,7 +76,7 @@ def test_group_table_has_limits_of_aalen_johansen(
 ) -> None:
     entry = 0.3 * data.time * late
     y = Surv(data.time, data.cause, entry=entry, causes=CAUSES)
-    table = tree.group_table(data.frame, y, [300.0, 1e5], confidence=0.9)
+    table = group_table(tree, data.frame, y, [300.0, 1e5], confidence=0.9)
     leaf = tree.apply(data.frame)
     for group, row in table.iterrows():
         inside = leaf == group
@@ -83,10 +84,9 @@ def test_group_table_has_limits_of_aalen_johansen(
         error = metrics.aalen_johansen_error(y[inside], [300.0])
         lower, upper = incidence_limits(expected, norm.ppf(0.95) * error)
         for k, cause in enumerate(CAUSES):
-            found = row[cause]
-            values = [expected[k, 0], lower[k, 0], upper[k, 0]]
-            np.testing.assert_allclose(found[["AJ F(300)", "lower F(300)", "upper F(300)"]], values)
-            assert found[["AJ F(100000)", "lower F(100000)", "upper F(100000)"]].isna().all()
+            values, parts = [expected[k, 0], lower[k, 0], upper[k, 0]], ["estimate", "lower", "upper"]
+            np.testing.assert_allclose(row[f"F(300) {cause}"][parts], values)
+            assert row[f"F(100000) {cause}"][parts].isna().all()
 
 
 def test_limits_of_an_incidence_of_0_or_1_are_nan() -> None:
@@ -102,11 +102,11 @@ def test_frequency_weights_are_repetitions_in_table_and_recalibration(
     weight = np.random.default_rng(0).integers(1, 4, len(data))
     rows = np.repeat(np.arange(len(data)), weight)
     frame, y = data.frame.iloc[rows].reset_index(drop=True), data.y[rows]
-    one = tree.group_table(data.frame, data.y, sample_weight=weight, weights="frequency")
-    many = tree.group_table(frame, y)
-    shares = [name for name in one if name[1] not in ("rows", "events")]
+    one = group_table(tree, data.frame, data.y, sample_weight=weight, weights="frequency")
+    many = group_table(tree, frame, y)
+    shares = [name for name in one if name[1]]
     pd.testing.assert_frame_equal(one[shares], many[shares])
-    scaled = [tree.group_table(data.frame, data.y, sample_weight=w) for w in (weight, 0.1 * weight)]
+    scaled = [group_table(tree, data.frame, data.y, sample_weight=w) for w in (weight, 0.1 * weight)]
     pd.testing.assert_frame_equal(*scaled)
     repeated = recalibrate(tree, frame, y, "slope").recalibration_
     weighted = recalibrate(tree, data.frame, data.y, "slope", weight, "frequency").recalibration_
@@ -120,7 +120,7 @@ def test_frequency_weights_are_repetitions_in_table_and_recalibration(
 
 def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
     wide = clone(TREE).set_params(gate_features=2)
-    found = clone(wide).fit(data.frame, data.y).validate_groups(data.frame, data.y, 3, random_state=4)
+    found = validate_groups(clone(wide).fit(data.frame, data.y), data.frame, data.y, 3, random_state=4)
     folds = folds_of(data, 3, 4)
     for cause in (1, 2):
         assert np.ptp(np.bincount(folds, data.cause == cause)) <= 1
@@ -170,7 +170,7 @@ def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
     weight = np.random.default_rng(0).uniform(0.5, 2, len(data))
     model = clone(TREE).set_params(depth=1)
     one, other = (
-        clone(model).fit(data.frame, data.y, w).validate_groups(data.frame, data.y, 2, w)
+        validate_groups(clone(model).fit(data.frame, data.y, w), data.frame, data.y, 2, w)
         for w in (weight, 100 * weight)
     )
     for cause in CAUSES:
@@ -183,7 +183,7 @@ def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
 
 def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
     noise = np.random.default_rng(2).normal(size=(len(data), 2))
-    found = PrognosticTree(depth=1).fit(noise, data.y).validate_groups(noise, data.y)
+    found = validate_groups(PrognosticTree(depth=1).fit(noise, data.y), noise, data.y)
     assert not found.differ
     assert "relapse: no difference of hazards was shown: log-rank p above 0.05" in str(found)
 
@@ -192,20 +192,20 @@ def test_split_rows_give_the_results_of_whole_rows(
     whole: tuple[pd.DataFrame, Surv], split: tuple[pd.DataFrame, Surv]
 ) -> None:
     one, other = clone(TREE).fit(*whole), clone(TREE).fit(*split)
-    pd.testing.assert_frame_equal(one.group_table(*whole), other.group_table(*split))
-    assert one.validate_groups(*whole, 3) == other.validate_groups(*split, 3)
+    pd.testing.assert_frame_equal(group_table(one, *whole), group_table(other, *split))
+    assert validate_groups(one, *whole, 3) == validate_groups(other, *split, 3)
     assert one.group_validation_.causes["death"].c_incidence is None
     assert recalibrate(one, *whole).recalibration_ == recalibrate(other, *split).recalibration_
     first = np.r_[True, np.diff(split[1].id) > 0]
-    drawn = other.stability(*split, 2).resampled[:, first]
-    np.testing.assert_array_equal(one.stability(*whole, 2).resampled, drawn)
+    drawn = stability(other, *split, 2).resampled[:, first]
+    np.testing.assert_array_equal(stability(one, *whole, 2).resampled, drawn)
 
 
 # ---------------------------------------------------------------------- stability
 
 
 def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: SurvivalData) -> None:
-    found = tree.stability(data.frame, data.y, 3)
+    found = stability(tree, data.frame, data.y, 3)
     draws = np.random.default_rng((0, 3))
     groups = [tree.apply(data.frame)]
     for _ in range(3):
@@ -242,7 +242,7 @@ def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalD
     assert new.recalibration_["relapse"].intercept == pytest.approx(np.log(2), abs=0.05)
     expected = tree.predict_cumulative_incidence(data.frame, [500.0])
     np.testing.assert_allclose(new.predict_cumulative_incidence(data.frame, [1000.0]), expected, atol=0.02)
-    pd.testing.assert_frame_equal(new.group_table_, new.group_table(data.frame, y))
+    pd.testing.assert_frame_equal(new.group_table_, group_table(new, data.frame, y))
 
 
 # ---------------------------------------------------------------------- keep, refuse
@@ -250,13 +250,13 @@ def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalD
 
 def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
     tree = clone(TREE).fit(data.frame, data.y)
-    found = tree.validate_groups(data.frame, data.y, 2)
+    found = validate_groups(tree, data.frame, data.y, 2)
     tree.save(tmp_path / "tree")
     again = PrognosticTree.load(tmp_path / "tree")
     assert isinstance(again.group_validation_, CompetingGroupValidation)
     assert again.group_validation_ == found
     assert again.summary() == tree.summary()
-    assert again.validate_groups(data.frame, data.y, 2) == found
+    assert validate_groups(again, data.frame, data.y, 2) == found
     new = recalibrate(tree, data.frame, data.y)
     assert "group_validation_" not in vars(new)
     assert "in the rows of the recalibration" in new.summary()
@@ -270,20 +270,20 @@ def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
 def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) -> None:
     X, y = data.frame, data.y
     with pytest.raises(ConfigError, match="depth 0 has one group"):
-        clone(TREE).set_params(depth=0).fit(X, y).validate_groups(X, y)
+        validate_groups(clone(TREE).set_params(depth=0).fit(X, y), X, y)
     late = (data.cause == 2) & (np.cumsum(data.cause == 2) > 3)
     few = Surv(data.time, np.where(late, 0, data.cause), causes=CAUSES)
     with pytest.raises(DataError, match="cause death has 3 events in 400 rows, too few for 5 folds"):
-        tree.validate_groups(X, few)
+        validate_groups(tree, X, few)
     with pytest.raises(DataError, match="3 events of cause death has none: a bootstrap needs more events"):
-        tree.stability(X, few, 50)
+        stability(tree, X, few, 50)
     none = Surv(data.time, np.where(data.cause == 2, 0, data.cause), causes={1: "relapse"})
     with pytest.raises(DataError, match=r"cause death: how='intercept' needs at least .* 1, and 0 of 400"):
         recalibrate(tree, X, none)
     with pytest.raises(DataError, match="y has one event, and the model was trained on competing causes"):
-        tree.stability(X, (data.time, data.event))
+        stability(tree, X, (data.time, data.event))
     with pytest.raises(ConfigError, match="confidence: expected a number in"):
-        tree.group_table(X, y, confidence=1.0)
+        group_table(tree, X, y, confidence=1.0)
     with pytest.warns(DataWarning, match="estimated from 3 events: 1"):
         recalibrate(tree, X, few)
 
@@ -293,9 +293,9 @@ def test_entry_missing_raises(whole: tuple[pd.DataFrame, Surv]) -> None:
     tree = clone(TREE).set_params(depth=1).fit(frame, y)
     lacking = Surv(y.time, y.cause, causes=CAUSES)
     for call in (
-        tree.group_table,
-        tree.validate_groups,
-        tree.stability,
+        partial(group_table, tree),
+        partial(validate_groups, tree),
+        partial(stability, tree),
         partial(recalibrate, tree),
         tree.score,
     ):

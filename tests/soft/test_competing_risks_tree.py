@@ -22,6 +22,7 @@ from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.fitted.incidence import cumulative_incidence, log_time_panels
 from sstorch.nn import FAMILIES, Spline
+from sstorch.validation import group_table
 from tests.conftest import nightly_but
 
 CAUSES = {1: "relapse", 2: "death"}
@@ -126,21 +127,21 @@ def test_gates_divide_by_every_cause(tree: PrognosticTree, data: SurvivalData) -
     columns = {name for rule in relapse.gate_table()["features"] for name in rule}
     assert "age" in columns
     assert "size" in columns
-    table = tree.group_table(data.frame, data.y, [800.0])
+    table = group_table(tree, data.frame, data.y, [800.0])
     for cause in tree.causes_:
-        seen, predicted = table[cause, "AJ F(800)"], table[cause, "F(800)"]
+        seen, predicted = table[f"F(800) {cause}", "estimate"], table[f"F(800) {cause}", "model"]
         assert seen.max() - seen.min() > 0.2
         assert (seen - predicted).abs().max() < 0.08
-    assert table["", "rows"].sum() == len(data)
-    assert table["", "rows"].min() >= 0.1 * len(data)
+    assert table["rows", ""].sum() == len(data)
+    assert table["rows", ""].min() >= 0.1 * len(data)
 
 
 def test_the_table_of_groups_is_that_of_aalen_and_johansen(tree: PrognosticTree, data: SurvivalData) -> None:
-    table = tree.group_table(data.frame, data.y, [300.0, 1e5])
+    table = group_table(tree, data.frame, data.y, [300.0, 1e5])
     inside = tree.apply(data.frame) == table.index[0]
     expected = metrics.aalen_johansen((data.time[inside], data.cause[inside]), [300.0])
-    assert table["death", "AJ F(300)"].iloc[0] == expected[1, 0]
-    assert table["relapse", "AJ F(100000)"].isna().all()
+    assert table["F(300) death", "estimate"].iloc[0] == expected[1, 0]
+    assert table["F(100000) relapse", "estimate"].isna().all()
 
 
 def test_predictions_and_scores(tree: PrognosticTree, data: SurvivalData) -> None:
@@ -170,7 +171,7 @@ def test_predictions_and_scores(tree: PrognosticTree, data: SurvivalData) -> Non
 
 def test_it_says_what_it_found(tree: PrognosticTree) -> None:
     text = tree.summary()
-    for part in ("relapse", "Hazard of death within every group", "left if", "AJ F("):
+    for part in ("relapse", "Hazard of death within every group", "left if", "model F("):
         assert part in text
 
 

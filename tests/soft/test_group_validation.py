@@ -24,6 +24,7 @@ from sstorch.data import stratified_folds
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import GroupValidation
 from sstorch.groups.validation import count_groups, held_out_groups
+from sstorch.validation import concordance_of_groups, validate_groups
 
 VERDICT = "These groups do not differ"
 
@@ -36,13 +37,13 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
     tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
         gbsg2.frame, _y(gbsg2)
     )
-    found = tree.validate_groups(gbsg2.frame, _y(gbsg2), n_folds=3, random_state=4)
+    found = validate_groups(tree, gbsg2.frame, _y(gbsg2), n_folds=3, random_state=4)
     folds = stratified_folds(gbsg2.event, 3, 4)
     leaves, concordances, counts, order = [], [], [], np.zeros(len(gbsg2))
     for fold in range(3):
         train, test = gbsg2.subset(folds != fold), gbsg2.subset(folds == fold)
         other = clone(tree).fit(train.frame, _y(train))
-        concordances.append(other.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train))))
+        concordances.append(concordance_of_groups(other, test.frame, _y(test), (train.frame, _y(train))))
         leaves.append(other.apply(gbsg2.frame))
         leaf = other.apply(test.frame)
         counts.append(sum((leaf == k).mean() >= 0.05 for k in range(4)))
@@ -74,7 +75,7 @@ def test_the_verdict_on_data_with_and_without_effects() -> None:
         data = load_dataset(name)
         tree = PrognosticTree().fit(data.frame, _y(data))
         plain = tree.summary()
-        found = tree.validate_groups(data.frame, _y(data))
+        found = validate_groups(tree, data.frame, _y(data))
         assert found.differ == differ
         assert tree.summary() == f"{plain}\n\n{found}"
         assert (VERDICT in tree.summary()) != differ
@@ -82,7 +83,7 @@ def test_the_verdict_on_data_with_and_without_effects() -> None:
     draws = np.random.default_rng(3)
     x, time = draws.normal(size=(200, 3)), draws.weibull(1.5, 200)
     tree = PrognosticTree().fit(x, (time, draws.random(200) < 0.7))
-    tree.validate_groups(x, (time, draws.random(200) < 0.7))
+    validate_groups(tree, x, (time, draws.random(200) < 0.7))
     assert VERDICT in tree.summary()
 
 
@@ -110,23 +111,23 @@ def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
 
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
-    plain = tree.validate_groups(small_data.frame, _y(small_data), 3)
+    plain = validate_groups(tree, small_data.frame, _y(small_data), 3)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
-    weighted = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
-    late = tree.validate_groups(small_data.frame, Surv(*_y(small_data), entry=0.3 * small_data.time), 3)
+    weighted = validate_groups(tree, small_data.frame, _y(small_data), 3, sample_weight=weight)
+    late = validate_groups(tree, small_data.frame, Surv(*_y(small_data), entry=0.3 * small_data.time), 3)
     assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
     assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
     weight[:5] = 0  # as if they were not there
-    some = tree.validate_groups(small_data.frame, _y(small_data), 3, sample_weight=weight)
+    some = validate_groups(tree, small_data.frame, _y(small_data), 3, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))
-    assert some == tree.validate_groups(rest.frame, _y(rest), 3, sample_weight=weight[5:])
+    assert some == validate_groups(tree, rest.frame, _y(rest), 3, sample_weight=weight[5:])
 
 
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
     tree.save(tmp_path / "plain")
     assert "group_validation_" not in vars(SoftSurvivalTree.load(tmp_path / "plain"))
-    found = tree.validate_groups(small_data.frame, _y(small_data), 3)
+    found = validate_groups(tree, small_data.frame, _y(small_data), 3)
     tree.save(tmp_path / "validated")
     loaded = SoftSurvivalTree.load(tmp_path / "validated")
     assert loaded.group_validation_ == found
@@ -136,12 +137,12 @@ def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> 
 def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     with pytest.raises(ConfigError, match="depth 0 has one group"):
-        SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y).validate_groups(X, y)
+        validate_groups(SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y), X, y)
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(X, y)
     with pytest.raises(ConfigError, match="n_folds must be at least 2"):
-        tree.validate_groups(X, y, n_folds=1)
+        validate_groups(tree, X, y, n_folds=1)
     with pytest.raises(DataError, match="choose fewer folds"):
-        tree.validate_groups(X, y, n_folds=len(X))
+        validate_groups(tree, X, y, n_folds=len(X))
     data = SurvivalData(pd.DataFrame({"x": range(4)}), (np.arange(1.0, 5.0), [True, False, False, True]))
     with pytest.raises(DataError, match="fold 0 of 2 tells nothing of the groups, choose fewer folds"):
         held_out_groups(data, np.array([0, 1, 1, 1]), np.zeros((2, 4), dtype=np.int64))

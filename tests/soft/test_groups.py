@@ -22,6 +22,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.groups.stability import _matched, _turned
 from sstorch.groups.table import _over_places, groups_text
 from sstorch.soft import bootstrap_trees
+from sstorch.validation import concordance_of_groups, group_table, stability
 
 TREE = SoftSurvivalTree(
     depth=2, trainer="joint", init="kmeans", n_starts=1, penalties=GatePenalties(ridge=1e-2, fused=1.0)
@@ -40,7 +41,7 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
-    table = fitted.group_table(gbsg2.frame, _y(gbsg2), horizons=[365, 1000.0])
+    table = group_table(fitted, gbsg2.frame, _y(gbsg2), horizons=[365, 1000.0])
     leaf = fitted.apply(gbsg2.frame)
     assert table.index.tolist() == np.unique(leaf).tolist()
     assert list(table.columns.get_level_values(0).unique()) == [
@@ -65,26 +66,26 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
 
 def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     weight = np.arange(len(gbsg2)) % 3
-    one = fitted.group_table(gbsg2.frame, _y(gbsg2), sample_weight=weight, weights="frequency")
+    one = group_table(fitted, gbsg2.frame, _y(gbsg2), sample_weight=weight, weights="frequency")
     rows = np.repeat(np.arange(len(gbsg2)), weight)
-    many = fitted.group_table(gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]))
+    many = group_table(fitted, gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]))
     for name in one.columns.get_level_values(0).unique()[2:]:
         pd.testing.assert_frame_equal(one[name], many[name])
     entry = 0.3 * gbsg2.time
-    late = fitted.group_table(gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
+    late = group_table(fitted, gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
     inside = fitted.apply(gbsg2.frame) == 0
     band = metrics.KaplanMeierBand.fit(Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]))
     np.testing.assert_allclose(late.loc[0, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
 
 
 def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table = fitted.group_table(gbsg2.frame, _y(gbsg2), [1e4])
+    table = group_table(fitted, gbsg2.frame, _y(gbsg2), [1e4])
     assert table["S(10000)"][["estimate", "lower", "upper"]].isna().all(axis=None)
     assert table["S(10000)", "model"].notna().all()
 
 
 def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table = fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0], n_resamples=20)
+    table = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=20)
     survival = table["S(500)"]
     assert np.ptp(survival["corrected"]) < np.ptp(survival["estimate"])
     assert (survival["corrected lower"] <= survival["corrected"]).all()
@@ -92,21 +93,21 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
     widths = survival["corrected upper"] - survival["corrected lower"]
     assert (widths >= survival["upper"] - survival["lower"] - 1e-9).all()
     assert "corrected for optimism" in groups_text(table)
-    plain = fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0])
+    plain = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0])
     pd.testing.assert_frame_equal(plain, table[list(plain.columns)])
     assert "Kaplan-Meier of these rows" in groups_text(plain)
     sample = bootstrap_trees(TREE, gbsg2.frame, _y(gbsg2), n_resamples=20)
-    again = fitted.group_table(gbsg2.frame, _y(gbsg2), [500.0], sample=sample)
+    again = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0], sample=sample)
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(ConfigError, match="for the same rows"):
-        fitted.group_table(gbsg2.frame[:300], (gbsg2.time[:300], gbsg2.event[:300]), sample=sample)
+        group_table(fitted, gbsg2.frame[:300], (gbsg2.time[:300], gbsg2.event[:300]), sample=sample)
 
 
 def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1).fit(gbsg2.frame, _y(gbsg2))
-    table = tree.group_table(gbsg2.frame, _y(gbsg2), [500.0], n_resamples=30)
+    table = group_table(tree, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=30)
     assert table["S(500)", "corrected"][0] == pytest.approx(table["S(500)", "estimate"][0], abs=0.01)
-    stable = tree.stability(gbsg2.frame, _y(gbsg2), n_resamples=3)
+    stable = stability(tree, gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (stable.ari, stable.ari_of_tree, stable.moves.max()) == (1.0, 1.0, 0.0)
     assert stable.columns.empty
 
@@ -120,13 +121,13 @@ def test_optimism_goes_to_the_same_place_in_the_order_of_risk() -> None:
 
 def test_concordance_of_the_leaves(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     train, test = gbsg2.subset(range(400)), gbsg2.subset(range(400, 686))
-    value = fitted.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train)))
+    value = concordance_of_groups(fitted, test.frame, _y(test), (train.frame, _y(train)))
     given = (_y(train), fitted.apply(train.frame))
     assert value == metrics.concordance_of_groups(_y(test), fitted.apply(test.frame), train=given)
 
 
 def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    stable = fitted.stability(gbsg2.frame, _y(gbsg2), n_resamples=6)
+    stable = stability(fitted, gbsg2.frame, _y(gbsg2), n_resamples=6)
     groups = [stable.groups, *stable.resampled]
     index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
     assert stable.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
@@ -140,7 +141,7 @@ def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     assert f"adjusted Rand index: {stable.ari:.2f} between resamples" in text
     assert "node [1] uses 8 columns, always" in text
     sparse = clone(TREE).set_params(depth=1, gate_sparsity=0.02)
-    few = sparse.fit(gbsg2.frame, _y(gbsg2)).stability(gbsg2.frame, _y(gbsg2), n_resamples=3)
+    few = stability(sparse.fit(gbsg2.frame, _y(gbsg2)), gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (few.columns < 1).any(axis=None)
 
 
@@ -171,17 +172,17 @@ def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:
     )
     search.fit(small_data.frame, _y(small_data))
     X, y = small_data.frame, _y(small_data)
-    pd.testing.assert_frame_equal(search.group_table(X, y), search.tree_.group_table(X, y))
-    assert search.stability(X, y, n_resamples=2).resampled.shape == (2, 120)
+    pd.testing.assert_frame_equal(group_table(search, X, y), group_table(search.tree_, X, y))
+    assert stability(search, X, y, n_resamples=2).resampled.shape == (2, 120)
 
 
 def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     tree = clone(TREE).set_params(depth=1).fit(X, y)
     plain = tree.summary()
-    tree.group_table(X, y)
+    group_table(tree, X, y)
     assert tree.summary() == plain
-    table = tree.group_table(X, y, n_resamples=2)
-    stable = tree.stability(X, y, n_resamples=2)
+    table = group_table(tree, X, y, n_resamples=2)
+    stable = stability(tree, X, y, n_resamples=2)
     assert tree.summary() == "\n\n".join([plain, groups_text(table), str(stable)])
     assert tree.fit(X, y).summary() == plain

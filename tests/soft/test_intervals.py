@@ -1,6 +1,7 @@
 """Trees that learn from times within intervals, against R, lifelines and the trees of exact times."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.optim import Leaves
+from sstorch.validation import group_table, split_test, stability, validate_groups
 from tests.conftest import nightly
 
 # scripts and values: tests/soft/intervals.R
@@ -166,9 +168,9 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(depth=1).fit(data.frame, y)
     for call in (
         tree.score,
-        tree.validate_groups,
-        tree.group_table,
-        tree.split_test,
+        partial(validate_groups, tree),
+        partial(group_table, tree),
+        partial(split_test, tree),
         lambda X, y: recalibrate(tree, X, y),
         lambda X, y: PrognosticTree(trainer=Leaves(engine="compiled")).fit(X, y),
         lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
@@ -176,4 +178,4 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
         with pytest.raises((DataError, ConfigError), match="intervals") as caught:
             call(data.frame, y)
         assert "\n" not in str(caught.value)
-    assert len(tree.stability(data.frame, y, n_resamples=3).resampled) == 3
+    assert len(stability(tree, data.frame, y, n_resamples=3).resampled) == 3

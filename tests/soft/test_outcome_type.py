@@ -13,6 +13,14 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_datase
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.validation import (
+    concordance_of_groups,
+    group_table,
+    model_card,
+    split_test,
+    stability,
+    validate_groups,
+)
 
 pytest.importorskip("SurvSet", reason="the extra datasets is not installed")
 CONDITION = "from time zero if the covariates stay as in the row"
@@ -32,16 +40,16 @@ def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
 
 
 CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
-    "group_table": lambda tree, X, y, folder: tree.group_table(X, y),
+    "group_table": lambda tree, X, y, folder: group_table(tree, X, y),
     "export_calculator": lambda tree, X, y, folder: export_calculator(tree, folder / "p.html", X, y, after=0),
     "recalibrate": lambda tree, X, y, folder: recalibrate(tree, X, y),
     "score": lambda tree, X, y, folder: tree.score(X, y),
     "plot_groups": lambda tree, X, y, folder: plots.plot_groups(tree, X, y),
-    "stability": lambda tree, X, y, folder: tree.stability(X, y, n_resamples=2),
-    "validate_groups": lambda tree, X, y, folder: tree.validate_groups(X, y),
+    "stability": lambda tree, X, y, folder: stability(tree, X, y, n_resamples=2),
+    "validate_groups": lambda tree, X, y, folder: validate_groups(tree, X, y),
     "log_likelihood": lambda tree, X, y, folder: tree.log_likelihood(X, y),
-    "split_test": lambda tree, X, y, folder: tree.split_test(X, y, n_flips=1),
-    "concordance_of_groups": lambda tree, X, y, folder: tree.concordance_of_groups(X, y, (X, y)),
+    "split_test": lambda tree, X, y, folder: split_test(tree, X, y, n_flips=1),
+    "concordance_of_groups": lambda tree, X, y, folder: concordance_of_groups(tree, X, y, (X, y)),
 }
 
 
@@ -63,7 +71,7 @@ def test_group_table_is_kaplan_meier_with_entry(
     tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]
 ) -> None:
     X, y = csl
-    table = tree.group_table(X, y, horizons=[1, 5])
+    table = group_table(tree, X, y, horizons=[1, 5])
     inside = tree.apply(X) == 0
     peer = KaplanMeierFitter().fit(y.time[inside], y.event[inside], entry=y.entry[inside] + 1e-9)  # type: ignore[index]
     assert table["median", "estimate"][0] == peer.median_survival_time_ == pytest.approx(0.98, abs=0.005)
@@ -102,7 +110,7 @@ def test_texts_state_the_condition_or_have_no_survival(
             assert "S(" not in text
         html = each._repr_html_()
         assert f"S(t) and median are {CONDITION}" in html
-        card = each.model_card()
+        card = model_card(each)
         assert "one row does not determine survival from time zero" in card
         assert "--after 0" in card
         assert "median" not in card.split("## Groups")[1].split("## Limits")[0]
@@ -144,9 +152,9 @@ def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> Non
         np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-9)
         assert CONDITION in each.summary()
         assert str(each.explain(X.iloc[[0]])).endswith(CONDITION)
-        assert each.group_table(X, y).shape[0] > 0
+        assert group_table(each, X, y).shape[0] > 0
         with pytest.raises(DataError, match="y has no entry and no id"):
-            each.group_table(X, Surv(y.time, cause, causes=data.cause_names))
+            group_table(each, X, Surv(y.time, cause, causes=data.cause_names))
     assert plots.plot_incidence(tree, X, y)[0].get_ylabel().endswith("if the covariates stay as in the row")
 
 

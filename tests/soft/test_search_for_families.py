@@ -22,6 +22,7 @@ from sstorch.bench.flat import soft_search
 from sstorch.exceptions import ConfigError
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import FoldSearch
+from sstorch.validation import concordance_of_groups, validate_groups
 
 GROUPS: dict[str, Any] = {
     "leaf": "weibull",
@@ -101,7 +102,7 @@ def test_groups_are_scored_as_trees_fitted_to_each_fold(small_data: SurvivalData
             tree = PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=1e-2, fused=row["fused"]), columns=Columns(numeric="linear"), gate_features=row["gate_features"]).fit(train.frame, _y(train))  # fmt: skip
             assert row[f"fold_{fold}"] == pytest.approx(tree.score(test.frame, _y(test)), abs=1e-6)
             assert row["c_harrell"] == pytest.approx(row[["fold_0", "fold_1", "fold_2"]].mean())
-            alone.append(tree.concordance_of_groups(test.frame, _y(test), (train.frame, _y(train))))
+            alone.append(concordance_of_groups(tree, test.frame, _y(test), (train.frame, _y(train))))
         assert row["c_groups"] == pytest.approx(np.mean(alone), abs=1e-12)
 
 
@@ -248,7 +249,7 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp
         alone = found.tree_.group_validation_
         assert alone.differ == differ
         assert ("These groups do not differ" in found.summary()) != differ
-        assert alone == clone(found.tree_).fit(X, target).validate_groups(X, target, n_folds=3)
+        assert alone == validate_groups(clone(found.tree_).fit(X, target), X, target, n_folds=3)
     late_y = Surv(*y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
     late = soft_search(**lists).fit(noise, late_y)
     assert 0.3 < late.tree_.group_validation_.c_groups < 0.7

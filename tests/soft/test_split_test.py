@@ -10,7 +10,8 @@ from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily, make_family
 from sstorch.soft import SplitTest, train_batch
-from sstorch.soft.split_test import _derivatives, _design, split_test
+from sstorch.soft.split_test import _derivatives, _design, leaf_tests
+from sstorch.validation import split_test
 from tests.conftest import nightly_but
 
 REGRESSION = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
@@ -43,7 +44,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
     weight = np.random.default_rng(1).uniform(0.5, 2, n)
     y = Surv(time, event, entry=entry)
     tree = PLAIN.fit(frame, y, sample_weight=weight)
-    test = tree.split_test(frame, y, None, parameters, weight, n_flips=n_flips)
+    test = split_test(tree, frame, y, None, parameters, weight, n_flips=n_flips)
 
     x = np.column_stack([frame[["a", "b", "c"]], pd.get_dummies(frame["d"]), np.ones(n)])
     rate = tree.predict_hazard_function(frame, [1.0])[:, 0]
@@ -96,7 +97,7 @@ def test_level_is_kept_although_all_columns_have_slopes() -> None:
         splits.append(SurvivalData(frame, y))
     batch = train_batch(splits, REGRESSION.settings(), Schema.of(splits[0].frame))
     p = np.array(
-        [split_test(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[0] for k, data in enumerate(splits)]
+        [leaf_tests(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[0] for k, data in enumerate(splits)]
     )
     assert 0.005 <= (p <= 0.05).mean() <= 0.1
     assert p.mean() == pytest.approx(0.5, abs=0.1)
@@ -105,13 +106,13 @@ def test_level_is_kept_although_all_columns_have_slopes() -> None:
 def test_a_change_of_slopes_is_found_where_it_is() -> None:
     frame, y, _ = _simulated(400, seed=2, change=-1.0)
     tree = REGRESSION.fit(frame, y)
-    test = tree.split_test(frame, y)
+    test = split_test(tree, frame, y)
     assert test.table.index[0] == (0, "b")
     assert test.pays(0.01)
     assert test.table.loc[(0, "b"), "at"] == pytest.approx(0.6, abs=0.05)
     assert test.table.loc[0].loc[["c", "d"], "adjusted p"].min() > 0.05
     # The mean effect of the change is none: a test of levels alone has nothing to find.
-    assert not tree.split_test(frame, y, parameters="level").pays()
+    assert not split_test(tree, frame, y, parameters="level").pays()
 
 
 def test_a_change_of_levels_is_found_by_both_versions() -> None:
@@ -119,7 +120,7 @@ def test_a_change_of_levels_is_found_by_both_versions() -> None:
     changed = time * np.where((frame["b"] > 0.3) & (frame["b"] < 0.7), 4.0, 1.0)  # not a straight line
     tree = REGRESSION.fit(frame, (changed, event))
     for parameters in ("all", "level"):
-        test = tree.split_test(frame, (changed, event), parameters=parameters)
+        test = split_test(tree, frame, (changed, event), parameters=parameters)
         assert test.table.index[0] == (0, "b")
         assert test.pays(0.01)
 
@@ -141,9 +142,9 @@ def test_penalties_do_not_pass_for_a_change() -> None:
 def test_units_and_twins_of_columns_do_not_matter() -> None:
     frame, y, _ = _simulated(150, seed=5)
     free = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, penalties=Penalties(ridge=1e-9))
-    first = free.fit(frame, y).split_test(frame, y).table
+    first = split_test(free.fit(frame, y), frame, y).table
     other = frame.assign(b=1000 * frame["b"] - 7, e=frame["c"])
-    second = free.fit(other, y).split_test(other, y).table
+    second = split_test(free.fit(other, y), other, y).table
     order = first.index
     np.testing.assert_allclose(second.loc[order, "statistic"], first["statistic"], rtol=1e-3)
     assert second.loc[(0, "e"), "statistic"] == pytest.approx(second.loc[(0, "c"), "statistic"])
@@ -157,12 +158,12 @@ def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
         depth=1, trainer="joint", init="kmeans", n_starts=2, penalties=Penalties(ridge=1e-2)
     )
     tree = tree.fit(small_data.frame, y)
-    test = tree.split_test(small_data.frame, y, n_flips=19)
+    test = split_test(tree, small_data.frame, y, n_flips=19)
     leaves = tree.apply(small_data.frame)
     assert test.rows.to_dict() == dict(zip(*np.unique(leaves, return_counts=True), strict=True))
     assert set(test.table.index.get_level_values("column")) == set(small_data.feature_names)
     last = int(test.rows.index[-1])
-    alone = tree.split_test(small_data.frame, y, leaf=last, n_flips=19)
+    alone = split_test(tree, small_data.frame, y, leaf=last, n_flips=19)
     pd.testing.assert_frame_equal(alone.table.loc[last], test.table.loc[last])
     text = str(test).splitlines()
     assert text[0].startswith(f"leaf {test.rows.index[0]}, {test.rows.iloc[0]} rows: parameters ")
@@ -173,11 +174,11 @@ def test_columns_that_cannot_split_are_not_counted() -> None:
     frame, y, _ = _simulated(100, seed=6)
     frame["same"], frame["rare"] = 1.0, np.r_[np.ones(3), np.zeros(97)]
     frame.loc[:20, "b"], frame.loc[:20, "d"] = np.nan, None
-    test = REGRESSION.fit(frame, y).split_test(frame, y, n_flips=19)
+    test = split_test(REGRESSION.fit(frame, y), frame, y, n_flips=19)
     assert test.table.loc[0].loc[["same", "rare"]].isna().all(axis=None)
     assert test.table.loc[0].loc[list("abc")].notna().all(axis=None)
     only = frame[["same"]]
-    nothing = REGRESSION.fit(only, y).split_test(only, y, n_flips=19)
+    nothing = split_test(REGRESSION.fit(only, y), only, y, n_flips=19)
     assert nothing.overall[0] == 1.0
     assert not nothing.pays()
 
@@ -187,10 +188,10 @@ def test_rows_of_weight_zero_are_not_there_and_the_seed_decides() -> None:
     weight = np.r_[np.full(100, 2.0), np.zeros(50)]
     some = frame[:100], (y[0][:100], y[1][:100])
     tree = REGRESSION.fit(*some)
-    first = tree.split_test(frame, y, sample_weight=weight, n_flips=99)
-    second = tree.split_test(*some, n_flips=99)
+    first = split_test(tree, frame, y, sample_weight=weight, n_flips=99)
+    second = split_test(tree, *some, n_flips=99)
     pd.testing.assert_frame_equal(first.table, second.table)
-    third = tree.split_test(*some, n_flips=99, random_state=1)
+    third = split_test(tree, *some, n_flips=99, random_state=1)
     assert (third.table.sort_index()["p"] != second.table.sort_index()["p"]).any()
 
 
@@ -238,7 +239,7 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     ends = [torch.autograd.grad(loss(theta + h * direction), theta)[0] for h in (1e-5, -1e-5)]
     bend = np.einsum("nqd,nqr,nre,e->d", design, second, design, direction[0].numpy())
     np.testing.assert_allclose(bend, ((ends[0] - ends[1]) / 2e-5)[0].numpy(), rtol=1e-3, atol=1e-3)
-    test: SplitTest = tree.split_test(frame, late, n_flips=19)
+    test: SplitTest = split_test(tree, frame, late, n_flips=19)
     assert test.table["p"].between(0.05, 1).all()
 
 
@@ -247,8 +248,8 @@ def test_arguments_that_do_not_exist_are_refused() -> None:
     tree = REGRESSION.fit(frame, y)
     for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"leaf": 1}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
-            tree.split_test(frame, y, **wrong)
+            split_test(tree, frame, y, **wrong)
     split = SoftSurvivalTree(depth=1, trainer="joint", n_starts=1).fit(frame, y)
     rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
     with pytest.raises(DataError, match="none of the rows"):
-        split.split_test(frame.iloc[rows], (y[0][rows], y[1][rows]), leaf=1 - int(split.apply(frame)[0]))
+        split_test(split, frame.iloc[rows], (y[0][rows], y[1][rows]), leaf=1 - int(split.apply(frame)[0]))

@@ -24,6 +24,7 @@ from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import bootstrap_trees
+from sstorch.validation import group_table, stability, validate_groups
 from tests.conftest import nightly
 
 
@@ -76,13 +77,13 @@ def test_split_rows_give_the_groups_of_whole_rows(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"), gate_features=1).fit(
         *whole
     )
-    one = tree.validate_groups(*whole, n_folds=3)
-    other = tree.validate_groups(parts, outcome(parts), n_folds=3)
+    one = validate_groups(tree, *whole, n_folds=3)
+    other = validate_groups(tree, parts, outcome(parts), n_folds=3)
     for name in ("c_groups", "p_value", "ari", "n_groups"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-8), name
-    table, again = tree.group_table(*whole), tree.group_table(parts, outcome(parts))
+    table, again = group_table(tree, *whole), group_table(tree, parts, outcome(parts))
     pd.testing.assert_frame_equal(table, again)
-    first, second = tree.stability(*whole, 2), tree.stability(parts, outcome(parts), 2)
+    first, second = stability(tree, *whole, 2), stability(tree, parts, outcome(parts), 2)
     assert (second.ari, second.ari_of_tree) == pytest.approx((first.ari, first.ari_of_tree), abs=1e-12)
     assert len(second.moves) == len(parts)
 

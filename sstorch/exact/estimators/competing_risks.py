@@ -290,7 +290,7 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             "log_likelihood",
             pd.DataFrame(self.hazard_ratios_, index=leaves, columns=self.causes_),
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading="Hazard ratios of the leaves",
+            heading="Leaves, hazard ratio of each cause",
         )
         unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
         is_scaled = any(report.how != "baseline" for report in reports.values())
@@ -349,7 +349,7 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
-        self.causes_, self.time_unit_ = self.outcome_type_.causes or (), state["time_unit"]
+        self.time_unit_ = state["time_unit"]
         if self.incidence_.shape[1] != len(self.causes_):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
         groups = self.__dict__.pop("_groups").tolist()

@@ -22,8 +22,9 @@ from sstorch.data import folds_of
 from sstorch.exact.estimators import bootstrap_trees
 from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.table import group_table
+from sstorch.groups.table import survival_table
 from sstorch.groups.validation import held_out_groups
+from sstorch.validation import group_table, stability, validate_groups
 
 TREE = OptimalSurvivalTree(max_depth=2, min_leaf=40)
 CAUSES = OptimalCompetingRisksTree(max_depth=1, min_leaf=40)
@@ -65,9 +66,9 @@ def competing(gbsg2: SurvivalData) -> OptimalCompetingRisksTree:
 
 def test_group_table_is_kaplan_meier_of_the_leaves(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     at, leaf = np.array([365.0, 1000.0]), fitted.apply(gbsg2.frame)
-    table = fitted.group_table(gbsg2.frame, gbsg2.y, at)
+    table = group_table(fitted, gbsg2.frame, gbsg2.y, at)
     curves = fitted.predict_survival_function(gbsg2.frame, at)
-    shared = group_table(leaf, fitted.tree_.n_leaves, curves, gbsg2, at)
+    shared = survival_table(leaf, curves, gbsg2, at)
     pd.testing.assert_frame_equal(table, shared)
     for number, row in table.iterrows():
         band = metrics.KaplanMeierBand.fit(gbsg2.y[leaf == number])
@@ -83,8 +84,8 @@ def test_frequency_weights_give_the_table_of_repeated_rows(
 ) -> None:
     weight = 1 + np.arange(len(gbsg2)) % 3
     again = np.repeat(np.arange(len(gbsg2)), weight)
-    one = fitted.group_table(gbsg2.frame, gbsg2.y, sample_weight=weight, weights="frequency")
-    many = fitted.group_table(gbsg2.frame.iloc[again], gbsg2.y[again])
+    one = group_table(fitted, gbsg2.frame, gbsg2.y, sample_weight=weight, weights="frequency")
+    many = group_table(fitted, gbsg2.frame.iloc[again], gbsg2.y[again])
     for name in one.columns.get_level_values(0).unique()[2:]:
         pd.testing.assert_frame_equal(one[name], many[name])
 
@@ -93,15 +94,15 @@ def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbs
     tree = clone(TREE).set_params(max_depth=1).fit(gbsg2.frame, gbsg2.y)
     plain = tree.summary()
     sample = bootstrap_trees(tree, gbsg2.frame, gbsg2.y, 8)
-    table = tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=sample)
+    table = group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=sample)
     assert np.ptp(table["S(700)", "corrected"]) < np.ptp(table["S(700)", "estimate"])
-    pd.testing.assert_frame_equal(table, tree.group_table(gbsg2.frame, gbsg2.y, [700.0], n_resamples=8))
+    pd.testing.assert_frame_equal(table, group_table(tree, gbsg2.frame, gbsg2.y, [700.0], n_resamples=8))
     with pytest.raises(ConfigError, match="for the same rows"):
-        tree.group_table(gbsg2.frame[:300], gbsg2.y[:300], sample=sample)
+        group_table(tree, gbsg2.frame[:300], gbsg2.y[:300], sample=sample)
     larger = bootstrap_trees(TREE, gbsg2.frame, gbsg2.y, 3)  # trees of more leaves
-    assert tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=larger).shape == table.shape
-    tree.group_table(gbsg2.frame, gbsg2.y, [700.0], sample=sample)
-    stable = tree.stability(gbsg2.frame, gbsg2.y, sample=sample)
+    assert group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=larger).shape == table.shape
+    group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=sample)
+    stable = stability(tree, gbsg2.frame, gbsg2.y, sample=sample)
     assert "corrected for optimism" in tree.summary()
     assert str(stable) in tree.summary()
     assert tree.fit(gbsg2.frame, gbsg2.y).summary() == plain
@@ -112,7 +113,7 @@ def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbs
 
 def test_stability_compares_with_trees_of_the_draws(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     X, y = gbsg2.frame, gbsg2.y
-    found = fitted.stability(X, y, n_resamples=4)
+    found = stability(fitted, X, y, n_resamples=4)
     draws = bootstrap_trees(TREE, X, y, 4).draws
     leaves, asked = [fitted.apply(X)], []
     for drawn in draws:
@@ -134,16 +135,16 @@ def test_stability_of_a_dominant_covariate_is_one() -> None:
     X = pd.DataFrame({"noise": rng.normal(size=300), "ill": rng.integers(0, 2, 300).astype(float)})
     time = rng.exponential(np.where(X["ill"] == 1, 0.05, 1.0))
     tree = OptimalSurvivalTree(max_depth=1).fit(X, (time, np.ones(300, bool)))
-    found = tree.stability(X, (time, np.ones(300, bool)), n_resamples=5)
+    found = stability(tree, X, (time, np.ones(300, bool)), n_resamples=5)
     assert (found.ari, found.moves.max()) == (1.0, 0.0)
     assert found.columns.loc[1].to_dict() == {"noise": 0.0, "ill": 1.0}
 
 
 def test_a_single_leaf_is_stable(gbsg2: SurvivalData) -> None:
     tree = OptimalSurvivalTree(max_depth=0).fit(gbsg2.frame, gbsg2.y)
-    assert tree.stability(gbsg2.frame, gbsg2.y, n_resamples=2).ari == 1.0
+    assert stability(tree, gbsg2.frame, gbsg2.y, n_resamples=2).ari == 1.0
     with pytest.raises(ConfigError, match="depth 0 has one group"):
-        tree.validate_groups(gbsg2.frame, gbsg2.y)
+        validate_groups(tree, gbsg2.frame, gbsg2.y)
 
 
 # ---------------------------------------------------------------------- validation
@@ -152,7 +153,7 @@ def test_a_single_leaf_is_stable(gbsg2: SurvivalData) -> None:
 def test_validation_is_that_of_trees_outside_the_folds(
     fitted: OptimalSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
 ) -> None:
-    found = fitted.validate_groups(gbsg2.frame, gbsg2.y, n_folds=3, random_state=2)
+    found = validate_groups(fitted, gbsg2.frame, gbsg2.y, n_folds=3, random_state=2)
     folds = folds_of(gbsg2, 3, 2)
     groups = []
     for fold in range(3):
@@ -171,7 +172,7 @@ def test_groups_of_noise_do_not_differ() -> None:
     for _ in range(20):
         X, y = rng.normal(size=(200, 3)), Surv(rng.exponential(size=200), rng.random(200) < 0.7)
         naive.append(metrics.logrank_test(y, tree.fit(X, y).apply(X)).p_value)
-        found = tree.validate_groups(X, y)
+        found = validate_groups(tree, X, y)
         p_values.append(found.p_value)
         differ += found.differ
     # On their own rows groups seem to differ.
@@ -183,12 +184,12 @@ def test_groups_of_noise_do_not_differ() -> None:
 def test_the_search_chooses_its_size_outside_the_folds(small_data: SurvivalData) -> None:
     X, y = small_data.frame, small_data.y
     search = OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2).fit(X, y)
-    found = search.validate_groups(X, y, n_folds=2)
+    found = validate_groups(search, X, y, n_folds=2)
     folds = folds_of(small_data, 2, 0)
     rows = [small_data.subset(folds != fold) for fold in range(2)]
     groups = np.stack([clone(search).fit(each.frame, each.y).apply(X) for each in rows])
     assert found == held_out_groups(small_data, folds, groups)
-    assert search.stability(X, y, n_resamples=2).resampled.shape == (2, len(X))
+    assert stability(search, X, y, n_resamples=2).resampled.shape == (2, len(X))
 
 
 # ---------------------------------------------------------------------- start-stop rows
@@ -205,10 +206,10 @@ def test_split_rows_give_the_results_of_whole_rows(gbsg2: SurvivalData) -> None:
     whole, parts = _split(data, data.event)
     one, other = (clone(TREE).set_params(max_depth=1).fit(*rows) for rows in (whole, parts))
     pd.testing.assert_frame_equal(
-        one.group_table(*whole, n_resamples=3), other.group_table(*parts, n_resamples=3)
+        group_table(one, *whole, n_resamples=3), group_table(other, *parts, n_resamples=3)
     )
-    _close(one.validate_groups(*whole, n_folds=3), other.validate_groups(*parts, n_folds=3))
-    first, second = one.stability(*whole, 3), other.stability(*parts, 3)
+    _close(validate_groups(one, *whole, n_folds=3), validate_groups(other, *parts, n_folds=3))
+    first, second = stability(one, *whole, 3), stability(other, *parts, 3)
     assert (first.ari, first.ari_of_tree) == pytest.approx((second.ari, second.ari_of_tree), abs=1e-12)
     assert len(second.moves) == len(parts[0])
     pd.testing.assert_frame_equal(first.columns, second.columns)
@@ -222,11 +223,11 @@ def test_split_rows_of_causes_give_the_results_of_whole_rows(gbsg2: SurvivalData
     data = gbsg2.subset(range(300))
     whole, parts = _split(data, _causes(data), causes=NAMES)
     one, other = (clone(CAUSES).fit(*rows) for rows in (whole, parts))
-    found, again = one.validate_groups(*whole, n_folds=3), other.validate_groups(*parts, n_folds=3)
+    found, again = validate_groups(one, *whole, n_folds=3), validate_groups(other, *parts, n_folds=3)
     for name in NAMES:
         _close(found.causes[name].hazard, again.causes[name].hazard)
         assert found.causes[name].gray_p_value == pytest.approx(again.causes[name].gray_p_value, abs=1e-8)
-    assert one.stability(*whole, 3).ari == pytest.approx(other.stability(*parts, 3).ari)
+    assert stability(one, *whole, 3).ari == pytest.approx(stability(other, *parts, 3).ari)
     for how in ("intercept", "baseline"):
         new, same = recalibrate(one, *whole, how), recalibrate(other, *parts, how)
         np.testing.assert_allclose(new.incidence_, same.incidence_, rtol=1e-9)
@@ -395,10 +396,10 @@ def test_equal_factors_give_a_power_of_survival(competing: OptimalCompetingRisks
 
 def test_groups_of_causes_are_validated(competing: OptimalCompetingRisksTree, gbsg2: SurvivalData) -> None:
     y = Surv(gbsg2.time, _causes(gbsg2), causes=NAMES)
-    found = competing.validate_groups(gbsg2.frame, y, n_folds=3)
+    found = validate_groups(competing, gbsg2.frame, y, n_folds=3)
     assert found.causes["relapse"].gray_p_value < 0.05
     assert str(found) in competing.summary()
-    stable = competing.stability(gbsg2.frame, y, n_resamples=3)
+    stable = stability(competing, gbsg2.frame, y, n_resamples=3)
     assert stable.resampled.shape == (3, len(gbsg2))
     weight = 1 + np.arange(len(gbsg2)) % 2
     again = np.repeat(np.arange(len(gbsg2)), weight)
