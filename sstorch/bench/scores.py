@@ -13,7 +13,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Groups, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.groups.validation import concordance_of_groups, count_groups
+from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import (
     Scored,
     ScoredRows,
@@ -224,7 +224,7 @@ def score_groups(
         concordance = Score(np.nan, "causes compete: the order of risk depends on the cause")
     else:
         try:
-            concordance = Score(concordance_of_groups(group, rows, train_group, train))
+            concordance = Score(concordance_of_rows(group, rows, train_group, train))
         except DataError as error:
             concordance = Score(np.nan, str(error))
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group, rows.sample_weight)))}

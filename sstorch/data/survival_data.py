@@ -416,7 +416,8 @@ class SurvivalData:
         if not wanted and self.causes is not None:
             raise DataError(
                 f"y has competing causes ({', '.join(self.cause_names)}): use PrognosticTree, "
-                "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of cause k alone"
+                "SurvivalRegression or OptimalSurvivalTree, or Surv(time, cause == k) for the hazard of "
+                "cause k alone"
             )
 
     @property

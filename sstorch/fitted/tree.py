@@ -342,7 +342,7 @@ class FittedTree:
             half = own.diff(dim=1) / 2
             at = (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)
             curves = survival(x, torch.cat([start, at], 1))
-            area = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
+            area: Tensor = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
             return area / curves[:, 0]
 
         return self._by_chunk(chunk, (len(edges) - 1) * NODES, *rows)

@@ -12,19 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch import metrics
-from sstorch._types import FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.hooks import GroupedTree, LeafOf
 from sstorch.groups.resampling import Resamples
 from sstorch.groups.stability import Stability, agreement
 from sstorch.groups.table import table_of
-from sstorch.groups.validation import GroupValidation, held_out_groups
+from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 
@@ -236,29 +234,4 @@ def concordance_of_groups(tree: GroupedTree, X: object, y: object, train: tuple[
     """
     rows, training = tree._rows(X, y), tree._rows(*train)
     leaf, known = (tree._leaf_of(data.frame) for data in (rows, training))
-    if rows.causes is None:
-        return metrics.concordance_of_groups(rows.weighted_y, leaf, train=(training.weighted_y, known))
-    return _concordance_of_causes(rows, leaf, training, known)
-
-
-def _concordance_of_causes(
-    rows: SurvivalData, group: IntArray, training: SurvivalData, known: IntArray
-) -> float:
-    """Mean over causes of the concordance of incidences of groups; groups without training rows have all."""
-    if not rows.event.any():
-        raise DataError("no row has an event, so no two rows can be compared; score more rows")
-    n_causes = len(rows.cause_names)
-    times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * n_causes)
-    labels, place = np.unique(group, return_inverse=True)
-    members = [known == label for label in labels]
-    parts = [training.subset(inside) if inside.any() else training for inside in members]
-    incidence: FloatArray = np.stack([metrics.aalen_johansen(part.weighted_y, times) for part in parts])
-    return float(
-        np.mean(
-            [
-                metrics.concordance_harrell(rows.weighted_y.of_cause(k), 1 - incidence[place, k - 1], times)
-                for k in range(1, n_causes + 1)
-                if (rows.cause == k).any()
-            ]
-        )
-    )
+    return concordance_of_rows(leaf, rows, known, training)

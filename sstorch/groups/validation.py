@@ -97,7 +97,7 @@ def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
     return int((counts >= _SMALL_GROUP * counts.sum()).sum())
 
 
-def concordance_of_groups(
+def concordance_of_rows(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> float:
     """:func:`sstorch.metrics.concordance_of_groups` of rows, with their weights and times of entry.
@@ -105,7 +105,23 @@ def concordance_of_groups(
     Raises:
         DataError: no two rows can be compared.
     """
-    return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
+    if rows.causes is None:
+        return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
+    if not rows.event.any():
+        raise DataError("no row has an event, so no two rows can be compared; score more rows")
+    n_causes = len(rows.cause_names)
+    times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * n_causes)
+    labels, place = np.unique(group, return_inverse=True)
+    members = [train_group == label for label in labels]
+    # A group without training rows has the incidences of all.
+    parts = [train.subset(inside) if inside.any() else train for inside in members]
+    incidence: FloatArray = np.stack([metrics.aalen_johansen(part.weighted_y, times) for part in parts])
+    scores = [
+        metrics.concordance_harrell(rows.weighted_y.of_cause(k), 1 - incidence[place, k - 1], times)
+        for k in range(1, n_causes + 1)
+        if (rows.cause == k).any()
+    ]
+    return float(np.mean(scores))
 
 
 def held_out_groups(
@@ -129,7 +145,7 @@ def held_out_groups(
         inside = folds == fold
         train = data.subset(~inside)
         try:
-            concordance = concordance_of_groups(group[inside], data.subset(inside), group[~inside], train)
+            concordance = concordance_of_rows(group[inside], data.subset(inside), group[~inside], train)
         except DataError as error:
             raise DataError(
                 f"fold {fold} of {len(groups)} tells nothing of the groups, choose fewer folds: {error}"

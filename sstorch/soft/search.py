@@ -20,7 +20,7 @@ from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataError, TrainingError
 from sstorch.fitted import FittedTree
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
-from sstorch.groups.validation import GroupValidation, concordance_of_groups, held_out_groups
+from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
 from sstorch.monitoring import ProgressBar
 from sstorch.soft.batch import TrainedBatch, train_batch, with_heats
 from sstorch.soft.candidates import FAMILIES, Candidate, leaf_label
@@ -95,7 +95,7 @@ class HeldOutRows:
             return np.nan
         known = tree.apply(self._train_x.to(tree.module.log_time_scale))
         group = tree.apply(self._x.to(tree.module.log_time_scale))
-        return concordance_of_groups(group, self._rows, known, self._train)
+        return concordance_of_rows(group, self._rows, known, self._train)
 
     @property
     def _ordered(self) -> bool:
