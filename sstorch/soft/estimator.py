@@ -35,7 +35,7 @@ from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.resampling import Partition, resamples
-from sstorch.groups.table import groups_text
+from sstorch.groups.table import frame_of_state, frame_state, groups_text, incidence_lines, table_of
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
@@ -139,6 +139,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self.adopt(batch, data, 0, batch.best_start(0), x=x[0])
         self._warn_of_step_curves(data, x[0])
         self._make_node_table(x[0])
+        if data.causes is not None:
+            self.group_table_ = table_of(self, data)
         self._fitted_with(settings, data, x[0])
         return self
 
@@ -393,6 +395,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
         new._read_later(data)
         new._make_node_table()
+        if tree.competing:
+            new.group_table_ = table_of(new, data.joined(), weights=weights)
         new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
         return new
 
@@ -412,6 +416,14 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         x = tree.encode(frame)
         return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
 
+    @property
+    def _event_counts(self) -> str:
+        """Events among the training rows, of competing causes by name, as text."""
+        if self._tree.competing:
+            table = self.group_table_
+            return ", ".join(f"{table[f'events {name}', ''].sum()} {name}" for name in self.causes_)
+        return f"{self.node_table_['events'].iloc[0]:.0f} events"
+
     def _card(self) -> CardFacts:
         tree, nodes = self._tree, self.node_table_
         preprocessor = tree.preprocessor
@@ -423,8 +435,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             title="A soft survival tree",
             kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
             rows=int(nodes["rows"].iloc[0]),
-            events=f"{nodes['events'].iloc[0]:.0f} events",
-            groups=self.describe().splitlines(),
+            events=self._event_counts,
+            groups=incidence_lines(self.group_table_) if tree.competing else self.describe().splitlines(),
             rules=self.export_text(),
             more=[
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
@@ -513,11 +525,22 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
         if "group_table_" in vars(self):
+            if self._tree.competing:
+                unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
+                where = (
+                    "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
+                )
+                parts.append(
+                    f"F(t) is the incidence of a cause{unit}, in the rows {where};\nmodel F(t) is the mean prediction"
+                )
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
             parts.append(str(self.stability_))
-        if "recalibration_" in vars(self):
-            parts.append(str(self.recalibration_))
+        reports = vars(self).get("recalibration_")
+        if isinstance(reports, Mapping):
+            parts += [f"{name}: {report}" for name, report in reports.items()]
+        elif reports is not None:
+            parts.append(str(reports))
         return "\n\n".join(parts)
 
     # ------------------------------------------------------------------ keep
@@ -533,7 +556,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             ConfigError: the folder cannot be written, or a leaf is a family that is not in the registry,
                 which no file could rebuild.
         """
-        state, tensors = self._tree.state()
+        tree = self._tree
+        state, tensors = tree.state()
         state |= {
             "parameters": self._plain_parameters(),
             "feature_names": [str(name) for name in self.feature_names_in_],
@@ -547,6 +571,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
+        if tree.competing and "group_table_" in vars(self):
+            state["group_table"] = frame_state(self.group_table_)
         if "recalibration_" in vars(self):
             found = self.recalibration_
             state["recalibration"] = (
@@ -611,6 +637,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             if "group_validation" in state:
                 kind = CompetingGroupValidation if tree.competing else GroupValidation
                 estimator.group_validation_ = kind.from_dict(state["group_validation"])
+            if "group_table" in state:
+                estimator.group_table_ = frame_of_state(state["group_table"])
             if "recalibration" in state:
                 found = state["recalibration"]
                 estimator.recalibration_ = (

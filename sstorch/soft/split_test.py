@@ -46,11 +46,11 @@ class SplitTest:
     """Tests of the regressions in some leaves against a split by each column.
 
     Attributes:
-        table: indexed by leaf and column, smallest p first: ``statistic``, in units of about its mean at one
+        table: indexed by group and column, smallest p first: ``statistic``, in units of about its mean at one
             split where nothing changes; ``at``, the value of a numeric column that parts the rows where the
             statistic is reached, nan for categories; ``p`` of this column alone; and ``adjusted p``, for the
-            search over all columns of the leaf. All are nan for a column that cannot split the rows.
-        rows: of each leaf, indexed by leaf.
+            search over all columns of the group. All are nan for a column that cannot split the rows.
+        rows: of each group, indexed by group.
         parameters: what was tested, ``"all"`` or ``"level"``.
     """
 
@@ -60,8 +60,8 @@ class SplitTest:
 
     @property
     def overall(self) -> pd.Series:
-        """The smallest adjusted p of each leaf, indexed by leaf: below .05, a split pays; 1 for no test."""
-        smallest = self.table["adjusted p"].groupby(level="leaf").min()
+        """The smallest adjusted p of each group, indexed by group: below .05, a split pays; 1 for no test."""
+        smallest = self.table["adjusted p"].groupby(level="group").min()
         return smallest.fillna(1.0).rename("overall p")
 
     def pays(self, alpha: float = _ALPHA) -> bool:
@@ -71,11 +71,11 @@ class SplitTest:
     def __str__(self) -> str:
         asked = "parameters" if self.parameters == "all" else "intercept and shape"
         lines = []
-        leaves = self.table.groupby(level="leaf")
-        for (leaf, table), p, n_rows in zip(leaves, self.overall, self.rows, strict=True):
+        groups = self.table.groupby(level="group")
+        for (group, table), p, n_rows in zip(groups, self.overall, self.rows, strict=True):
             verdict = f"change with {table.index[0][1]}" if p <= _ALPHA else "may hold for all rows"
-            lines.append(f"leaf {leaf}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
-            text = table.droplevel("leaf").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+            lines.append(f"group {group}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
+            text = table.droplevel("group").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
             lines.append(text)
         return "\n".join(lines)
 
@@ -84,7 +84,7 @@ def split_test(
     tree: SoftEstimator,
     X: object,
     y: object,
-    leaf: int | None = None,
+    group: int | None = None,
     parameters: Tested = "all",
     sample_weight: object = None,
     n_flips: int = 999,
@@ -111,7 +111,7 @@ def split_test(
         tree: a fitted soft tree.
         X: rows, best those of training; of each leaf those whose most probable path ends there.
         y: their outcome, as in ``fit``.
-        leaf: number of the leaf to test; None for all that have rows.
+        group: number of the group to test; None for all that have rows.
         parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
             intercept and shapes alone, slopes being free but shared.
         sample_weight: (n,), >= 0, as in ``fit``.
@@ -137,13 +137,13 @@ def split_test(
     if fitted.competing:
         name = fitted.causes[cause_number(cause, fitted.causes) - 1]
         fitted, data = fitted.of_cause(name), data.of_cause(name)
-    return leaf_tests(fitted, data, leaf, parameters, n_flips, trim, random_state)
+    return leaf_tests(fitted, data, group, parameters, n_flips, trim, random_state)
 
 
 def leaf_tests(
     tree: FittedTree,
     data: SurvivalData,
-    leaf: int | None = None,
+    group: int | None = None,
     parameters: Tested = "all",
     n_flips: int = 999,
     trim: float = 0.1,
@@ -154,7 +154,7 @@ def leaf_tests(
     Args:
         tree: trained.
         data: rows, best those of training, with their weights and entry times.
-        leaf: its number; None for all that have rows.
+        group: its number; None for all that have rows.
         parameters: that may change.
         n_flips: random sets of signs.
         trim: smallest share of the rows on either side of a split, in (0, 1/2).
@@ -169,16 +169,16 @@ def leaf_tests(
     if not is_number_of(trim, float) or not 0 < trim < 0.5:
         raise ConfigError(f"trim must be a share in (0, 1/2), got {trim!r}")
     check_integer("random_state", seed, 0)
-    n_leaves = len(tree.module.topology.leaves)
-    if leaf is not None and check_integer("leaf", leaf, 0) >= n_leaves:
-        raise ConfigError(f"leaf must be below {n_leaves}, the number of leaves, got {leaf}")
+    numbers = tree.group_numbers
+    if group is not None and check_integer("group", group, 1) > len(numbers):
+        raise ConfigError(f"group must be at most {len(numbers)}, the number of groups, got {group}")
     data = data.subset(data.sample_weight > 0)
     x = tree.encode(data.frame)
-    assigned = tree.leaf(x)
-    if leaf is not None and not (assigned == leaf).any():
-        raise DataError(f"leaf {leaf} has none of the rows; test another, or other rows")
+    assigned = numbers[tree.leaf(x)]
+    if group is not None and not (assigned == group).any():
+        raise DataError(f"group {group} has none of the rows; test another, or other rows")
     tables, rows = {}, {}
-    for number in range(n_leaves) if leaf is None else [leaf]:
+    for number in sorted(numbers.tolist()) if group is None else [group]:
         inside = np.flatnonzero(assigned == number)
         if len(inside):
             part = data.subset(inside)
@@ -186,8 +186,8 @@ def leaf_tests(
             columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
             tables[number] = _table(scores, columns, parameters, count, seed, part.person)
             rows[number] = len(inside)
-    sizes = pd.Series(rows, name="rows").rename_axis("leaf")
-    return SplitTest(pd.concat(tables, names=["leaf"]), sizes, parameters)
+    sizes = pd.Series(rows, name="rows").rename_axis("group")
+    return SplitTest(pd.concat(tables, names=["group"]), sizes, parameters)
 
 
 def _table(
@@ -249,9 +249,10 @@ class _Scores(NamedTuple):
     is_level: BoolArray
 
     @classmethod
-    def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, leaf: int) -> _Scores:
-        """At the parameters of a leaf, for rows with encoded features x (n, p)."""
+    def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, group: int) -> _Scores:
+        """At the parameters of the leaf of a group, for rows with encoded features x (n, p)."""
         module = copy.deepcopy(tree.module).to("cpu", torch.float64)
+        leaf = int(np.flatnonzero(tree.group_numbers == group)[0])
         parameters = module.leaf_parameters([module.topology.leaves[leaf]])
         x = parameters.features(x.detach().to("cpu", torch.float64))
         with torch.no_grad():
@@ -261,7 +262,7 @@ class _Scores(NamedTuple):
         finite = np.column_stack([np.isfinite(part.reshape(len(x), -1)) for part in (first, second)])
         if (bad := (~finite).sum(axis=1) > 0).any():
             raise DataError(
-                f"of the rows in leaf {leaf} the likelihood overflows in {rows_text(bad)}; leave them out"
+                f"of the rows in group {group} the likelihood overflows in {rows_text(bad)}; leave them out"
             )
         weight = data.sample_weight / data.sample_weight.mean()
         design, is_level = _design(x.numpy(), shape.shape[-1], parameters.shape_slope.shape[-2] > 0)

@@ -10,13 +10,31 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, metrics, recalibrate
+from sstorch import (
+    Columns,
+    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    metrics,
+    recalibrate,
+)
 from sstorch.data import folds_of
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.table import incidence_limits
 from sstorch.groups.validation import held_out_groups
-from sstorch.validation import group_table, stability, validate_groups
+from sstorch.soft.split_test import leaf_tests
+from sstorch.validation import (
+    concordance_of_groups,
+    group_table,
+    model_card,
+    split_test,
+    stability,
+    validate_groups,
+)
 
 CAUSES = ("relapse", "death")
 TREE = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"), gate_features=1)
@@ -113,6 +131,64 @@ def test_frequency_weights_are_repetitions_in_table_and_recalibration(
     for cause in CAUSES:
         assert weighted[cause].slope == pytest.approx(repeated[cause].slope, abs=1e-6)
         assert weighted[cause].slope_error == pytest.approx(repeated[cause].slope_error, rel=1e-4)
+
+
+def test_corrected_incidences_are_closer_than_naive_ones(tree: PrognosticTree, data: SurvivalData) -> None:
+    table = group_table(clone(tree).fit(data.frame, data.y), data.frame, data.y, [300.0], n_resamples=15)
+    for cause in CAUSES:
+        found = table[f"F(300) {cause}"]
+        assert list(found)[3:6] == ["corrected", "corrected lower", "corrected upper"]
+        assert (found["corrected lower"] <= found["corrected"]).all()
+        assert (found["corrected"] <= found["corrected upper"]).all()
+        assert found["corrected"].between(0, 1).all()
+    naive, corrected = (
+        np.ptp([table[f"F(300) {cause}", kind] for cause in CAUSES], axis=1).sum()
+        for kind in ("estimate", "corrected")
+    )
+    assert corrected < naive
+
+
+def test_tables_of_soft_and_exact_trees_have_one_shape(tree: PrognosticTree, data: SurvivalData) -> None:
+    exact = OptimalCompetingRisksTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
+    soft = group_table(tree, data.frame, data.y, [300.0])
+    assert soft.columns.equals(group_table(exact, data.frame, data.y, [300.0]).columns)
+    assert soft.columns.names == ["quantity", "statistic"]
+    one = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y.any_cause())
+    table = group_table(one, data.frame, data.y.any_cause(), [300.0])
+    assert list(table["S(300)"]) == list(soft["F(300) death"])
+
+
+def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, data: SurvivalData) -> None:
+    found = concordance_of_groups(tree, data.frame, data.y, (data.frame, data.y))
+    group, times = tree.apply(data.frame), np.unique(data.time[data.event])
+    curves = np.empty((len(data), 2, len(times)))
+    for number in np.unique(group):
+        inside = group == number
+        curves[inside] = metrics.aalen_johansen(data.y[inside], times)
+    expected = [
+        metrics.concordance_harrell((data.time, data.cause == k), 1 - curves[:, k - 1], times) for k in (1, 2)
+    ]
+    assert found == pytest.approx(np.mean(expected), rel=1e-12)
+    assert 0.55 < found < tree.score(data.frame, data.y)
+
+
+def test_split_test_of_a_cause_is_that_of_its_hazard(tree: PrognosticTree, data: SurvivalData) -> None:
+    found = split_test(tree, data.frame, data.y, n_flips=19, cause="death")
+    alone = leaf_tests(tree._tree.of_cause("death"), data.of_cause("death"), n_flips=19)
+    pd.testing.assert_frame_equal(found.table, alone.table)
+    np.testing.assert_array_equal(found.rows.index, np.unique(tree.apply(data.frame)))
+    assert found.rows.sum() == len(data)
+    with pytest.raises(ConfigError, match="cause"):
+        split_test(tree, data.frame, data.y, cause="cold")
+
+
+def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
+    exact = OptimalCompetingRisksTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
+    for each in (tree, exact):
+        card = model_card(each)
+        assert "cumulative incidences of relapse and death" in card
+        assert "predicted incidence F(" in card
+        assert f"400 rows, {(data.cause == 1).sum()} relapse, {(data.cause == 2).sum()} death" in card
 
 
 # ---------------------------------------------------------------------- validation

@@ -73,9 +73,9 @@ def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: Survival
         pd.testing.assert_frame_equal(one[name], many[name])
     entry = 0.3 * gbsg2.time
     late = group_table(fitted, gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
-    inside = fitted.apply(gbsg2.frame) == 0
+    inside = fitted.apply(gbsg2.frame) == 1
     band = metrics.KaplanMeierBand.fit(Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]))
-    np.testing.assert_allclose(late.loc[0, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
+    np.testing.assert_allclose(late.loc[1, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
 
 
 def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -106,7 +106,7 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
 def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1).fit(gbsg2.frame, _y(gbsg2))
     table = group_table(tree, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=30)
-    assert table["S(500)", "corrected"][0] == pytest.approx(table["S(500)", "estimate"][0], abs=0.01)
+    assert table["S(500)", "corrected"][1] == pytest.approx(table["S(500)", "estimate"][1], abs=0.01)
     stable = stability(tree, gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (stable.ari, stable.ari_of_tree, stable.moves.max()) == (1.0, 1.0, 0.0)
     assert stable.columns.empty
@@ -140,7 +140,7 @@ def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     text = str(stable)
     assert f"adjusted Rand index: {stable.ari:.2f} between resamples" in text
     assert "node [1] uses 8 columns, always" in text
-    sparse = clone(TREE).set_params(depth=1, gate_sparsity=0.02)
+    sparse = clone(TREE).set_params(depth=1, penalties__gate_sparsity=0.02)
     few = stability(sparse.fit(gbsg2.frame, _y(gbsg2)), gbsg2.frame, _y(gbsg2), n_resamples=3)
     assert (few.columns < 1).any(axis=None)
 
@@ -162,7 +162,7 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
     assert _turned(np.zeros(3, dtype=int), np.zeros(3, dtype=int), 0) == {}
 
 
-def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:
+def test_groups_of_the_chosen_tree_of_a_search(small_data: SurvivalData) -> None:
     search = PrognosticTreeCV(
         depth=1,
         leaf="weibull",
@@ -172,8 +172,8 @@ def test_the_search_asks_its_tree(small_data: SurvivalData) -> None:
     )
     search.fit(small_data.frame, _y(small_data))
     X, y = small_data.frame, _y(small_data)
-    pd.testing.assert_frame_equal(group_table(search, X, y), group_table(search.tree_, X, y))
-    assert stability(search, X, y, n_resamples=2).resampled.shape == (2, 120)
+    assert group_table(search.best_estimator_, X, y)["rows", ""].sum() == 120
+    assert stability(search.best_estimator_, X, y, n_resamples=2).resampled.shape == (2, 120)
 
 
 def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sstorch import PrognosticTree, SoftSurvivalTree, recalibrate
+from sstorch import PrognosticTree, recalibrate
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.validation import model_card
@@ -15,7 +15,7 @@ def test_the_card_of_a_tree(gbsg2: SurvivalData, tmp_path: Path) -> None:
     tree = PrognosticTree(time_unit="days").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     tree.save(tmp_path)
     card = (tmp_path / "MODEL_CARD.md").read_text()
-    assert card == model_card(tree) == model_card(SoftSurvivalTree.load(tmp_path))
+    assert card == model_card(tree) == model_card(PrognosticTree.load(tmp_path))
     for text in (
         "| trained on | 686 rows, 299 events |",
         "tgrade (I, II, III)",

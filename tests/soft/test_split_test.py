@@ -9,9 +9,9 @@ from sstorch import Penalties, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import HazardFamily, make_family
-from sstorch.soft import SplitTest, train_batch
+from sstorch.soft import train_batch
 from sstorch.soft.split_test import _derivatives, _design, leaf_tests
-from sstorch.validation import split_test
+from sstorch.validation import SplitTest, split_test
 from tests.conftest import nightly_but
 
 REGRESSION = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
@@ -85,7 +85,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
     np.testing.assert_allclose(table["p"], p.loc[0])
     smallest = p.min(axis=1).to_numpy()
     np.testing.assert_allclose(table["adjusted p"], [(smallest <= value).mean() for value in p.loc[0]])
-    assert test.overall[0] == table["adjusted p"].min()
+    assert test.overall[1] == table["adjusted p"].min()
 
 
 @pytest.mark.nightly
@@ -97,7 +97,7 @@ def test_level_is_kept_although_all_columns_have_slopes() -> None:
         splits.append(SurvivalData(frame, y))
     batch = train_batch(splits, REGRESSION.settings(), Schema.of(splits[0].frame))
     p = np.array(
-        [leaf_tests(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[0] for k, data in enumerate(splits)]
+        [leaf_tests(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[1] for k, data in enumerate(splits)]
     )
     assert 0.005 <= (p <= 0.05).mean() <= 0.1
     assert p.mean() == pytest.approx(0.5, abs=0.1)
@@ -163,10 +163,10 @@ def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
     assert test.rows.to_dict() == dict(zip(*np.unique(leaves, return_counts=True), strict=True))
     assert set(test.table.index.get_level_values("column")) == set(small_data.feature_names)
     last = int(test.rows.index[-1])
-    alone = split_test(tree, small_data.frame, y, leaf=last, n_flips=19)
+    alone = split_test(tree, small_data.frame, y, group=last, n_flips=19)
     pd.testing.assert_frame_equal(alone.table.loc[last], test.table.loc[last])
     text = str(test).splitlines()
-    assert text[0].startswith(f"leaf {test.rows.index[0]}, {test.rows.iloc[0]} rows: parameters ")
+    assert text[0].startswith(f"group {test.rows.index[0]}, {test.rows.iloc[0]} rows: parameters ")
     assert text[1].split() == ["statistic", "at", "p", "adjusted", "p"]
 
 
@@ -179,7 +179,7 @@ def test_columns_that_cannot_split_are_not_counted() -> None:
     assert test.table.loc[0].loc[list("abc")].notna().all(axis=None)
     only = frame[["same"]]
     nothing = split_test(REGRESSION.fit(only, y), only, y, n_flips=19)
-    assert nothing.overall[0] == 1.0
+    assert nothing.overall[1] == 1.0
     assert not nothing.pays()
 
 
@@ -246,10 +246,10 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
 def test_arguments_that_do_not_exist_are_refused() -> None:
     frame, y, _ = _simulated(60, seed=10)
     tree = REGRESSION.fit(frame, y)
-    for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"leaf": 1}, {"random_state": -1}):
+    for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"group": 2}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             split_test(tree, frame, y, **wrong)
     split = SoftSurvivalTree(depth=1, trainer="joint", n_starts=1).fit(frame, y)
     rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
     with pytest.raises(DataError, match="none of the rows"):
-        split_test(split, frame.iloc[rows], (y[0][rows], y[1][rows]), leaf=1 - int(split.apply(frame)[0]))
+        split_test(split, frame.iloc[rows], (y[0][rows], y[1][rows]), group=3 - int(split.apply(frame)[0]))

@@ -34,7 +34,7 @@ from sstorch.exceptions import DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
-from sstorch.groups.table import group_frame, groups_text, incidence_lines, table_of
+from sstorch.groups.table import frame_of_state, frame_state, groups_text, incidence_lines, table_of
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.weights import WeightKind
@@ -308,11 +308,9 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         return "\n\n".join(parts)
 
     def _state(self) -> dict[str, Any]:
-        table = self.group_table_
         state = super()._state() | {
             "time_unit": self.time_unit_,
-            "group_columns": [list(column) for column in table.columns],
-            "group_index": [int(group) for group in table.index],
+            "group_table": frame_state(self.group_table_),
         }
         if "recalibration_" in vars(self):
             state["recalibration"] = {name: each.to_dict() for name, each in self.recalibration_.items()}
@@ -326,13 +324,12 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             "survival": self.curves_.survival,
             "cumulative_hazard": self.curves_.cumulative_hazard,
             "hazard_ratios": self.hazard_ratios_,
-            "groups": self.group_table_.to_numpy(dtype=np.float64),
         }
 
     def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
         arrays = {
             name: tensors[name].numpy()
-            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "hazard_ratios", "groups")
+            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "hazard_ratios")
         }
         self.event_times_, n_leaves = tensors["event_times"].numpy(), self.tree_.n_leaves
         shape = n_leaves, len(self.event_times_)
@@ -345,15 +342,13 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
             raise ValueError(f"hazards of {arrays['hazards'].shape}, expected {arrays['incidence'].shape}")
         self.incidence_, self.hazards_ = arrays["incidence"], arrays["hazards"]
         self.hazard_ratios_ = arrays["hazard_ratios"]
-        self._groups = arrays["groups"]
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
         self.time_unit_ = state["time_unit"]
         if self.incidence_.shape[1] != len(self.causes_):
             raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
-        groups = self.__dict__.pop("_groups").tolist()
-        self.group_table_ = group_frame(state["group_index"], state["group_columns"], groups)
+        self.group_table_ = frame_of_state(state["group_table"])
         if "recalibration" in state:
             reports = state["recalibration"].items()
             self.recalibration_ = {name: Recalibration.from_dict(report) for name, report in reports}
