@@ -530,9 +530,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
                 where = (
                     "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
                 )
-                parts.append(
-                    f"F(t) is the incidence of a cause{unit}, in the rows {where};\nmodel F(t) is the mean prediction"
-                )
+                about = f"F(t) is the incidence of a cause{unit}, in the rows {where};\n"
+                parts.append(f"{about}model F(t) is the mean prediction")
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
             parts.append(str(self.stability_))

@@ -64,7 +64,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
         total = flipped[rows].sum(0) - information[rows].sum(0) @ solve @ flipped.sum(0)
         return float(total[tested] @ inverse @ total[tested])
 
-    brute, table = pd.DataFrame(index=range(n_flips + 1)), test.table.loc[0].loc[list("abcd")]
+    brute, table = pd.DataFrame(index=range(n_flips + 1)), test.table.loc[1].loc[list("abcd")]
     for name in "abcd":
         column = frame[name].to_numpy()
         cuts = np.unique(column) if name == "d" else np.unique(column)[:-1]
@@ -107,10 +107,10 @@ def test_a_change_of_slopes_is_found_where_it_is() -> None:
     frame, y, _ = _simulated(400, seed=2, change=-1.0)
     tree = REGRESSION.fit(frame, y)
     test = split_test(tree, frame, y)
-    assert test.table.index[0] == (0, "b")
+    assert test.table.index[0] == (1, "b")
     assert test.pays(0.01)
-    assert test.table.loc[(0, "b"), "at"] == pytest.approx(0.6, abs=0.05)
-    assert test.table.loc[0].loc[["c", "d"], "adjusted p"].min() > 0.05
+    assert test.table.loc[(1, "b"), "at"] == pytest.approx(0.6, abs=0.05)
+    assert test.table.loc[1].loc[["c", "d"], "adjusted p"].min() > 0.05
     # The mean effect of the change is none: a test of levels alone has nothing to find.
     assert not split_test(tree, frame, y, parameters="level").pays()
 
@@ -121,17 +121,16 @@ def test_a_change_of_levels_is_found_by_both_versions() -> None:
     tree = REGRESSION.fit(frame, (changed, event))
     for parameters in ("all", "level"):
         test = split_test(tree, frame, (changed, event), parameters=parameters)
-        assert test.table.index[0] == (0, "b")
+        assert test.table.index[0] == (1, "b")
         assert test.pays(0.01)
 
 
 def test_penalties_do_not_pass_for_a_change() -> None:
     """A strong ridge leaves scores with a drift; one Newton step takes it away."""
     frame, y, _ = _simulated(300, seed=4)
+    tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
     tests = [
-        SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, penalties=Penalties(ridge=ridge))
-        .fit(frame, y)
-        .split_test(frame, y)
+        split_test(tree.set_params(penalties=Penalties(ridge=ridge)).fit(frame, y), frame, y)
         for ridge in (1e-8, 3e-2)
     ]
     free, shrunk = (test.table.sort_index() for test in tests)
@@ -147,7 +146,7 @@ def test_units_and_twins_of_columns_do_not_matter() -> None:
     second = split_test(free.fit(other, y), other, y).table
     order = first.index
     np.testing.assert_allclose(second.loc[order, "statistic"], first["statistic"], rtol=1e-3)
-    assert second.loc[(0, "e"), "statistic"] == pytest.approx(second.loc[(0, "c"), "statistic"])
+    assert second.loc[(1, "e"), "statistic"] == pytest.approx(second.loc[(1, "c"), "statistic"])
     # The search over two equal columns is that over one.
     np.testing.assert_allclose(second.loc[order, "adjusted p"], first["adjusted p"], atol=0.01)
 
@@ -175,8 +174,8 @@ def test_columns_that_cannot_split_are_not_counted() -> None:
     frame["same"], frame["rare"] = 1.0, np.r_[np.ones(3), np.zeros(97)]
     frame.loc[:20, "b"], frame.loc[:20, "d"] = np.nan, None
     test = split_test(REGRESSION.fit(frame, y), frame, y, n_flips=19)
-    assert test.table.loc[0].loc[["same", "rare"]].isna().all(axis=None)
-    assert test.table.loc[0].loc[list("abc")].notna().all(axis=None)
+    assert test.table.loc[1].loc[["same", "rare"]].isna().all(axis=None)
+    assert test.table.loc[1].loc[list("abc")].notna().all(axis=None)
     only = frame[["same"]]
     nothing = split_test(REGRESSION.fit(only, y), only, y, n_flips=19)
     assert nothing.overall[1] == 1.0
