@@ -26,6 +26,7 @@ from sstorch.bench import ResultStore, make_folds
 from sstorch.bench.flat import soft_search, soft_tree
 from sstorch.data import Fold, Schema, SurvivalData, stratified_folds
 from sstorch.optim import Joint
+from sstorch.reading import gate_table, importance, simplify
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import SCORINGS, FoldSearch, HeldOutRows
 
@@ -122,10 +123,10 @@ def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData)
     score = metrics.integrated_brier_score(
         (test.time, test.event), curves, times, train=(train.time, train.event), convention="sksurv"
     )
-    rules = tree.simplify(train.frame).table
-    left = tree.gate_table()["left"]
+    rules = simplify(tree, train.frame).table
+    left = gate_table(tree)["left"]
     gates = [len(names) for names, share in zip(rules["features"], left, strict=True) if 0 < share < 1]
-    read = int((tree.importance() >= READ).any(axis=1).sum())
+    read = int((importance(tree) >= READ).any(axis=1).sum())
     used = len(np.unique(tree.apply(train.frame)))
     return {
         "ibs_sksurv": -score,

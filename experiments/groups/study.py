@@ -20,6 +20,7 @@ from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalRegression, load_d
 from sstorch.bench import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
+from sstorch.reading import gate_coefficients
 from sstorch.validation import concordance_of_groups
 
 HERE = Path(__file__).parent
@@ -53,7 +54,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
     if tree.depth == 0:
         return found
     shares = np.bincount(tree.apply(train.frame)) / len(train)
-    table = tree.gate_coefficients().query("coefficient != 0")
+    table = gate_coefficients(tree).query("coefficient != 0")
     y = (test.time, test.event)
     found |= {
         "leaves": int((shares >= 0.05).sum()),

@@ -13,6 +13,7 @@ from PIL import Image
 from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset, plots
 from sstorch.bench import score_tree
 from sstorch.data import stratified_folds
+from sstorch.reading import gate_coefficients
 
 HERE = Path(__file__).parent
 DATASETS = (
@@ -93,7 +94,7 @@ def main() -> None:
             plots.plot_survival_by_leaf(tree, test.frame, ax)
             drawn = scores[-len(trees)]
             ax.set_title(f"{name}, depth {depth}: C {drawn['C']:.3f}, IBS {drawn['IBS']:.4f}", fontsize=10)
-            coefficients = tree.gate_coefficients().reset_index()
+            coefficients = gate_coefficients(tree).reset_index()
             gates.append(coefficients.groupby("node").head(6).assign(**place))
             leaves.extend({**place, **row} for row in leaf_rows(tree, test))
             texts.append(f"# {name}, depth {depth}\n\n{tree.summary()}\n")

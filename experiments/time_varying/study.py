@@ -22,6 +22,7 @@ from lifelines import CoxTimeVaryingFitter
 from sstorch import PrognosticTree, load_dataset
 from sstorch.data import Preprocessor, Schema, SurvivalData, stratified_folds
 from sstorch.exceptions import DataWarning
+from sstorch.reading import leaf_table
 
 # Log hazards of rows at a time, up to a constant.
 Hazard = Callable[[pd.DataFrame, float], np.ndarray]
@@ -34,7 +35,7 @@ def tree(depth: int, leaf: str = "log_logistic") -> Callable[[SurvivalData, Sche
         with np.errstate(divide="ignore"):
             return (
                 lambda rows, at: np.log(model.predict_hazard_function(rows, [at])[:, 0]),
-                int((model.leaf_table()["rows"] > 0).sum()),
+                int((leaf_table(model)["rows"] > 0).sum()),
             )
 
     return fit

@@ -12,7 +12,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
-from sstorch.groups.validation import GroupValidation, held_out_groups, p_text, places_of_groups
+from sstorch.groups.validation import GroupValidation, from_zero, held_out_groups, p_text, places_of_groups
 from sstorch.metrics.weights import WeightKind
 
 
@@ -104,6 +104,7 @@ def held_out_groups_of_causes(
     """
     plain = not data.entry.any() and data.person is None and data.uneven_weight is None
     found = {}
+    groups = from_zero(groups)
     for number, name in enumerate(data.cause_names, 1):
         places, concordances = np.zeros(len(data), dtype=np.int64), []
         for fold, group in enumerate(groups):

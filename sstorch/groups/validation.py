@@ -124,6 +124,11 @@ def concordance_of_rows(
     return float(np.mean(scores))
 
 
+def from_zero(groups: IntArray) -> IntArray:
+    """Groups numbered anew from 0, in the order of their numbers, without gaps."""
+    return np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
+
+
 def held_out_groups(
     data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
 ) -> GroupValidation:
@@ -139,6 +144,7 @@ def held_out_groups(
         DataError: a fold has no two rows that can be compared, or frequency weights are no integers.
         ConfigError: the kind of weights does not exist.
     """
+    groups = from_zero(groups)
     concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
     n_groups = int(groups.max()) + 1
     for fold, group in enumerate(groups):

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import METRICS, names_of
-from sstorch.plots.figures import COLOURS, ShownFigure, given_or_new, survival_text, time_label
+from sstorch.plots.figures import COLOURS, ShownFigure, colour_of, given_or_new, survival_text, time_label
 
 _PARTS = ("train", "test")
 # More rhos than this have slanted labels.
@@ -69,13 +69,13 @@ def plot_survival_by_leaf(
     curves, leaf = np.asarray(tree.falling_curves(X, grid)), tree.apply(X)
     drawn = np.unique(np.linspace(0, len(leaf) - 1, max_curves).astype(int))
     for number in np.unique(leaf):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = colour_of(number)
         inside = leaf == number
         some = drawn[inside[drawn]]
         order = np.argsort(curves[some].mean(axis=1), kind="stable")
         for row, shade in zip(some[order], _shades(colour, len(some)), strict=True):
             ax.plot(grid, curves[row], color=shade, alpha=0.5, linewidth=0.7)
-        label = f"leaf {number}: {inside.sum()} rows"
+        label = f"group {number}: {inside.sum()} rows"
         (line,) = ax.plot(grid, curves[inside].mean(axis=0), color=colour, linewidth=2.5, label=label)
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
     label = survival_text(tree, "predicted survival")

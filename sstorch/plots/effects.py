@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,13 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer, check_share
 from sstorch.data.columns import as_frame, numeric_values
 from sstorch.exceptions import ConfigError
-from sstorch.plots.figures import COLOURS, new_figure
+from sstorch.plots.figures import COLOURS, colour_of, new_figure
+from sstorch.reading import effects
 
 _INK, _GREY = "#222222", "#9a9a9a"
+if TYPE_CHECKING:
+    from sstorch.soft.estimator import SoftEstimator
+
 # Inches of a panel; panels in a row; values of a number; rows in a rug.
 _PANEL, _PER_ROW, _POINTS, _RUG = (2.15, 1.9), 4, 400, 300
 # Characters that fit below a panel, side by side, and those of the longest label.
@@ -34,25 +38,8 @@ _ENOUGH, _TOO_MANY = 4, 8
 _STEPS = (0.2, 0.1, 0.05, 0.02, 0.01)
 
 
-class TreeWithEffects(Protocol):
-    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
-
-    def effects(
-        self,
-        X: object,
-        columns: Sequence[str] | None = None,
-        n_points: int = 60,
-        sample: Any = None,
-        level: float = 0.9,
-    ) -> pd.DataFrame:
-        """Effects by leaf, column and value."""
-
-    def apply(self, X: object) -> Any:
-        """Leaf of each row, shape (n,)."""
-
-
 def plot_effects(
-    tree: TreeWithEffects,
+    tree: SoftEstimator,
     X: object,
     columns: Sequence[str] | None = None,
     sample: Any = None,
@@ -85,12 +72,14 @@ def plot_effects(
     Raises:
         DataError: columns are missing, or have no known value in any row.
         ConfigError: an argument is out of range, ``columns`` is empty, or a band is asked for that does not
-            exist: see :meth:`sstorch.SoftSurvivalTree.effects`.
+            exist: see :func:`sstorch.reading.effects`.
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
-    table = tree.effects(X, columns, _POINTS, sample, level)
+    table = effects(tree, X, columns, _POINTS, sample, level)
+    if "cause" in table:
+        raise ConfigError("causes compete: draw the effects of one of them, of a tree of Surv.of_cause")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
-    table = table[table["leaf"].isin(rows.index)]
+    table = table[table["group"].isin(rows.index)]
     frame, panels = as_frame(X), {}
     for name, own in table.groupby("column", sort=False):
         numbers = None if isinstance(own["value"].iloc[0], str) else _numbers(frame[name])
@@ -123,7 +112,7 @@ def plot_effects(
     figure.suptitle(title[0].upper() + title[1:] + band, fontsize=11)
     if any(not panels[name].alike for name in order):
         handles = [
-            Line2D([], [], color=_colour(leaf), linewidth=1.8, label=f"leaf {leaf}: {rows[leaf]} rows")
+            Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")
             for leaf in sorted(rows.index)
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
@@ -135,15 +124,11 @@ def _numbers(column: pd.Series) -> FloatArray:
     return values[~np.isnan(values)]
 
 
-def _colour(leaf: int) -> str:
-    return COLOURS[leaf % len(COLOURS)]
-
-
 class _Panel:
     """What is drawn of one column.
 
     Attributes:
-        tables: effects by leaf, within the part of the axis that is drawn; one, with key None, where leaves
+        tables: effects by group, within the part of the axis that is drawn; one, with key None, where leaves
             agree.
         numbers: of the rows, sorted; None for categories.
     """
@@ -157,7 +142,7 @@ class _Panel:
             table = table.astype({"value": np.float64})
             table = table[table["value"].between(low, high)]
         self.tables: Mapping[int | None, pd.DataFrame] = {
-            int(str(leaf)): own for leaf, own in table.groupby("leaf")
+            int(str(leaf)): own for leaf, own in table.groupby("group")
         }
         values = np.stack([own["effect"].to_numpy() for own in self.tables.values()])
         if np.ptp(values, axis=0).max() < _ALIKE:
@@ -178,7 +163,7 @@ class _Panel:
         """Lines or points, band and rug; effects are on the scale of the predictor."""
         ax.axhline(0.0, color=_GREY, linewidth=0.8, zorder=1)
         for place, (leaf, own) in enumerate(self.tables.items()):
-            colour = COLOURS[0] if self.alike else _colour(leaf or 0)
+            colour = COLOURS[0] if self.alike else colour_of(leaf or 1)
             if self.numbers is None:
                 self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
             else:

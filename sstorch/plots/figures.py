@@ -62,3 +62,8 @@ def survival_text(tree: object, text: str) -> str:
 def time_label(tree: object, unit: str | None) -> str:
     """Label of the axis of time: the unit that is given, or else that of the tree, or else ``"time"``."""
     return unit or getattr(tree, "time_unit_", None) or "time"
+
+
+def colour_of(group: int) -> str:
+    """Colour of a group, by its number from 1."""
+    return COLOURS[(group - 1) % len(COLOURS)]

@@ -20,7 +20,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import COLOURS, new_figure, survival_text, time_label
+from sstorch.plots.figures import COLOURS, colour_of, new_figure, survival_text, time_label
 
 _INK, _GREY = "#222222", "#777777"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
@@ -86,7 +86,7 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     for number in numbers:
-        inside, colour = counted & (group == number), COLOURS[number % len(COLOURS)]
+        inside, colour = counted & (group == number), colour_of(number)
         band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
         last = float(time[inside].max())
         at = np.concatenate([[0.0], band.times, [last]])
@@ -153,7 +153,7 @@ def _number_at_risk(
     numbers = np.unique(group)
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
     for row, number in enumerate(numbers):
-        colour = _dark(COLOURS[number % len(COLOURS)])
+        colour = _dark(colour_of(number))
         label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
         ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
         for tick in ticks:

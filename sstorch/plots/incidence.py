@@ -50,7 +50,7 @@ def plot_incidence(
     Aalen and Johansen: where they leave the edges of the colours, the model is off.
 
     Args:
-        tree: fitted :class:`~sstorch.CompetingRisksTree`.
+        tree: fitted to competing causes.
         X: rows, best others than those of training: on these the groups look further apart than they are.
         y: their outcome, as in ``fit``.
         time_unit: for the label of the axis; that of the training data if None.
@@ -59,7 +59,7 @@ def plot_incidence(
             of ``y``, or one each. Rows and events are not weighted.
 
     Returns:
-        An axes for each group, from those with the most events by the end to those with the fewest.
+        An axes for each group, in the order of their numbers.
 
     Raises:
         DataError: not one time and cause for each row, or wrong weights.
@@ -83,7 +83,7 @@ def plot_incidence(
         number: np.average(predicted[inside], axis=0, weights=weight[inside])
         for number, inside in rows.items()
     }
-    numbers = sorted(rows, key=lambda number: -means[number][:, -1].sum())
+    numbers = sorted(rows)
     figure = new_figure(_WIDTH * len(numbers) + 0.5, _HEIGHT + _LEGEND, "constrained")
     panels = np.atleast_1d(figure.subplots(1, len(numbers), sharey=True))
     colours = COLOURS[: len(tree.causes_)]

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 
 from sstorch.exceptions import DataError
-from sstorch.plots.figures import COLOURS, given_or_new, time_label
+from sstorch.plots.figures import colour_of, given_or_new, time_label
+from sstorch.reading import path_table
 
-
-class TreeWithPaths(Protocol):
-    """A fitted soft tree, as :class:`sstorch.SoftSurvivalTree`."""
-
-    event_times_: Any
-
-    def path_table(self, X: object, *, entry: object, id: object) -> pd.DataFrame:
-        """Stays of persons in leaves."""
-
-    def predict_survival_function(self, X: object, times: Any, *, entry: Any, id: object) -> Any:
-        """Curves along paths."""
+if TYPE_CHECKING:
+    from sstorch.soft.estimator import SoftEstimator
 
 
 def plot_path(
-    tree: TreeWithPaths, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
+    tree: SoftEstimator, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
 ) -> Axes:
     """Draw the survival of one person along her rows, on bands in the colours of the leaves she is in.
 
@@ -47,17 +38,17 @@ def plot_path(
     begin = np.asarray(entry, dtype=np.float64)
     if begin.size == 0:
         raise DataError("a person without rows has no path")
-    stays = tree.path_table(X, entry=begin, id=np.zeros(begin.size, dtype=int))
+    stays = path_table(tree, X, entry=begin, id=np.zeros(begin.size, dtype=int))
     ax = given_or_new(ax, 8, 4.2)
     grid = np.unique(np.r_[np.linspace(begin.min(), float(tree.event_times_[-1]), 301), begin])
     curve = tree.predict_survival_function(X, grid, entry=begin, id=np.zeros(begin.size, dtype=int))[0]
-    columns = [stays[name].tolist() for name in ("from", "until", "leaf", "why")]
+    columns = [stays[name].tolist() for name in ("from", "until", "group", "why")]
     for number, (start, until, leaf, why) in enumerate(zip(*columns, strict=True)):
-        colour, end = COLOURS[leaf % len(COLOURS)], min(until, grid[-1])
+        colour, end = colour_of(leaf), min(until, grid[-1])
         ax.axvspan(start, end, color=colour, alpha=0.18, linewidth=0)
         inside = (grid >= start) & (grid <= end)
         ax.plot(grid[inside], curve[inside], color=colour, linewidth=2.5)
-        ax.text(start, 1.03, f" leaf {leaf}", color=colour, fontweight="bold", va="bottom")
+        ax.text(start, 1.03, f" group {leaf}", color=colour, fontweight="bold", va="bottom")
         if why:
             changes = why.split(": ", 1)[0].replace(", ", "\n")
             height = 0.03 + 0.16 * (number % 4)  # changes may be close to each other

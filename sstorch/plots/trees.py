@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from sstorch.data.persons import CONSTANT_COVARIATES
-from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import COLOURS, new_figure, time_label
+from sstorch.plots.figures import colour_of, new_figure, time_label
+from sstorch.reading import gate_coefficients, gate_table
+from sstorch.reading.texts import leaf_texts
+
+if TYPE_CHECKING:
+    from sstorch.soft.estimator import SoftEstimator
 
 _LEFT, _RIGHT = "#3b6fb6", "#d1603d"
 _LINE, _GREY = "#999999", "#666666"
@@ -160,33 +164,21 @@ def _counts(rows: int, events: int) -> str:
 # ---------------------------------------------------------------------- soft trees
 
 
-class FittedSoftTree(TreeWithCurves, Protocol):
-    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
-
-    def gate_table(self) -> pd.DataFrame:
-        """One row a gate, with ``rows``, ``left`` and ``rule``."""
-
-    def gate_coefficients(self) -> pd.DataFrame:
-        """Effects by node and feature, the largest first."""
-
-    def leaf_table(self) -> pd.DataFrame:
-        """One row a leaf, with ``rows`` and ``events``."""
-
-
 def plot_soft_tree(
-    tree: FittedSoftTree,
+    tree: SoftEstimator,
     X: object,
     figure: Figure | SubFigure | None = None,
     unit: str | None = None,
     n_features: int = 4,
 ) -> list[Axes]:
-    """Draw the tree: in each gate the largest effects, in each leaf the curves of its rows.
+    """Draw the tree: in each gate the largest effects, in each group the curves of its rows.
 
     A gate's bar points to the side that its feature draws to, over its whole training range or where the
     category applies, and has the change of the score beside it; a gate on one column, whose rule is a
-    threshold or a list of categories, has its rule instead. A leaf shows the mean predicted survival of the
-    rows in it, and the band that holds the middle 80 % of their curves: how much persons differ, no interval
-    of confidence. Gates that send all training rows one way and leaves without them are not drawn.
+    threshold or a list of categories, has its rule instead. A group shows the mean predicted survival of its
+    rows, of competing
+    causes that free of any event, and the band that holds the middle 80 % of their curves: how much persons
+    differ, no interval of confidence. Gates that send all training rows one way and leaves without them are not drawn.
 
     Args:
         tree: fitted.
@@ -199,20 +191,21 @@ def plot_soft_tree(
         The axes: that of the lines, then those of the gates that are drawn, level by level, and of the leaves
         from left to right.
     """
-    gates, effects, leaves = tree.gate_table(), tree.gate_coefficients(), tree.leaf_table()
+    gates, effects = gate_table(tree), gate_coefficients(tree)
+    texts = leaf_texts(tree._tree, tree.node_table_, medians=False)
+    n_leaves = tree._tree.group_numbers.size
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
-    curves, leaf = np.asarray(tree.falling_curves(X, grid)), np.asarray(tree.apply(X))
+    curves, group = np.asarray(tree.falling_curves(X, grid)), np.asarray(tree.apply(X))
     scale = _Scale(float(grid[-1]), time_label(tree, unit))
 
     def node(number: int) -> _Node:
-        while number < len(leaves) and gates["left"][number] in (0, 1):
+        while number < n_leaves and gates["left"][number] in (0, 1):
             # A gate that sends all rows one way makes way for that child.
             number = 2 * number + (gates["left"][number] == 0)
-        if number >= len(leaves):
-            place = number - len(leaves)
-            row, inside = leaves.iloc[place], curves[leaf == place]
-            title = f"leaf {place}\n{_counts(int(row['rows']), int(row['events']))}"
-            return _Node(title, partial(_draw_leaf, scale, grid, inside, COLOURS[place % len(COLOURS)]))
+        if number >= n_leaves:
+            place = int(tree._tree.group_numbers[number - n_leaves])
+            title = texts.get(number, f"group {place}: no rows").replace(": ", "\n", 1)
+            return _Node(title, partial(_draw_leaf, scale, grid, curves[group == place], colour_of(place)))
         rule, left = str(gates["rule"][number]), float(gates["left"][number])
         if rule.endswith(">= 0"):
             draw = partial(_draw_bars, effects.loc[[number]].droplevel(0), n_features)
@@ -222,7 +215,7 @@ def plot_soft_tree(
         return _Node(f"[{number}] {gates['rows'][number]} rows", draw, list(sides))
 
     caption = [
-        f"Leaves: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of the persons' "
+        f"Groups: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of the persons' "
         "curves (their spread, no confidence interval)."
     ]
     caption += _condition(tree)
@@ -353,4 +346,4 @@ def _draw_steps(scale: _Scale, curves: Any, leaf: int, ax: Axes) -> None:
     scale.set(ax)
     times = np.concatenate(([0.0], curves.times))
     survival = np.concatenate(([1.0], curves.survival[leaf]))
-    ax.plot(times, survival, drawstyle="steps-post", color=COLOURS[leaf % len(COLOURS)], linewidth=1.8)
+    ax.plot(times, survival, drawstyle="steps-post", color=colour_of(leaf + 1), linewidth=1.8)

@@ -24,7 +24,7 @@ from sstorch.base import CurveKind, Times, check_alive, check_times, median_even
 from sstorch.checks import check_after, check_device
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
 from sstorch.data.oddities import Oddity, few_events, tell
-from sstorch.data.time_unit import check_time_unit
+from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
@@ -42,13 +42,17 @@ from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import Prediction, SoftTree
 from sstorch.optim import Checkpoint
 from sstorch.parameters import NestedParameters
+from sstorch.reading import Explanation
+from sstorch.reading.explain import explain_row
+from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.html import tree_html
+from sstorch.reading.nodes import longer_sides
+from sstorch.reading.rules import GateRule
+from sstorch.reading.texts import as_sentences, describe_tree
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
 from sstorch.soft.formula import deployed, tree_formula
-from sstorch.soft.html import tree_html
 from sstorch.soft.parameters import Columns, Penalties
-from sstorch.soft.reading import ReadableTree
 from sstorch.soft.recalibration import recalibrated
-from sstorch.soft.rules import GateRule
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
@@ -78,6 +82,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     """
 
     _format: ClassVar[str]
+    _title: ClassVar[str]
     _penalties: ClassVar[type[Penalties]]
 
     tree_: FittedTree
@@ -241,7 +246,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _fitted_html(self) -> str:
         if not hasattr(self, "event_times_"):
             return ""
-        return tree_html(self._tree, self.node_table_, self._gate_rules)
+        return tree_html(self._tree, self.node_table_, self._gate_rules, self._title)
 
     def _formula(self) -> Formula:
         return tree_formula(self._tree)
@@ -437,7 +442,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             rows=int(nodes["rows"].iloc[0]),
             events=self._event_counts,
             groups=incidence_lines(self.group_table_) if tree.competing else self.describe().splitlines(),
-            rules=self.export_text(),
+            rules=self._export_text(4),
             more=[
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
                 ("missing values", missing),
@@ -515,13 +520,45 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     # ------------------------------------------------------------------ read
 
+    def describe(self, n_terms: int | None = 4) -> str:
+        """A sentence for each group: who is in it, how many they are, their events and median.
+
+        Such as ``Group 1: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``, without
+        the median where covariates are time-varying. Groups are those that have training rows, in the order
+        of prognosis, with the numbers of ``apply``.
+
+        Args:
+            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+        """
+        return as_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
+
+    def explain(self, x: object, cause: int | str = 1) -> Explanation:
+        """Path, contributions, and predicted median and survival of one subject.
+
+        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``, and the
+        path is that of the most probable branches all the same.
+
+        Args:
+            x: one row: DataFrame or array (1, p).
+            cause: where causes compete, whose linear predictor is explained, by number or name; incidences
+                are those of all.
+
+        Raises:
+            DataError: it is not one row, or columns are missing.
+            ConfigError: there is no such cause.
+        """
+        tree = self._tree
+        horizons = round_horizons(self.event_times_, tree.time_unit)
+        name = self.causes_[self._number(cause) - 1] if tree.competing else None
+        return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
+
     def summary(self) -> str:
         """Rules at the gates, in original units, and a table of the leaves, as text.
 
         Below them whether groups differ on other rows, the corrected groups and their stability, once
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
         """
-        parts = [super().summary()]
+        parts = [describe_tree(self._tree, self.node_table_, self._gate_rules, self._title)]
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
         if "group_table_" in vars(self):

@@ -31,8 +31,8 @@ from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn.hazards.numeric import log_time_limit
-from sstorch.soft.reading import leaf_texts
-from sstorch.soft.rules import GateRule
+from sstorch.reading.rules import GateRule
+from sstorch.reading.texts import leaf_texts
 
 # Terms of a rule that the page writes out.
 _PAGE_TERMS = 4
@@ -233,7 +233,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
 
     Args:
         tree: trained.
-        nodes: its :func:`~sstorch.soft.reading.node_table`.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
         rules: of its gates.
         medians: whether texts on the leaves have the predicted median from time zero.
     """

@@ -75,6 +75,7 @@ class PrognosticTree(SoftEstimator):
     """
 
     _format = "sstorch.prognostic_tree"
+    _title = "Prognostic tree"
     _penalties: ClassVar[type[Penalties]] = GroupPenalties
 
     fidelity_: Fidelity | None

@@ -46,6 +46,7 @@ class SurvivalRegression(SoftEstimator):
     """
 
     _format = "sstorch.survival_regression"
+    _title = "Survival regression"
     _penalties: ClassVar[type[Penalties]] = Penalties
 
     def __init__(

@@ -67,6 +67,7 @@ class SoftSurvivalTree(SoftEstimator):
     """
 
     _format = "sstorch.soft_survival_tree"
+    _title = "Soft survival tree"
     _penalties: ClassVar[type[Penalties]] = GatePenalties
 
     def __init__(

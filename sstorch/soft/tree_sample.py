@@ -18,8 +18,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.resampling import Partition
 from sstorch.nn import Prediction
+from sstorch.reading.scores import Score, to_numbers
 from sstorch.soft.batch import TrainedBatch
-from sstorch.soft.rules import Score, to_numbers
 
 
 class Band(NamedTuple):
@@ -84,6 +84,10 @@ class TreeSample:
             if split not in encoded:
                 encoded = {split: tree.encode(frame)}
             yield tree, encoded[split]
+
+    def fitted_trees(self) -> Iterator[FittedTree]:
+        """Each tree."""
+        return (self.batch.fitted(split, start, prediction=self.prediction) for split, start in self.members)
 
     def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:
         """Pointwise quantiles of the curves, a percentile band.

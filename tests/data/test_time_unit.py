@@ -11,7 +11,8 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.exceptions import ConfigError
-from sstorch.soft.rules import median_text
+from sstorch.reading import export_text
+from sstorch.reading.explain import median_text
 from sstorch.validation import group_table
 
 
@@ -63,7 +64,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
         "days",
         ["S(365)", "S(730)", "S(1095)"],
     )
-    assert tree.export_text().endswith(" days")
+    assert export_text(tree).endswith(" days")
     tree.save(tmp_path / "tree")
     again = SoftSurvivalTree.load(tmp_path / "tree")
     assert (again.time_unit_, again.summary()) == ("days", tree.summary())
@@ -73,14 +74,14 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     )
     # What the estimator is told goes before what the data know.
     told = soft_tree(time_unit="hours", **depth_0).fit_data(data)
-    assert told.export_text().endswith(" hours")
+    assert export_text(told).endswith(" hours")
     plain = soft_tree(**depth_0).fit(data.frame, (data.time, data.event))
-    assert (plain.time_unit_, plain.export_text()) == (None, tree.export_text().removesuffix(" days"))
+    assert (plain.time_unit_, export_text(plain)) == (None, export_text(tree).removesuffix(" days"))
     exact = OptimalSurvivalTree(1, time_unit="days").fit(data.frame, (data.time, data.event))
     exact.save(tmp_path / "exact")
     loaded = OptimalSurvivalTree.load(tmp_path / "exact")
-    assert (loaded.time_unit_, loaded.export_text()) == ("days", exact.export_text())
-    assert "median 983 days" in exact.export_text()
+    assert (loaded.time_unit_, export_text(loaded)) == ("days", export_text(exact))
+    assert "median 983 days" in export_text(exact)
 
 
 @pytest.mark.parametrize("value", ["", "  ", 365, ["days"]])

@@ -18,6 +18,7 @@ from sstorch.optim import GateColumns, Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.leaves import most_probable
 from sstorch.optim.starts.distilled import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
+from sstorch.reading import gate_coefficients
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, random_tree
 from tests.conftest import covering, nightly_but
@@ -159,7 +160,7 @@ def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_feature
     tree.fit(data.frame, (data.time, data.event))
     counts = np.bincount(tree.apply(data.frame), minlength=2**depth)
     assert counts[counts > 0].min() >= min_leaf * len(data) - 1e-6
-    columns = tree.gate_coefficients().query("coefficient != 0").groupby("node")["column"].nunique()
+    columns = gate_coefficients(tree).query("coefficient != 0").groupby("node")["column"].nunique()
     if gate_features is not None:
         assert columns.max() <= gate_features
 

@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 from sstorch import Columns, SoftSurvivalTree, SurvivalData
 from sstorch.optim import Nodec
 from sstorch.plots import plot_effects
+from sstorch.reading import effects
 from sstorch.soft import bootstrap_trees
 
 
@@ -15,7 +16,7 @@ def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalD
     axes = plot_effects(tree, gbsg2.frame, sample=sample, inner=1)
     assert {ax.get_title() for ax in axes} == set(gbsg2.frame)
     assert len({ax.get_ylim() for ax in axes}) == 1
-    sizes = tree.effects(gbsg2.frame, n_points=400).groupby("column")["effect"].agg(np.ptp)
+    sizes = effects(tree, gbsg2.frame, n_points=400).groupby("column")["effect"].agg(np.ptp)
     assert [ax.get_title() for ax in axes] == list(sizes.sort_values(ascending=False).index)
     assert not axes[0].figure.legends
     assert "Time ratio" in axes[0].figure.get_suptitle()

@@ -3,6 +3,7 @@ from matplotlib.figure import Figure
 
 from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, SurvivalData
 from sstorch.plots import plot_optimal_tree
+from sstorch.reading import export_text
 
 
 def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
@@ -38,7 +39,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
         np.testing.assert_array_equal(times[1:], tree.event_times_)
     assert seen == set(range(5))
     # Rows that answer yes all the way are on the left, as in the text.
-    in_text = [line.split()[1].rstrip(":") for line in tree.export_text().splitlines() if "leaf" in line]
+    in_text = [line.split()[1].rstrip(":") for line in export_text(tree).splitlines() if "leaf" in line]
     assert [ax.get_title().split()[1] for ax in lower] == in_text
     centres = [ax.get_position().x0 for ax in lower]
     assert centres == sorted(centres)
@@ -57,7 +58,7 @@ def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
     tree = OptimalTreeClassifier(2, min_leaf=5).fit(small_data.frame, small_data.event)
     _, *nodes = plot_optimal_tree(tree)
     lower = nodes[tree.tree_.n_leaves - 1 :]
-    in_text = [line.strip() for line in tree.export_text().splitlines() if line.strip().startswith("leaf")]
+    in_text = [line.strip() for line in export_text(tree).splitlines() if line.strip().startswith("leaf")]
     assert [ax.texts[0].get_text().replace("\n", "") for ax in lower] == [
         line.replace(": ", "").replace(", ", "") for line in in_text
     ]

@@ -9,6 +9,7 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.optim import Nodec
 from sstorch.plots import plot_soft_tree
+from sstorch.reading import gate_coefficients, gate_table
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def test_gates_show_their_effects_and_leaves_their_curves(
 ) -> None:
     edges, *nodes = plot_soft_tree(fitted, gbsg2.frame, n_features=3)
     assert len(nodes) == 7
-    effects, gates, leaf = fitted.gate_coefficients(), fitted.gate_table(), fitted.apply(gbsg2.frame)
+    effects, gates, leaf = gate_coefficients(fitted), gate_table(fitted), fitted.apply(gbsg2.frame)
     for node in (1, 2, 3):
         ax = nodes[node - 1]
         assert ax.get_title() == f"[{node}] {gates['rows'][node]} rows"
@@ -80,7 +81,7 @@ def test_times_have_their_unit_and_no_leaf_is_empty(gbsg2: SurvivalData) -> None
     # A rule stays within its panel.
     gate.figure.canvas.draw()
     (rule,) = gate.texts
-    assert rule.get_text().replace("\n", " ") == tree.gate_table()["rule"][1]
+    assert rule.get_text().replace("\n", " ") == gate_table(tree)["rule"][1]
     extent = rule.get_window_extent()
     assert gate.bbox.contains(*extent.min)
     assert gate.bbox.contains(*extent.max)

@@ -47,6 +47,7 @@ from sstorch.metrics import RiskScore, SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
+from sstorch.reading import simplify
 from sstorch.soft import bootstrap_trees, start_trees
 from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha
 
@@ -168,7 +169,7 @@ def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
         entry["history"] = sha(exact(history.steps) + exact(history.macro_iterations))
     if hasattr(model, "explain"):
         entry["explain()"] = sha(str(model.explain(X.iloc[:1])))
-        entry["simplify()"] = sha(str(model.simplify(X, 0.05)))
+        entry["simplify()"] = sha(str(simplify(model, X, 0.05)))
     if hasattr(model, "save"):
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)

@@ -22,6 +22,7 @@ from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.fitted.incidence import cumulative_incidence, log_time_panels
 from sstorch.nn import FAMILIES, Spline
+from sstorch.reading import gate_table
 from sstorch.validation import group_table
 from tests.conftest import nightly_but
 
@@ -124,7 +125,7 @@ def test_curves_of_random_leaves_rise_and_fall() -> None:
 def test_gates_divide_by_every_cause(tree: PrognosticTree, data: SurvivalData) -> None:
     relapse, death = tree.trees_.values()
     np.testing.assert_array_equal(relapse.apply(data.frame), death.apply(data.frame))
-    columns = {name for rule in relapse.gate_table()["features"] for name in rule}
+    columns = {name for rule in gate_table(relapse)["features"] for name in rule}
     assert "age" in columns
     assert "size" in columns
     table = group_table(tree, data.frame, data.y, [800.0])

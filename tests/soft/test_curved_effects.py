@@ -19,6 +19,7 @@ from sstorch.data.encodings import NaturalSpline, Piecewise
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
+from sstorch.reading import export_text, gate_terms, importance, leaf_coefficients, simplify
 from sstorch.soft.batch import train_batch
 from tests.conftest import nightly
 
@@ -177,7 +178,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         loaded.predict_survival_function(rows().frame, GRID),
         tree.predict_survival_function(rows().frame, GRID),
     )
-    pd.testing.assert_frame_equal(loaded.leaf_coefficients(), tree.leaf_coefficients())
+    pd.testing.assert_frame_equal(leaf_coefficients(loaded), leaf_coefficients(tree))
     assert loaded.summary() == tree.summary()
     again = (
         clone(loaded).set_params(n_starts=1, trainer="joint").fit(rows().frame, (rows().time, rows().event))
@@ -188,7 +189,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [0, 2])
 def test_tables_speak_of_columns(depth: int) -> None:
     tree = fitted(depth, **ENCODED)
-    table = tree.leaf_coefficients().loc[0]
+    table = leaf_coefficients(tree).loc[0]
     curves = ["s(age)", "log(pnodes)", "s(progrec)"]
     products = ["age:horTh=yes", "age:progrec"]
     assert {*curves, *products, "tsize", "tgrade=III"} <= set(table.index)
@@ -204,15 +205,15 @@ def test_tables_speak_of_columns(depth: int) -> None:
     curve = x[:, x.shape[1] - len(slope) :][:, places] @ slope[places]
     assert abs(table.loc["s(age)", "effect"]) == pytest.approx(np.ptp(curve), rel=1e-4)
     assert np.sign(table.loc["s(age)", "effect"]) == (1 if curve.argmax() > curve.argmin() else -1)
-    shares = tree.importance()
+    shares = importance(tree)
     assert list(shares.index) == list(data.columns)
     assert shares["leaves"].sum() == pytest.approx(1)
     assert shares.loc["age", "leaves"] > 0
     if depth:
-        names = tree.gate_terms()
+        names = gate_terms(tree)
         assert {"s(age)", "pnodes", "progrec"} <= set(names)
         assert not {"s(progrec)", "log(pnodes)"} & set(names)
-        assert " s(age)" in tree.export_text(n_terms=None)
+        assert " s(age)" in export_text(tree, n_terms=None)
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -236,10 +237,10 @@ def test_an_explanation_sums_to_the_scores(depth: int) -> None:
 
 def test_simplified_rules_route_as_they_say() -> None:
     tree = fitted(2, **ENCODED)
-    short = tree.simplify(rows().frame, tolerance=0.02)
+    short = simplify(tree, rows().frame, tolerance=0.02)
     assert short.leaf_agreement > 0.9
     assert short.coefficients.shape == (3, len(rows().frame.columns) + 4)
-    whole = tree.simplify(rows().frame, tolerance=0.0)
+    whole = simplify(tree, rows().frame, tolerance=0.0)
     assert whole.leaf_agreement == 1.0
 
 

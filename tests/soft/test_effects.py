@@ -9,6 +9,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
+from sstorch.reading import effects, leaf_coefficients
 from sstorch.soft import bootstrap_trees, start_trees
 
 PLAIN = SoftSurvivalTree(depth=0, leaf="exponential", trainer="joint", n_starts=1)
@@ -44,7 +45,7 @@ def _log_hazards(tree: SoftSurvivalTree, frame: pd.DataFrame, column: str, value
 
 def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: SurvivalData) -> None:
     tree = _fit(gbsg2, leaf="weibull")
-    table, slopes = tree.effects(gbsg2.frame), tree.leaf_coefficients().loc[0]["coefficient"]
+    table, slopes = effects(tree, gbsg2.frame), leaf_coefficients(tree).loc[0]["coefficient"]
     assert list(table) == ["leaf", "column", "value", "effect", "time ratio"]
     assert list(dict.fromkeys(table["column"])) == list(gbsg2.frame)
     reference = _reference(gbsg2.frame, 1).iloc[0]
@@ -69,7 +70,7 @@ def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: Survival
 @pytest.mark.parametrize("numeric", ["log", "piecewise(3)", "spline"])
 def test_curves_are_those_of_predictions(gbsg2: SurvivalData, numeric: str) -> None:
     tree = _fit(gbsg2, numeric=numeric)
-    for name, own in tree.effects(gbsg2.frame, n_points=20).groupby("column"):
+    for name, own in effects(tree, gbsg2.frame, n_points=20).groupby("column"):
         expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
         np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
         np.testing.assert_allclose(own["hazard ratio"], np.exp(expected), rtol=1e-8)
@@ -77,12 +78,12 @@ def test_curves_are_those_of_predictions(gbsg2: SurvivalData, numeric: str) -> N
 
 def test_interactions_are_taken_at_the_reference_of_the_others(gbsg2: SurvivalData) -> None:
     tree = _fit(gbsg2, numeric={"age": "spline"}, interactions=[("age", "horTh"), ("tsize", "pnodes")])
-    table = tree.effects(gbsg2.frame, ["age", "horTh", "pnodes"], n_points=5)
+    table = effects(tree, gbsg2.frame, ["age", "horTh", "pnodes"], n_points=5)
     for name, own in table.groupby("column"):
         expected = _log_hazards(tree, gbsg2.frame, name, own["value"])
         np.testing.assert_allclose(own["effect"], expected, atol=1e-9)
     younger = gbsg2.frame.assign(horTh="yes")
-    other = tree.effects(younger, ["age"], n_points=5)
+    other = effects(tree, younger, ["age"], n_points=5)
     assert np.abs(other["effect"] - table.loc[table["column"] == "age", "effect"].to_numpy()).max() > 1e-3
 
 
@@ -94,7 +95,7 @@ def test_missing_cells_and_unseen_categories_are_no_reference(small_data: Surviv
     frame["word"] = pd.Categorical(words, categories=["a", "b", "never"])
     data = SurvivalData(frame, _y(small_data))
     tree = _fit(data)
-    table = tree.effects(data.frame, ["word", "x0"])
+    table = effects(tree, data.frame, ["word", "x0"])
     assert list(table["value"][:2]) == ["a", "b"]
     assert table["effect"][0] == 0
     assert "never" not in set(table["value"])
@@ -103,12 +104,12 @@ def test_missing_cells_and_unseen_categories_are_no_reference(small_data: Surviv
     np.testing.assert_allclose(table["effect"][2:], expected, atol=1e-9)
     for name, nothing in (("x0", np.nan), ("word", None)):
         with pytest.raises(DataError, match=f"column '{name}' has no value known to the tree"):
-            tree.effects(data.frame.assign(**{name: nothing}))
+            effects(tree, data.frame.assign(**{name: nothing}))
 
 
 def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
     tree = _fit(gbsg2, depth=1, numeric="piecewise(3)", trainer=Nodec(macro_iterations=1))
-    table = tree.effects(gbsg2.frame, ["pnodes"])
+    table = effects(tree, gbsg2.frame, ["pnodes"])
     assert list(table["leaf"].unique()) == [0, 1]
     first, second = (table.loc[table["leaf"] == leaf, "effect"].to_numpy() for leaf in (0, 1))
     assert np.abs(first - second).max() > 1e-2
@@ -122,22 +123,22 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
 
 @pytest.mark.parametrize("leaf", ["spline_probit", "exponential", "weibull"])
 def test_ratios_are_there_where_the_family_has_one(small_data: SurvivalData, leaf: str) -> None:
-    table = _fit(small_data, leaf=leaf).effects(small_data.frame)
+    table = effects(_fit(small_data, leaf=leaf), small_data.frame)
     name = {"exponential": ["hazard ratio"], "weibull": ["time ratio"]}.get(leaf, [])
     assert list(table) == ["leaf", "column", "value", "effect", *name]
 
 
 def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
     tree = _fit(small_data, leaf=make_family("weibull", ancillary="linear"))
-    assert list(tree.effects(small_data.frame)) == ["leaf", "column", "value", "effect"]
+    assert list(effects(tree, small_data.frame)) == ["leaf", "column", "value", "effect"]
 
 
 def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
     estimator = soft_tree(**{**PLAIN.get_params(), "numeric": "spline"})
     sample = bootstrap_trees(estimator, gbsg2.frame, _y(gbsg2), n_resamples=20)
     tree = estimator.fit(gbsg2.frame, _y(gbsg2))
-    wide = tree.effects(gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
-    narrow = tree.effects(gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.5)
+    wide = effects(tree, gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
+    narrow = effects(tree, gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.5)
     moved = wide["effect"] != 0
     assert ((wide["upper"] - wide["lower"])[moved] > 0).all()
     assert (wide.loc[~moved, ["lower", "upper"]] == 0).all(axis=None)
@@ -156,7 +157,7 @@ def test_a_search_hands_on_the_effects_of_its_tree(small_data: SurvivalData) -> 
     search = PrognosticTreeCV(depth=0, leaf="exponential", grid=Grid(ridge=1e-3, n_starts=1), cv=2)
     search.fit(small_data.frame, _y(small_data))
     pd.testing.assert_frame_equal(
-        search.effects(small_data.frame, ["x1"]), search.tree_.effects(small_data.frame, ["x1"])
+        effects(search, small_data.frame, ["x1"]), effects(search.tree_, small_data.frame, ["x1"])
     )
 
 
@@ -164,16 +165,16 @@ def test_refusals(small_data: SurvivalData) -> None:
     X, y, quick = small_data.frame, _y(small_data), Nodec(macro_iterations=1)
     tree = _fit(small_data)
     with pytest.raises(DataError, match="no column 'size'"):
-        tree.effects(X, ["size"])
+        effects(tree, X, ["size"])
     with pytest.raises(ConfigError, match="n_points must be at least 2"):
-        tree.effects(X, n_points=1)
+        effects(tree, X, n_points=1)
     sample = start_trees(PLAIN, X, y)
     with pytest.raises(ConfigError, match=r"level: expected a share in \(0, 1\)"):
-        tree.effects(X, sample=sample, level=90)
+        effects(tree, X, sample=sample, level=90)
     with pytest.raises(ConfigError, match="trees of other columns or another leaf"):
-        _fit(small_data, leaf="weibull").effects(X, sample=sample)
+        effects(_fit(small_data, leaf="weibull"), X, sample=sample)
     deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, n_starts=1)
     with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
-        tree.effects(X, sample=start_trees(deep, X, y))
+        effects(tree, X, sample=start_trees(deep, X, y))
     with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
-        deep.fit(X, y).effects(X, sample=sample)
+        effects(deep.fit(X, y), X, sample=sample)

@@ -17,6 +17,7 @@ from sstorch.files import reading
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import Prediction, Spline
 from sstorch.optim import Nodec
+from sstorch.reading import leaf_table
 from sstorch.soft import reading as reading_module
 from sstorch.soft import train_batch
 from sstorch.soft.tree import SoftSurvivalTree
@@ -166,7 +167,7 @@ def test_only_the_tree_of_a_search_has_a_table(
         return float(tree.score(X, y))
 
     def reader(tree: SoftSurvivalTree, X: object, y: object) -> float:
-        assert tree.leaf_table()["rows"].sum() == 60
+        assert leaf_table(tree)["rows"].sum() == 60
         return float(tree.score(X, y))
 
     chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))

@@ -12,6 +12,7 @@ from sstorch.data import Schema
 from sstorch.exceptions import ConfigError
 from sstorch.objective import GateRidge
 from sstorch.optim import Nodec
+from sstorch.reading import gate_coefficients
 from sstorch.soft import BatchSettings
 from sstorch.soft.batch import _gate_deviations, fit_preprocessors, stack_splits
 
@@ -79,7 +80,7 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
         )
         for units, strength in (("sd", 1e-2), ("range", 1e-2 * deviation**2), ("range", 1e-2))
     ]
-    weights = [tree.gate_coefficients()["coefficient"].to_numpy(float) for tree in trees]
+    weights = [gate_coefficients(tree)["coefficient"].to_numpy(float) for tree in trees]
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-6)
     assert not np.allclose(weights[0], weights[2], rtol=1e-2)
 
@@ -120,7 +121,7 @@ def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
             n_starts=1,
             penalties=GatePenalties(gate_ridge=1e-3, gate_ridge_units=units),
         ).fit(X, _y(gbsg2))
-        weight = tree.gate_coefficients()["coefficient"].abs()
+        weight = gate_coefficients(tree)["coefficient"].abs()
         spread = {name: float(X[name].std()) for name in X}
         used.append(weight[1, "progrec"] * spread["progrec"])
     assert used[1] > 1.5 * used[0]

@@ -26,6 +26,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.optim import Leaves
+from sstorch.reading import leaf_coefficients, leaf_table
 from sstorch.validation import group_table, split_test, stability, validate_groups
 from tests.conftest import nightly
 
@@ -49,9 +50,9 @@ def test_regressions_against_survreg(name: str, leaf: str) -> None:
     total = tree.log_likelihood(data.frame, data.y) * len(data)
     assert total == pytest.approx(expected["log_likelihood"], abs=1e-7)
     # Where the likelihood agrees to eleven digits, parameters do to six.
-    slopes = np.abs(tree.leaf_coefficients()["coefficient"].to_numpy())
+    slopes = np.abs(leaf_coefficients(tree)["coefficient"].to_numpy())
     np.testing.assert_allclose(np.sort(slopes), np.sort(np.abs(expected["slopes"])), rtol=1e-6, atol=1e-6)
-    shape = float(np.exp(tree.leaf_table().iloc[0, -1]))
+    shape = float(np.exp(leaf_table(tree).iloc[0, -1]))
     assert (shape if leaf == "lognormal" else 1 / shape) == pytest.approx(expected["scale"], rel=3e-6)
 
 
@@ -134,14 +135,14 @@ def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
 def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: Path) -> None:
     y = to_visits(gbsg2, 365)
     tree = PrognosticTree().fit(gbsg2.frame, y)
-    table = tree.leaf_table()
+    table = leaf_table(tree)
     assert {"NPMLE median", "rows", "events"} <= set(table.columns)
     assert not [name for name in table if str(name).startswith("KM")]
     assert table["events"].sum() == 299
     assert "NPMLE is Turnbull's curve of these rows" in tree.summary()
     tree.save(tmp_path / "tree")
     again = SoftSurvivalTree.load(tmp_path / "tree")
-    pd.testing.assert_frame_equal(again.leaf_table(), table)
+    pd.testing.assert_frame_equal(leaf_table(again), table)
 
 
 def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:

@@ -13,6 +13,7 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_datase
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.reading import export_graphviz, export_text
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
@@ -105,7 +106,7 @@ def test_texts_state_the_condition_or_have_no_survival(
     for each in (tree, SoftSurvivalTree.load(tmp_path)):
         assert f"S(t) and median are {CONDITION}" in each.summary()
         assert str(each.explain(X.iloc[[0]])).endswith(f", {CONDITION}")
-        for text in (each.describe(), each.export_text(), each.export_graphviz()):
+        for text in (each.describe(), export_text(each), export_graphviz(each)):
             assert "median" not in text
             assert "S(" not in text
         html = each._repr_html_()

@@ -18,6 +18,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.optim import Nodec
+from sstorch.reading import leaf_coefficients, leaf_table
 from tests.conftest import nightly
 
 TREES = {
@@ -84,8 +85,8 @@ def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> Non
     ours, theirs = tree.module_.state_dict(), again.module_.state_dict()
     assert {"log_time_scale", "family.table", "family.ends"} <= set(ours)
     assert all((ours[key] == theirs[key]).all() for key in ours)
-    pd.testing.assert_frame_equal(again.leaf_table(), tree.leaf_table())
-    pd.testing.assert_frame_equal(again.leaf_coefficients(), tree.leaf_coefficients())
+    pd.testing.assert_frame_equal(leaf_table(again), leaf_table(tree))
+    pd.testing.assert_frame_equal(leaf_coefficients(again), leaf_coefficients(tree))
 
 
 @pytest.mark.parametrize("name", TREES)

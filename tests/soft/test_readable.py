@@ -20,8 +20,19 @@ from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
-from sstorch.soft.reading import _kaplan_meier
-from sstorch.soft.rules import gate_rules
+from sstorch.reading import (
+    export_graphviz,
+    export_text,
+    gate_coefficients,
+    gate_table,
+    importance,
+    leaf_coefficients,
+    leaf_table,
+    merge_leaves,
+    simplify,
+)
+from sstorch.reading.nodes import _kaplan_meier
+from sstorch.reading.rules import gate_rules
 
 QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
@@ -51,7 +62,7 @@ def _holds(rule: str, raw: pd.DataFrame) -> np.ndarray:
 
 
 def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table, long, raw = fitted.gate_table(), fitted.gate_coefficients(), _raw(fitted, gbsg2.frame)
+    table, long, raw = gate_table(fitted), gate_coefficients(fitted), _raw(fitted, gbsg2.frame)
     leaf = fitted.apply(gbsg2.frame)
     assert list(table.index) == [1, 2, 3]
     assert table["rows"][1] == 686
@@ -70,7 +81,7 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
 
 
 def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table, leaf = fitted.leaf_table(), fitted.apply(gbsg2.frame)
+    table, leaf = leaf_table(fitted), fitted.apply(gbsg2.frame)
     assert list(table["node"]) == [4, 5, 6, 7]
     np.testing.assert_array_equal(table["rows"], np.bincount(leaf, minlength=4))
     last = fitted.event_times_[-1]
@@ -109,7 +120,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             np.where(np.isfinite(medians), medians, np.nan),
         )
         np.testing.assert_array_equal([row[f"KM S({time:g})"] for time in horizons], band.at(horizons).value)
-    assert list(tree.leaf_table().filter(like="KM")) == list(table.filter(like="KM"))
+    assert list(leaf_table(tree).filter(like="KM")) == list(table.filter(like="KM"))
     assert table["KM median"][4:].notna().any()
     for node in table.index[(table.index > 3) & (table["rows"] > 0)]:
         value, lower, upper = (
@@ -140,7 +151,7 @@ def test_kaplan_meier_where_little_is_known() -> None:
 )  # fmt: skip
 def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str) -> None:
     tree = soft_tree(depth=0, leaf=leaf, **QUICK).fit(small_data.frame, (small_data.time, small_data.event))
-    ratio = tree.leaf_coefficients().loc[0][kind]["x1"]
+    ratio = leaf_coefficients(tree).loc[0][kind]["x1"]
     one = small_data.frame.iloc[[0]]
     more = one.assign(x1=one["x1"] + 1.0)
     times = np.array([10.0, 40.0])
@@ -157,11 +168,11 @@ def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str
 def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
     tree = soft_tree(depth=0, leaf="spline_probit", **QUICK)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
-    assert list(tree.leaf_coefficients()) == ["column", "coefficient", "effect"]
-    assert tree.gate_table().empty
-    assert tree.gate_coefficients().empty
-    assert (tree.importance()["gates"] == 0).all()
-    assert tree.export_text().startswith("leaf 0: 120 rows, 80 events, median ")
+    assert list(leaf_coefficients(tree)) == ["column", "coefficient", "effect"]
+    assert gate_table(tree).empty
+    assert gate_coefficients(tree).empty
+    assert (importance(tree)["gates"] == 0).all()
+    assert export_text(tree).startswith("leaf 0: 120 rows, 80 events, median ")
     assert tree.explain(small_data.frame.iloc[[5]]).path.empty
 
 
@@ -242,11 +253,11 @@ def test_texts_say_who_lives_longer_and_begin_with_them(
     assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == by_survival
     for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
         side = "left" if survival[left].mean() > survival[right].mean() else "right"
-        (line,) = (line for line in tree.export_text().splitlines() if f"[{node}] " in line)
+        (line,) = (line for line in export_text(tree).splitlines() if f"[{node}] " in line)
         assert line.endswith(f"; {side} lives longer")
         answer = "yes" if side == "left" else "no"
         assert f'{node} -> {2 * node + (side == "right")} [label="{answer}, lives longer"]' in (
-            tree.export_graphviz()
+            export_graphviz(tree)
         )
 
 
@@ -254,7 +265,7 @@ def test_a_category_is_told_against_the_most_frequent_one(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
     modes = {f"{name}={gbsg2.frame[name].mode()[0]}" for name in ("horTh", "menostat", "tgrade")}
-    scores = ((fitted.gate_coefficients(), 1, "weight"), (fitted.leaf_coefficients(), 0, "slope"))
+    scores = ((gate_coefficients(fitted), 1, "weight"), (leaf_coefficients(fitted), 0, "slope"))
     for table, number, name in scores:
         assert not modes & set(table.index.get_level_values("feature"))
         part = fitted.module_.gate(1) if name == "weight" else fitted.module_.leaf(4)
@@ -273,14 +284,14 @@ def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2
     assert html.count("<li>") == 5  # root, gate 2 and three leaves
     order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
     rows = [re.findall("<td>(.*?)</td>", row)[:2] for row in tree._fitted_html().split("<tr>")[1:]]
-    assert rows == [[str(leaf), str(tree.leaf_table()["rows"][leaf])] for leaf in order]
+    assert rows == [[str(leaf), str(leaf_table(tree)["rows"][leaf])] for leaf in order]
     assert PrognosticTree()._fitted_html() == ""
     why = tree.explain(gbsg2.frame[:1])
     assert html_module.unescape(why._repr_html_()) == f"<pre>{why}</pre>"
 
 
 def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:
-    table, long = fitted.importance(), fitted.gate_coefficients()
+    table, long = importance(fitted), gate_coefficients(fitted)
     assert list(table.index) == list(fitted.feature_names_in_)
     np.testing.assert_allclose(table.sum(), 1.0)
     assert (table >= 0).all(axis=None)
@@ -300,7 +311,7 @@ def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: Survi
     leaf, encoded = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame).to_numpy()
     n_features = []
     for tolerance in (0.0, 0.02, 0.2):
-        rules = fitted.simplify(gbsg2.frame, tolerance)
+        rules = simplify(fitted, gbsg2.frame, tolerance)
         left = encoded @ rules.coefficients.T + rules.constants >= 0
         assert (rules.table["agreement"] >= 1 - tolerance).all()
         for node, rows in ((1, leaf >= 0), (2, leaf < 2), (3, leaf >= 2)):
@@ -312,9 +323,9 @@ def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: Survi
         n_features.append(rules.table["features"].map(len).sum())
         assert f"{100 * rules.leaf_agreement:.1f} % of rows in the same leaf" in str(rules)
     assert n_features[0] > n_features[1] > n_features[2]
-    assert fitted.simplify(gbsg2.frame, 0.0).leaf_agreement == 1.0
+    assert simplify(fitted, gbsg2.frame, 0.0).leaf_agreement == 1.0
     with pytest.raises(ConfigError, match=r"tolerance must be a share in \[0, 1\)"):
-        fitted.simplify(gbsg2.frame, 1.0)
+        simplify(fitted, gbsg2.frame, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +353,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
         gate.bias.fill_(bias)
         for name, value in weights.items():
             gate.weight[names.index(name)] = value
-    found = tree.simplify(gbsg2.frame, 0.01).table.loc[1]
+    found = simplify(tree, gbsg2.frame, 0.01).table.loc[1]
     assert found["rule"].startswith(rule)
     left = tree.apply(gbsg2.frame) < 2
     if callable(which):
@@ -358,11 +369,11 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
     tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
-    text = tree.export_graphviz(n_terms=None)
+    text = export_graphviz(tree, n_terms=None)
     assert '\\"age\\" \\\\ of' in text
     for part in ("1 -> 2", "1 -> 3", "leaf 0", "leaf 1"):
         assert part in text
-    assert "3 -> 7" in fitted.export_graphviz()
+    assert "3 -> 7" in export_graphviz(fitted)
     if shutil.which("dot") is None:
         pytest.skip("the program dot of Graphviz is not installed")
     done = subprocess.run(["dot", "-Tplain"], input=text, capture_output=True, text=True, check=True)
@@ -373,12 +384,12 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 
 
 def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
-    text = fitted.export_text()
+    text = export_text(fitted)
     assert text in fitted.summary()
     assert text.count("\n") == 6
     assert fitted.describe().count("\n") == 3
     assert text.startswith("[1] 686 rows: left if ")
-    assert len(fitted.export_text(n_terms=None)) > len(text)
+    assert len(export_text(fitted, n_terms=None)) > len(text)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -391,14 +402,14 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
     tree = SoftSurvivalTree(
         depth=2, leaf="weibull", trainer="joint", init="kmeans", n_starts=2, random_state=seed
     ).fit(frame, y)
-    short = tree.simplify(frame, 0.02).table
+    short = simplify(tree, frame, 0.02).table
     leaf = tree.apply(frame) + 4
     for node, level in ((1, 0), (2, 1), (3, 1)):
         inside = leaf >> (2 - level) == node
         rows, left = frame[inside], (leaf[inside] >> (1 - level)) % 2 == 0
         if not inside.any():
             continue
-        np.testing.assert_array_equal(_holds(tree.gate_table(None).loc[node, "rule"], rows), left)
+        np.testing.assert_array_equal(_holds(gate_table(tree, None).loc[node, "rule"], rows), left)
         rule = short.loc[node, "rule"]
         if rule.endswith(">= 0"):
             told = _holds(rule, rows)
@@ -439,7 +450,7 @@ THRESHOLDS = {
 
 def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
-    assert list(tree.gate_table()["rule"]) == ["pnodes <= 5.5", "progrec > 68", "tgrade in {II, III}"]
+    assert list(gate_table(tree)["rule"]) == ["pnodes <= 5.5", "progrec > 68", "tgrade in {II, III}"]
     rows, few = gbsg2.frame, (gbsg2.frame["pnodes"] <= 5.5)
     assert not ((rows["progrec"] > 67.5) != (rows["progrec"] > 68))[few].any()
     assert sorted(tree.describe().splitlines()) == [
@@ -453,7 +464,7 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
                     "pnodes > 5.5 and tgrade is I",
                 ),
                 (tree.apply(rows) == leaf for leaf in range(4)),
-                (line.split(", ")[-1] for line in tree.export_text().splitlines() if "leaf" in line),
+                (line.split(", ")[-1] for line in export_text(tree).splitlines() if "leaf" in line),
                 strict=True,
             )
         )
@@ -601,7 +612,7 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
         {1: ({"size": -1.0, "kind=a": 20.0, "kind=b": -20.0}, 50.2)},
         SurvivalData(frame, y),
     )
-    assert tree.gate_table(None).loc[1, "rule"] == (
+    assert gate_table(tree, None).loc[1, "rule"] == (
         "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind not in {a, b}"
     )
     held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
@@ -613,7 +624,7 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
-    for rule in fitted.gate_table(None)["rule"]:
+    for rule in gate_table(fitted, None)["rule"]:
         names = rule.split()[1::2]
         assert not {"horTh=yes", "horTh=no"} <= set(names)
         assert not {"menostat=Pre", "menostat=Post"} <= set(names)
@@ -625,31 +636,31 @@ def test_rules_send_every_training_row_as_the_gates_do_with_as_few_digits(
 ) -> None:
     leaf, raw = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame)
     for node, here, left in ((1, leaf >= 0, leaf < 2), (2, leaf < 2, leaf == 0), (3, leaf >= 2, leaf == 2)):
-        rule = fitted.gate_table(None).loc[node, "rule"]
+        rule = gate_table(fitted, None).loc[node, "rule"]
         np.testing.assert_array_equal(_holds(rule, raw[here]), left[here])
     two = _set_gates(fitted, {1: ({"pnodes": -0.123456, "progrec": 0.00456789}, 0.7)}, gbsg2)
-    first = two.gate_table(None).loc[1, "rule"]
+    first = gate_table(two, None).loc[1, "rule"]
     np.testing.assert_array_equal(_holds(first, raw), two.apply(gbsg2.frame) < 2)
     assert max(len(word.strip("+-.0").replace(".", "")) for word in first.split()[:4:2]) < 6
 
 
 def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
-    text, lines = tree.export_text(), sorted(tree.describe().splitlines())
+    text, lines = export_text(tree), sorted(tree.describe().splitlines())
     assert [line.split(":")[0] for line in lines] == ["Group 0", "Group 1", "Group 2"]
     assert lines[2].startswith("Group 2: pnodes > 5.5: 212 of 686 rows, ")
     assert "[3]" not in text
     assert text.splitlines()[-1].startswith("`- right: leaf 2: 212 rows, ")
     assert "leaf 3" not in tree.summary()
-    diagram = tree.export_graphviz()
+    diagram = export_graphviz(tree)
     assert "1 -> 6" in diagram
     assert "3 ->" not in diagram
     # Tables stay whole, and so do the numbers of the leaves.
-    assert list(tree.gate_table().index) == [1, 2, 3]
-    assert list(tree.leaf_table()["rows"] > 0) == [True, True, True, False]
+    assert list(gate_table(tree).index) == [1, 2, 3]
+    assert list(leaf_table(tree)["rows"] > 0) == [True, True, True, False]
     alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
     assert alone.describe().startswith("Group 2: all 686 rows, 299 events, median ")
-    assert alone.export_text().startswith("leaf 2: 686 rows, 299 events, ")
+    assert export_text(alone).startswith("leaf 2: 686 rows, 299 events, ")
     assert "\nNo gate divides the training rows: one leaf has them all\n" in alone.summary()
     assert "\nIn the leaf, what changes most over the training range first\n" in alone.summary()
     assert "level" not in alone.summary()
@@ -665,7 +676,7 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
     assert text.count("Within every group") == 1
     section = text[text.index("Within") :].split("\n\n")[0].splitlines()
     assert section[1].split() == ["coefficient", "time", "ratio", "over", "its", "range"]
-    table = tree.leaf_coefficients().loc[0]
+    table = leaf_coefficients(tree).loc[0]
     for line in section[2:-1]:
         name, *numbers = line.split()
         coefficient, ratio, whole = map(float, numbers)
@@ -710,7 +721,7 @@ def test_leaves_that_differ_by_less_are_one_group(parted: SoftSurvivalTree, gbsg
     leaf, before = parted.apply(gbsg2.frame), copy.deepcopy(parted.module_.state_dict())
     n_groups = []
     for tolerance in (0.0, 0.1, 0.3, 0.6, 0.99):
-        merged = parted.merge_leaves(gbsg2.frame, tolerance)
+        merged = merge_leaves(parted, gbsg2.frame, tolerance)
         groups = merged.group.to_numpy()[leaf]
         curves = _curves(parted, gbsg2.frame, groups)
         expected = np.abs(curves[:, None] - curves[None]).max(axis=-1)
@@ -734,7 +745,7 @@ def test_the_two_nearest_leaves_go_first(fitted: SoftSurvivalTree, gbsg2: Surviv
             tree.module_.leaf(node).slope.zero_()
             tree.module_.leaf(node).shape.zero_()
             tree.module_.leaf(node).intercept.fill_(intercept)
-    merged = tree.merge_leaves(gbsg2.frame, 0.02)
+    merged = merge_leaves(tree, gbsg2.frame, 0.02)
     assert list(merged.group) == [0, 1, 0, 2]
     assert str(merged).splitlines()[:2] == [
         "Group 0 (leaves 0, 2): pnodes <= 5.5 and progrec > 68; or pnodes > 5.5 and tgrade in {II, III}: "
@@ -747,13 +758,13 @@ def test_the_two_nearest_leaves_go_first(fitted: SoftSurvivalTree, gbsg2: Surviv
 def test_small_leaves_join_their_neighbours(
     fitted: SoftSurvivalTree, parted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
-    assert list(parted.merge_leaves(gbsg2.frame, 0, 0.016).group) == [0, 1, 2, 3]
-    merged = parted.merge_leaves(gbsg2.frame, 0, 0.017)
+    assert list(merge_leaves(parted, gbsg2.frame, 0, 0.016).group) == [0, 1, 2, 3]
+    merged = merge_leaves(parted, gbsg2.frame, 0, 0.017)
     assert list(merged.group) == [0, 1, 2, 2]
     assert merged.table["who"][2] == "pnodes > 5.5"
-    assert list(parted.merge_leaves(gbsg2.frame, 0, 0.9).group) == [0, 0, 0, 0]
+    assert list(merge_leaves(parted, gbsg2.frame, 0, 0.9).group) == [0, 0, 0, 0]
     empty = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
-    assert list(empty.merge_leaves(gbsg2.frame, 0).group) == [0, 1, 2, 2]
+    assert list(merge_leaves(empty, gbsg2.frame, 0).group) == [0, 1, 2, 2]
     for wrong in ({"tolerance": 1.0}, {"min_leaf": -0.1}, {"min_leaf": True}):
         with pytest.raises(ConfigError, match=r"must be a share in \[0, 1\)"):
-            parted.merge_leaves(gbsg2.frame, **wrong)
+            merge_leaves(parted, gbsg2.frame, **wrong)

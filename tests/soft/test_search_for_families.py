@@ -20,6 +20,7 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_search
 from sstorch.exceptions import ConfigError
+from sstorch.reading import effects, export_text, gate_table, leaf_coefficients, simplify
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import FoldSearch
 from sstorch.validation import concordance_of_groups, validate_groups
@@ -216,11 +217,11 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     assert again.summary() == found.summary()
     # What reads a tree reads the chosen one, by its own methods.
     X, tree = small_data.frame, found.tree_
-    pd.testing.assert_frame_equal(again.gate_table(), tree.gate_table())
-    pd.testing.assert_frame_equal(found.leaf_coefficients(), tree.leaf_coefficients())
-    pd.testing.assert_frame_equal(found.simplify(X).table, tree.simplify(X).table)
-    pd.testing.assert_frame_equal(found.effects(X), tree.effects(X))
-    assert (found.export_text(), found.describe()) == (tree.export_text(), tree.describe())
+    pd.testing.assert_frame_equal(gate_table(again), gate_table(tree))
+    pd.testing.assert_frame_equal(leaf_coefficients(found), leaf_coefficients(tree))
+    pd.testing.assert_frame_equal(simplify(found, X).table, simplify(tree, X).table)
+    pd.testing.assert_frame_equal(effects(found, X), effects(tree, X))
+    assert (export_text(found), found.describe()) == (export_text(tree), tree.describe())
     assert str(again.explain(X.iloc[[3]])) == str(tree.explain(X.iloc[[3]]))
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     pd.testing.assert_frame_equal(again.families_, found.families_)

@@ -25,6 +25,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.nn import HazardFamily, LogLogistic
 from sstorch.optim import LBFGSOptions, Nodec
+from sstorch.reading import gate_terms
 from tests.conftest import covering, nightly
 
 FAST = Nodec(macro_iterations=2)
@@ -524,11 +525,11 @@ def test_sparse_gates_forget_features_that_do_not_help(
     dense = soft_tree(**settings).fit(x, y)
     sparse = soft_tree(gate_sparsity=4e-3, **settings).fit(x, y)
     none = soft_tree(gate_sparsity=10.0, **settings).fit(x, y)
-    assert dense.gate_terms() == list(x)
-    assert 0 < len(sparse.gate_terms()) < 9
-    assert none.gate_terms() == []
-    assert SurvivalRegression().fit(x, y).gate_terms() == []
-    unused = [name for name in x if name not in sparse.gate_terms()]
+    assert gate_terms(dense) == list(x)
+    assert 0 < len(gate_terms(sparse)) < 9
+    assert gate_terms(none) == []
+    assert gate_terms(SurvivalRegression().fit(x, y)) == []
+    unused = [name for name in x if name not in gate_terms(sparse)]
     shuffled = x.copy()
     shuffled[unused] = shuffled[unused].to_numpy()[::-1]
     np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))

@@ -25,6 +25,7 @@ from sstorch.data import Schema, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.nn import Spline
 from sstorch.optim import Joint, LBFGSOptions
+from sstorch.reading import gate_terms
 from sstorch.soft import search as search_module
 from sstorch.soft.search import FoldSearch, rungs
 
@@ -117,7 +118,7 @@ def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: Su
     assert found.predict_survival_function(X[:2], [4.0], as_frame=True).columns.tolist() == [4.0]  # type: ignore[union-attr]
     assert found.score(X, _y(data)) == alone.score(X, _y(data))
     assert found.log_likelihood(X, _y(data)) == alone.log_likelihood(X, _y(data))
-    assert found.gate_terms() == alone.gate_terms()
+    assert gate_terms(found) == gate_terms(alone)
     assert list(found.feature_names_in_) == list(X.columns)
     assert found.n_features_in_ == 3
     assert found.summary().endswith(found.tree_.summary())

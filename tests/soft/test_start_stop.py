@@ -23,6 +23,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.reading import leaf_coefficients, leaf_table, path_table
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
 from tests.conftest import nightly
@@ -64,7 +65,7 @@ def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2:
     times = [300.0, 1000.0, 2000.0]
     curves = [each.predict_survival_function(gbsg2.frame, times, after=0.0) for each in (tree, whole)]
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-10)
-    pd.testing.assert_frame_equal(tree.leaf_table(), whole.leaf_table())
+    pd.testing.assert_frame_equal(leaf_table(tree), leaf_table(whole))
     score = tree.score(parts, outcome(parts))
     assert score == pytest.approx(whole.score(gbsg2.frame, target), abs=1e-10)
 
@@ -206,7 +207,7 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
 def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     rows = gbsg2.frame.iloc[[0, 0, 0, 5]].assign(pnodes=[1.0, 2.0, 30.0, 1.0])
-    stays = tree.path_table(rows, entry=[0, 100, 400, 0], id=["a", "a", "a", "b"])
+    stays = path_table(tree, rows, entry=[0, 100, 400, 0], id=["a", "a", "a", "b"])
     leaf = tree.apply(rows)
     assert leaf[0] == leaf[1] != leaf[2]
     assert stays["id"].tolist() == ["a", "a", "b"]
@@ -299,7 +300,7 @@ def test_events_that_repeat(tmp_path: Path) -> None:
     tree = soft_tree(**settings).fit(data.frame, again)
     alone = soft_tree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
     # The likelihood knows no persons: a row is at risk, or it is not.
-    slopes = [each.leaf_coefficients()["coefficient"].sort_index() for each in (tree, alone)]
+    slopes = [leaf_coefficients(each)["coefficient"].sort_index() for each in (tree, alone)]
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
     folds = stratified_folds(data.event, 5, 0, data.person)
     assert all(len(np.unique(folds[data.person == person])) == 1 for person in range(128))

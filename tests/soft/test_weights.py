@@ -21,6 +21,7 @@ from sstorch.data import stratified_folds
 from sstorch.exceptions import DataError
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand
+from sstorch.reading import leaf_table
 from sstorch.validation import concordance_of_groups, group_table, validate_groups
 
 
@@ -142,7 +143,7 @@ def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, un
         tree.fit(gbsg2.frame, _y(gbsg2), sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
     ]
     assert texts[0] == texts[1]
-    table, leaf = tree.leaf_table(), tree.apply(gbsg2.frame)
+    table, leaf = leaf_table(tree), tree.apply(gbsg2.frame)
     for number, row in table.iterrows():
         inside = leaf == number
         band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])

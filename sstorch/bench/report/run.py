@@ -43,6 +43,7 @@ from sstorch.groups.table import interval_text
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
+from sstorch.reading import export_text
 from sstorch.soft import PrognosticTree, SoftSurvivalTree
 from sstorch.soft.estimator import SHRUNK
 
@@ -344,12 +345,12 @@ def _tree(run: Run) -> Section:
         "tree",
         detached(plot_soft_tree(model, data.frame)),
         "A gate sends a row left where its rule holds." if gates else "One leaf for all rows: a regression.",
-        "The tree: " + model.export_text().replace("\n", " "),
+        "The tree: " + export_text(model).replace("\n", " "),
     )
     whole = Code(model.summary())
     if not gates:
         return Section("The model", [picture, whole])
-    return Section("The tree", [picture, Code(model.export_text()), Section("In full", [whole], folded=True)])
+    return Section("The tree", [picture, Code(export_text(model)), Section("In full", [whole], folded=True)])
 
 
 def _incidences(run: Run, model: PrognosticTree) -> Section:

@@ -11,8 +11,9 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_part
 from sstorch.fitted.tree import FittedTree
-from sstorch.soft.rules import GateRule, check_part, conditions
+from sstorch.reading.rules import GateRule, conditions
 
 # Times, from zero to the last event, at which mean curves are compared.
 _N_TIMES = 101
@@ -26,9 +27,9 @@ class MergedLeaves:
     """Groups of leaves.
 
     Attributes:
-        group: of each leaf, indexed by leaf, groups numbered from left to right by their first leaf.
-            ``merged.group.to_numpy()[tree.apply(X) - 1]`` are the groups of rows.
-        table: a row for each group: ``who`` (the rules that lead there), ``leaves``, ``rows``, and mean
+        group: of each group of the tree that which it is merged into, 1 for the longest survival.
+            ``merged.group[tree.apply(X)]`` are the merged groups of rows.
+        table: a row for each group: ``who`` (the rules that lead there), ``groups``, ``rows``, and mean
             predicted survival ``S(t)`` at three times.
         distance: largest difference of the groups' mean predicted survival at any time up to the last event,
             shape (G, G).
@@ -114,20 +115,20 @@ def merge_leaves(
         if one.distance(two) >= tolerance:
             break
         groups = _joined(groups, one, two)
-    groups.sort(key=lambda group: group.leaves)
-    number = {k: g for g, group in enumerate(groups) for k in group.leaves}
+    groups.sort(key=lambda group: -float(group.curves.mean()) / max(group.rows, 1))
+    number = {int(tree.group_numbers[k]): g for g, group in enumerate(groups, 1) for k in group.leaves}
     means = np.array([group.curves / max(group.rows, 1) for group in groups])
     table = pd.DataFrame(
         {
             "who": [_who({ways[k] for k in group.leaves if k in ways}, rules) for group in groups],
-            "leaves": [group.leaves for group in groups],
+            "groups": [sorted(tree.group_numbers[group.leaves].tolist()) for group in groups],
             "rows": [group.rows for group in groups],
         }
         | {f"S({time:g})": means[:, _N_TIMES + k] for k, time in enumerate(quartiles)},
-        index=pd.RangeIndex(len(groups), name="group"),
+        index=pd.RangeIndex(1, len(groups) + 1, name="group"),
     )
     return MergedLeaves(
-        pd.Series(number, name="group").sort_index().rename_axis("leaf"),
+        pd.Series(number, name="merged").sort_index().rename_axis("group"),
         table,
         np.abs(means[:, None] - means[None]).max(axis=-1),
     )

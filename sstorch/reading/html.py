@@ -9,19 +9,21 @@ import pandas as pd
 
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
-from sstorch.soft.reading import group_rows, leaf_texts, longer_sides, shown_node
-from sstorch.soft.rules import GateRule
+from sstorch.reading.nodes import longer_sides, shown_node
+from sstorch.reading.rules import GateRule
+from sstorch.reading.texts import group_rows, leaf_texts
 
 _TERMS = 4
 
 
-def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule]) -> str:
+def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str) -> str:
     """HTML of a tree, in the colours of the page around it.
 
     Args:
         tree: trained.
-        nodes: its :func:`~sstorch.soft.reading.node_table`.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
         rules: of its gates.
+        title: what it is.
     """
     leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
 
@@ -37,13 +39,13 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
             parts.append(item(child, f"<code>{rule}</code> <small>({_side(right)}{lives})</small> "))
         return f"<li>{lead}{nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
 
-    head = (
-        f"Soft survival tree: depth {tree.module.topology.depth}, {escape(tree.module.family.name)} leaves, "
-        f"{nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"
-    )
+    module = tree.module
+    families = dict.fromkeys(own.family.name for own in tree.hazards.values())
+    depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
+    head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {int(nodes['rows'].iloc[0])} rows"
     table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
     unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
-    note = f"S(t): mean predicted survival of the rows of a leaf{unit}; KM: Kaplan-Meier of the same rows"
+    note = f"S(t): mean predicted survival of the rows of a group{unit}; KM: Kaplan-Meier of the same rows"
     if tree.time_varying:
         note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
     return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sstorch.data.persons import Paths
 from sstorch.fitted.tree import FittedTree
-from sstorch.soft.rules import GateRule
+from sstorch.reading.rules import GateRule
 
 # Terms of a rule that are written out.
 _TERMS = 4
@@ -19,7 +19,7 @@ _TERMS = 4
 def path_table(
     tree: FittedTree, rules: Mapping[int, GateRule], frame: pd.DataFrame, path: Paths
 ) -> pd.DataFrame:
-    """One row for each stay of a person in a leaf: see :meth:`ReadableTree.path_table`.
+    """One row for each stay of a person in a group: see :func:`sstorch.reading.path_table`.
 
     Args:
         tree: trained.
@@ -42,13 +42,13 @@ def path_table(
                     "id": path.ids[path.person[row]],
                     "from": path.begin[row],
                     "until": path.end[row],
-                    "leaf": int(leaf[row]),
+                    "group": int(tree.group_numbers[leaf[row]]),
                     "gate": gate,
                     "why": why,
                 }
             )
         before = int(row)
-    return pd.DataFrame(stays, columns=["id", "from", "until", "leaf", "gate", "why"])
+    return pd.DataFrame(stays, columns=["id", "from", "until", "group", "gate", "why"])
 
 
 def _columns_of_gates(tree: FittedTree) -> dict[int, list[str]]:

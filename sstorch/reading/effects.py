@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,13 @@ from sstorch.data import Preprocessor
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
-from sstorch.soft.tree_sample import TreeSample
+
+
+class SampleOfTrees(Protocol):
+    """Trees that stand for each other, such as those of resamples."""
+
+    def fitted_trees(self) -> Iterator[FittedTree]:
+        """Each tree."""
 
 
 def effects(
@@ -24,10 +31,10 @@ def effects(
     frame: pd.DataFrame,
     columns: Sequence[str] | None,
     n_points: int,
-    sample: TreeSample | None,
+    sample: SampleOfTrees | None,
     level: float,
 ) -> pd.DataFrame:
-    """Effects of columns by leaf, column and value: see :meth:`ReadableTree.effects`.
+    """Effects of columns by group, column and value: see :func:`sstorch.reading.effects`.
 
     Args:
         tree: trained.
@@ -38,11 +45,22 @@ def effects(
         level: of the band, in (0, 1).
     """
     varied = _Varied.of(tree.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
-    by_leaf = varied.effects(tree)
+    if tree.competing:
+        if sample is not None:
+            raise ConfigError("there is no band where causes compete: leave sample out")
+        tables = {name: _table(tree.of_cause(name), varied, None, level) for name in tree.causes}
+        return pd.concat([each.assign(cause=name) for name, each in tables.items()], ignore_index=True)[
+            ["cause", *next(iter(tables.values())).columns]
+        ]
+    return _table(tree, varied, sample, level)
+
+
+def _table(tree: FittedTree, varied: _Varied, sample: SampleOfTrees | None, level: float) -> pd.DataFrame:
+    by_leaf = varied.effects(tree)[tree.group_numbers.argsort()]
     n_leaves, family = len(by_leaf), tree.module.family
     table = pd.DataFrame(
         {
-            "leaf": np.repeat(np.arange(n_leaves), by_leaf.shape[1]),
+            "group": np.repeat(np.arange(1, n_leaves + 1), by_leaf.shape[1]),
             "column": np.tile(varied.column, n_leaves),
             "value": np.tile(varied.value, n_leaves),
             "effect": by_leaf.ravel(),
@@ -135,21 +153,20 @@ def _cells(column: pd.Series, categories: list[str] | None) -> npt.NDArray[np.ob
     return numbers[~np.isnan(numbers)]
 
 
-def _of_sample(tree: FittedTree, varied: _Varied, sample: TreeSample) -> FloatArray:
-    """Effects in the leaves of each tree, all alike, (K, R)."""
-    batch = sample.batch
+def _of_sample(tree: FittedTree, varied: _Varied, sample: SampleOfTrees) -> FloatArray:
+    """Effects in the groups of each tree, all alike, (K, R)."""
+    trees = list(sample.fitted_trees())
     if (
-        batch.preprocessors[0].schema != tree.preprocessor.schema
-        or batch.tree.family.name != tree.module.family.name
+        trees[0].preprocessor.schema != tree.preprocessor.schema
+        or trees[0].module.family.name != tree.module.family.name
     ):
         raise ConfigError(
             "sample holds trees of other columns or another leaf; draw it by bootstrap_trees with the "
             "parameters and the rows of this tree"
         )
-    trees = [batch.fitted(split, start) for split, start in sample.members]
     if not all(each.shares_slopes() for each in (tree, *trees)):
         raise ConfigError(
-            "leaves of different trees do not correspond: there is no band where leaves have slopes of their "
-            "own; use trees with depth=0, or leave sample out"
+            "groups of different trees do not correspond: there is no band where groups have slopes of their "
+            "own; use a SurvivalRegression, or leave sample out"
         )
     return np.stack([varied.effects(each)[0] for each in trees])

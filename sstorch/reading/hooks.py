@@ -1,0 +1,82 @@
+"""What functions of this package ask of a fitted model, and when its training rows are read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.data import SurvivalData
+from sstorch.fitted import FittedTree
+from sstorch.reading.nodes import node_table
+from sstorch.reading.rules import GateRule, gate_rules
+from sstorch.reading.texts import as_graphviz, as_text
+
+
+class HasText(Protocol):
+    """A fitted tree, soft or exact, that can be written as text and as a graph."""
+
+    def _export_text(self, n_terms: int | None) -> str:
+        """Indented rules."""
+
+    def _export_graphviz(self, n_terms: int | None) -> str:
+        """The tree in the DOT language."""
+
+
+class ReadableTree:
+    """Base class of the estimators whose soft tree is read; not for use by itself."""
+
+    event_times_: FloatArray
+    feature_names_in_: npt.NDArray[np.object_]
+    _training_rows: SurvivalData
+
+    @property
+    @abstractmethod
+    def _tree(self) -> FittedTree:
+        """The trained tree; raises NotFittedError before there is one."""
+
+    @abstractmethod
+    def _encode(self, X: object) -> Tensor:
+        """Encoded features of rows, (n, p)."""
+
+    @abstractmethod
+    def _cleaned(self, X: object) -> pd.DataFrame:
+        """The training columns of rows, read."""
+
+    @cached_property
+    def node_table_(self) -> pd.DataFrame:
+        """Training rows, events and survival by node, predicted and by Kaplan-Meier, by heap number."""
+        return self._make_node_table()
+
+    @cached_property
+    def _gate_rules(self) -> dict[int, GateRule]:
+        """Rules of the gates, with as few digits as separate the training rows."""
+        self._make_node_table()
+        return self._gate_rules
+
+    def _read_later(self, data: SurvivalData) -> None:
+        """Hold the training rows until what is read of them is looked at: of most trees it never is."""
+        self.__dict__.pop("node_table_", None)
+        self.__dict__.pop("_gate_rules", None)
+        self._training_rows = data
+
+    def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
+        """Make node table and rules, of the encoded training rows if they are at hand; let go of the rows."""
+        tree, data = self._tree, self._training_rows
+        x = tree.encode(data.frame) if x is None else x
+        self.node_table_ = node_table(tree, x, data, self.event_times_)
+        self._gate_rules = gate_rules(tree, x)
+        del self._training_rows
+        return self.node_table_
+
+    def _export_text(self, n_terms: int | None) -> str:
+        return as_text(self._tree, self.node_table_, self._gate_rules, n_terms)
+
+    def _export_graphviz(self, n_terms: int | None) -> str:
+        return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)

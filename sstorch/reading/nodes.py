@@ -1,0 +1,226 @@
+"""Training rows, events and survival of each node of a tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from torch import Tensor
+
+from sstorch import metrics
+from sstorch._types import FloatArray
+from sstorch.data import SurvivalData
+from sstorch.data.time_unit import round_horizons
+from sstorch.fitted.tree import FittedTree
+from sstorch.metrics import KaplanMeierBand, TurnbullCurve
+
+# Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
+NPMLE_MEDIAN = "NPMLE median"
+KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
+# Halvings of the follow-up in which a median is looked for: nine digits.
+_HALVINGS = 32
+
+
+def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: FloatArray) -> pd.DataFrame:
+    """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
+
+    Columns: numbers of ``rows`` and ``events``, unweighted; ``median``, the time at which the weighted mean
+    predicted survival of the node's rows is 1/2, nan if that is later than the last event; ``S(t)``, weighted
+    mean predicted survival of these rows at round times t near the quartiles of the event times. Of the same
+    rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
+    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` at the first
+    and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE median`` and
+    ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without rows all are nan. If
+    sensitive groups are known, the share of each among the rows.
+
+    Where causes compete the survival is that of any event, ``events CAUSE`` are those of each,
+    ``F(t) CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first
+    and the last of them, that of Aalen and Johansen.
+
+    Args:
+        tree: trained on the rows.
+        x: the training rows, encoded, shape (n, p).
+        data: the same rows.
+        event_times: distinct times of their events, increasing.
+    """
+    topology = tree.module.topology
+    times = round_horizons(event_times, tree.time_unit)
+    curves = tree.curves(x, times)
+    leaf = tree.leaf(x) + 2**topology.depth
+    # Node of each row at each level, (n, D + 1).
+    path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
+    weight = data.sample_weight / data.sample_weight.max()
+    incidences = tree.incidence(x, times) if tree.competing else None
+    medians = _medians(tree, x, path, weight, float(event_times[-1]))
+    rows = []
+    for node in (*topology.branches, *topology.leaves):
+        inside = path[:, topology.level(node)] == node
+        mean = (
+            np.average(curves[inside], axis=0, weights=weight[inside])
+            if inside.any()
+            else np.full(len(times), np.nan)
+        )
+        rows.append(
+            {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
+            | _of_causes(tree, data, inside, incidences, times)
+            | {"median": float(medians[node])}
+            | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
+            | _nonparametric(data, inside, np.unique(times[[0, -1]]))
+            | _group_shares(data, inside)
+        )
+    return pd.DataFrame(rows).set_index("node")
+
+
+def _of_causes(
+    tree: FittedTree,
+    data: SurvivalData,
+    inside: npt.NDArray[np.bool_],
+    incidences: FloatArray | None,
+    times: FloatArray,
+) -> dict[str, float]:
+    """Events and incidences of each cause in some rows, by column of the node table."""
+    if incidences is None:
+        return {}
+    found: dict[str, float] = {}
+    shown, rows = np.unique(times[[0, -1]]), data.subset(inside)
+    known = shown <= (rows.time.max() if inside.any() else 0.0)
+    observed = metrics.aalen_johansen(rows.weighted_y, shown) if known.any() else None
+    for k, cause in enumerate(tree.causes):
+        found[f"events {cause}"] = int((rows.cause == k + 1).sum())
+        for t, time in enumerate(times):
+            mean = (
+                np.average(incidences[inside, k, t], weights=rows.sample_weight) if inside.any() else np.nan
+            )
+            found[f"F({time:g}) {cause}"] = float(mean)
+        for t, time in enumerate(shown):
+            value = np.nan if observed is None or not known[t] else observed[k, t]
+            found[f"AJ F({time:g}) {cause}"] = float(value)
+    return found
+
+
+def _medians(
+    tree: FittedTree, x: Tensor, path: npt.NDArray[np.int64], weight: FloatArray, last: float
+) -> FloatArray:
+    """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
+    n_nodes = 2 ** path.shape[1]
+    counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
+    divisor = np.where(counts > 0, counts, 1.0)
+
+    def mean_survival(times: FloatArray) -> FloatArray:
+        survival = tree.curves(x, times[path])
+        return np.bincount(path.ravel(), (weight[:, None] * survival).ravel(), n_nodes) / divisor
+
+    low, high = np.zeros(n_nodes), np.full(n_nodes, last)
+    unreached = (mean_survival(high) > 0.5) | (counts == 0)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        above = mean_survival(middle) > 0.5
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.where(unreached, np.nan, high)
+
+
+def _nonparametric(
+    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
+) -> dict[str, float]:
+    """Kaplan-Meier of some rows, or Turnbull where times are intervals, by column of the node table."""
+    if data.intervals is None:
+        return _kaplan_meier(data, inside, horizons)
+    names = [f"NPMLE S({time:g})" for time in horizons]
+    if not inside.any() or data.entry[inside].any():  # which the estimate does not support
+        return dict.fromkeys([NPMLE_MEDIAN, *names], math.nan)
+    bounds = data.intervals.subset(np.flatnonzero(inside))
+    curve = TurnbullCurve.fit(data.y[inside], sample_weight=data.sample_weight[inside])
+    median = curve.quantile()
+    known = horizons <= np.concatenate([bounds.lower, bounds.upper[bounds.event]]).max()
+    survival = np.where(known, curve.at(horizons), math.nan)
+    return {
+        NPMLE_MEDIAN: median if math.isfinite(median) else math.nan,
+        **dict(zip(names, survival.tolist(), strict=True)),
+    }
+
+
+def _kaplan_meier(
+    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
+) -> dict[str, float]:
+    """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
+    survival_names = [f"KM S({time:g})" for time in horizons]
+    if not inside.any():
+        return dict.fromkeys([*KM_MEDIAN, *survival_names], math.nan)
+    rows = data.subset(inside)
+    band = KaplanMeierBand.fit(rows.weighted_y.any_cause())
+    medians = [float(part) for part in band.quantile()]
+    survival = band.at(horizons).value
+    # Beyond the last row that was observed nothing is known.
+    known = (horizons <= rows.time.max()) | (survival <= 0)
+    return {
+        **{name: m if math.isfinite(m) else math.nan for name, m in zip(KM_MEDIAN, medians, strict=True)},
+        **dict(zip(survival_names, np.where(known, survival, math.nan).tolist(), strict=True)),
+    }
+
+
+def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Share of each sensitive group among some rows; nan if there are none."""
+    if data.groups is None:
+        return {}
+    counts = data.groups.subset(np.flatnonzero(inside)).counts
+    shares = counts / counts.sum() if counts.sum() else np.full(len(counts), np.nan)
+    names = [f"{data.groups.name}={label}" for label in data.groups.labels]
+    return dict(zip(names, shares.tolist(), strict=True))
+
+
+def shown_node(nodes: pd.DataFrame, node: int) -> int:
+    """The node that is shown at a node's place: a gate whose rows all go one way makes way for that child."""
+    while 2 * node in nodes.index:
+        children = [child for child in (2 * node, 2 * node + 1) if nodes["rows"][child]]
+        if len(children) != 1:
+            break
+        (node,) = children
+    return node
+
+
+def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
+    """By gate that divides the training rows the side, left or right, whose rows live longer.
+
+    That is the side with the higher mean of its predicted survival at the times of the node table.
+    """
+    survival = _mean_survival(nodes)
+    sides = {}
+    for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
+        difference = survival[2 * node] - survival[2 * node + 1]
+        if abs(difference) > 0:  # no side of nan
+            sides[int(node)] = "left" if difference > 0 else "right"
+    return sides
+
+
+def in_order(tree: FittedTree, leaves: Iterable[int]) -> list[int]:
+    """Leaves, by node, in the order of their groups: those that live longest first."""
+    return sorted(leaves, key=lambda leaf: group_of(tree, leaf))
+
+
+def group_of(tree: FittedTree, leaf: int) -> int:
+    """Number of the group that a leaf is, by node."""
+    return int(tree.group_numbers[leaf - 2**tree.module.topology.depth])
+
+
+def _mean_survival(nodes: pd.DataFrame) -> pd.Series:
+    """Predicted survival of the rows of each node, mean over the times of the node table; nan of no rows."""
+    return nodes[[name for name in nodes if str(name).startswith("S(")]].mean(axis=1)
+
+
+def shown_leaves(nodes: pd.DataFrame) -> dict[int, list[tuple[int, bool]]]:
+    """The leaves that have rows, from left to right, each with the shown gates above and its sides there."""
+    leaves: dict[int, list[tuple[int, bool]]] = {}
+
+    def walk(node: int, path: list[tuple[int, bool]]) -> None:
+        node = shown_node(nodes, node)
+        if 2 * node not in nodes.index:
+            leaves[node] = path
+            return
+        walk(2 * node, [*path, (node, True)])
+        walk(2 * node + 1, [*path, (node, False)])
+
+    walk(1, [])
+    return leaves

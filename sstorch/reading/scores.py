@@ -1,0 +1,206 @@
+"""Linear scores of gates and leaves in original units, by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.data import Preprocessor
+from sstorch.data.encodings import Feature
+
+# Points in which the curve of a column is looked at.
+_CURVE_POINTS = 201
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of a linear score as people read it: a number, a category, a curve of a number, or a product.
+
+    Attributes:
+        name: such as ``"age"``, ``"grade=II"``, ``"s(age)"``, ``"log(size)"`` or ``"age:grade=II"``.
+        columns: the raw column; of a product both.
+        category: None unless it is one.
+        base: positions of its columns among the scaled columns and categories.
+        places: of its features among those of the score.
+        is_curve: whether it is one.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    category: str | None
+    base: tuple[int, ...]
+    places: tuple[int, ...]
+    is_curve: bool = False
+
+
+def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Term]:
+    """The terms of scores on the features of gates or of leaves, in order; those of a curve are one term."""
+    curves = {feature.columns for feature in features if feature.kind == "curve"}
+    terms: dict[tuple[object, ...], Term] = {}
+    for place, feature in enumerate(features):
+        known = terms.get(feature.columns)
+        if feature.columns not in curves or feature.kind == "product":
+            category = preprocessor.schema.origins[feature.base[0]][1] if feature.kind == "column" else None
+            terms[feature.columns, place] = Term(
+                feature.name, feature.columns, category, feature.base, (place,)
+            )
+        elif known is None:
+            terms[feature.columns] = Term(
+                feature.name, feature.columns, None, feature.base, (place,), is_curve=True
+            )
+        else:
+            name = f"s({feature.columns[0]})"
+            terms[feature.columns] = replace(known, name=name, places=(*known.places, place))
+    return list(terms.values())
+
+
+@dataclass(frozen=True)
+class Score:
+    """A linear score on encoded features, term by term.
+
+    The score of a row is the sum of weight x value over the terms, plus the bias. Values are the encoded
+    features themselves, except that a curve is one value, which spans one unit over the training range.
+
+    Attributes:
+        terms: T of them.
+        weight: shape (T,); of a curve the most that it changes the score within the training range, negative
+            where it ends lower than it begins.
+        bias: of the score.
+        scale: units of a term's value in an original unit, shape (T,); of a curve 1; 0 of a term without
+            information in the training rows.
+        offset: the original number where the value is zero, shape (T,).
+        curves: of each curve, by its position, the weights of its features, and what they sum to at the
+            smallest training value.
+    """
+
+    terms: list[Term]
+    weight: FloatArray
+    bias: float
+    scale: FloatArray
+    offset: FloatArray
+    curves: Mapping[int, tuple[FloatArray, float]]
+
+    @classmethod
+    def of_gate(cls, preprocessor: Preprocessor, weight: FloatArray, bias: float = 0.0) -> Score:
+        """Of weights on the features that gates see."""
+        return cls._of(preprocessor, preprocessor.gate_features, 0, weight, bias)
+
+    @classmethod
+    def of_leaf(cls, preprocessor: Preprocessor, weight: FloatArray, bias: float = 0.0) -> Score:
+        """Of weights on the features that leaves see."""
+        features = preprocessor.leaf_features
+        first = len(preprocessor.features) - len(features)
+        return cls._of(preprocessor, features, first, weight, bias)
+
+    @classmethod
+    def _of(
+        cls,
+        preprocessor: Preprocessor,
+        features: Sequence[Feature],
+        first: int,
+        weight: FloatArray,
+        bias: float,
+    ) -> Score:
+        terms, curves = terms_of(preprocessor, features), {}
+        weights, scale, offset = np.zeros((3, len(terms)))
+        for k, term in enumerate(terms):
+            weights[k] = weight[term.places[0]]
+            scale[k] = preprocessor.scale_[list(term.base)].prod()
+            if term.is_curve:
+                part, scale[k] = weight[list(term.places)], float(scale[k] != 0)
+                curve = _curve(preprocessor, [first + place for place in term.places], term.base[0]) @ part
+                curves[k] = part, float(curve[0])
+                bias += float(curve[0])
+                weights[k] = np.ptp(curve) if curve.argmax() > curve.argmin() else -np.ptp(curve)
+            elif len(term.base) == 1:
+                offset[k] = preprocessor.offset_[term.base[0]]
+        return cls(terms, weights, bias, scale, offset, curves)
+
+    def values(self, x: FloatArray) -> FloatArray:
+        """Values of the terms, (n, T), from the features that the gate or leaf sees, (n, q)."""
+        if not self.curves:
+            return x
+        columns = [x[:, term.places[0]] for term in self.terms]
+        for k, (part, low) in self.curves.items():
+            curve = x[:, list(self.terms[k].places)] @ part - low
+            columns[k] = np.divide(curve, self.weight[k], out=np.zeros(len(x)), where=self.weight[k] != 0)
+        return np.stack(columns, axis=1)
+
+    def table(self) -> pd.DataFrame:
+        """The terms, largest effect first.
+
+        Returns:
+            Indexed by name: ``column`` (the raw column, or two with a colon between), ``coefficient`` (change
+            of the score per original unit, or where the category applies) and ``effect`` (change over the
+            training range of a number, or where the category applies). A curve has its effect as its
+            coefficient, too. Terms without information in the training rows are left out.
+        """
+        table = pd.DataFrame(
+            {
+                "column": [":".join(term.columns) for term in self.terms],
+                "coefficient": self.weight * self.scale,
+                # After scaling every feature spans one unit, so the weight is the effect of the whole range.
+                "effect": self.weight,
+            },
+            index=pd.Index([term.name for term in self.terms], name="feature"),
+        )
+        order = np.argsort(-np.abs(self.weight), kind="stable")
+        informative: pd.DataFrame = table.iloc[order[self.scale[order] != 0]]
+        return informative
+
+    def with_modes(self, modes: Mapping[str, str]) -> Score:
+        """The same score of rows without missing categories, with a reference in every categorical column.
+
+        Args:
+            modes: by column the category whose weight becomes zero; the bias takes it over.
+        """
+        weight, bias = self.weight.copy(), self.bias
+        for column, mode in modes.items():
+            block = [j for j, term in enumerate(self.terms) if term.columns == (column,)]
+            reference = sum(weight[j] for j in block if self.terms[j].category == mode)
+            weight[block] -= reference
+            bias += float(reference)
+        return replace(self, weight=weight, bias=bias)
+
+    def effect_by_column(self, columns: npt.ArrayLike) -> pd.Series:
+        """Largest change of the score that each raw column can make within its training range.
+
+        That of a number is its effect's size; that of a categorical column is the difference between its
+        highest and lowest category, a missing one (effect 0) among them. A product counts for both columns.
+
+        Args:
+            columns: raw columns, all of them.
+        """
+        names = np.asarray(columns)
+        high, low = pd.Series(0.0, index=names), pd.Series(0.0, index=names)
+        products = pd.Series(0.0, index=names)
+        for term, weight, scale in zip(self.terms, self.weight.tolist(), self.scale, strict=True):
+            if scale == 0:
+                continue
+            if len(term.columns) == 1:
+                (column,) = term.columns
+                high[column], low[column] = max(high[column], weight), min(low[column], weight)
+            else:
+                products[list(term.columns)] += abs(weight)
+        return high - low + products
+
+
+def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArray:
+    """Some features, those of a curve, over the training range of its column, (k, their number)."""
+    if preprocessor.basis_ is None:
+        raise ValueError("curves of columns that stay as they are")
+    z = np.zeros((_CURVE_POINTS, len(preprocessor.scale_)))
+    z[:, base] = np.linspace(0, 1, len(z))
+    return preprocessor.basis_.transform(z)[:, places]
+
+
+def to_numbers(tensor: Tensor) -> FloatArray:
+    """A tensor as an array of float64."""
+    numbers: FloatArray = tensor.detach().cpu().double().numpy()
+    return numbers

@@ -1,0 +1,103 @@
+"""Shorter rules that route nearly all rows alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_part
+from sstorch.fitted.tree import FittedTree
+from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, with_references
+from sstorch.reading.scores import Score, terms_of, to_numbers
+
+
+@dataclass(frozen=True)
+class SimplifiedRules:
+    """Rules with fewer features.
+
+    Attributes:
+        table: indexed by node: ``rule`` in original units (left where it holds), ``features`` in it,
+            ``n_dropped``, and ``agreement``, the share of the rows at the gate that go the same way; nan
+            where no row passes, whose gates are left as they are.
+        leaf_agreement: share of all rows that end in the same leaf if every gate is replaced.
+        coefficients: of the terms of the gates in original units, shape (B, T), gates in heap order.
+        constants: shape (B,); a row goes left where coefficients . values + constant >= 0.
+    """
+
+    table: pd.DataFrame
+    leaf_agreement: float
+    coefficients: FloatArray
+    constants: FloatArray
+
+    def __str__(self) -> str:
+        lines = [
+            f"[{node}] left if {row['rule']}  ({100 * row['agreement']:.1f} % of rows alike)"
+            for node, row in self.table.iterrows()
+        ]
+        return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
+
+
+def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
+    """Shorter rules that route nearly all rows as the gates do: see :meth:`ReadableTree.simplify`.
+
+    Args:
+        tree: trained.
+        x: encoded rows, shape (n, p).
+        tolerance: share of the rows at a gate that may change their side, in [0, 1).
+
+    Raises:
+        ConfigError: ``tolerance`` is no share.
+    """
+    tolerance = check_part("tolerance", tolerance)
+    topology, preprocessor = tree.module.topology, tree.preprocessor
+    features = to_numbers(x[:, : tree.module.n_gate_features])
+    rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
+    leaf = tree.leaf(x) + 2**topology.depth
+    for node, score, here, _ in rows_of_gates(tree, leaf):
+        values = score.values(features)
+        inside = values[here]
+        shorter = _shortened(inside, with_references(preprocessor, inside, score), tolerance)
+        left = inside @ shorter.weight + shorter.bias >= 0
+        alike = left == (inside @ score.weight + score.bias >= 0)
+        goes_right[:, node - 1] = (shorter.weight * values).sum(axis=1) + shorter.bias < 0
+        used = np.flatnonzero(shorter.weight * shorter.scale)
+        rows.append(
+            {
+                "rule": GateRule.of(shorter, inside, left).text(),
+                "features": [score.terms[j].name for j in used],
+                "n_dropped": int(np.count_nonzero(score.weight * score.scale)) - len(used),
+                "agreement": float(alike.mean()) if len(alike) else np.nan,
+            }
+        )
+        short.append(shorter)
+    end = np.ones(len(x), dtype=np.int64)
+    for _ in range(topology.depth):
+        end = 2 * end + goes_right[np.arange(len(x)), end - 1]
+    n_terms = len(terms_of(preprocessor, preprocessor.gate_features))
+    return SimplifiedRules(
+        pd.DataFrame(rows, index=branch_index(tree), columns=["rule", "features", "n_dropped", "agreement"]),
+        float((end == leaf).mean()),
+        np.array([score.weight * score.scale for score in short]).reshape(-1, n_terms),
+        np.array([score.bias - (score.weight * score.scale) @ score.offset for score in short]),
+    )
+
+
+def _shortened(x: FloatArray, score: Score, tolerance: float) -> Score:
+    """A gate's score with as many zeros as few changes of side allow."""
+    weight, bias = score.weight.copy(), score.bias
+    if len(x) == 0:
+        return score
+    left = x @ weight + bias >= 0
+    means = x.mean(axis=0)
+    for j in np.argsort(np.abs(weight) * x.std(axis=0), kind="stable"):
+        if weight[j] == 0 or np.count_nonzero(weight) == 1:
+            continue
+        shorter, moved = weight.copy(), bias + weight[j] * means[j]
+        shorter[j] = 0.0
+        if np.mean((x @ shorter + moved >= 0) != left) <= tolerance:
+            weight, bias = shorter, moved
+    return replace(score, weight=weight, bias=bias)

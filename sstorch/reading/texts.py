@@ -1,0 +1,236 @@
+"""A tree as text: rules, sentences, tables, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.fitted.tree import FittedTree
+from sstorch.groups.table import interval_text
+from sstorch.reading.explain import median_text
+from sstorch.reading.nodes import (
+    KM_MEDIAN,
+    NPMLE_MEDIAN,
+    group_of,
+    in_order,
+    longer_sides,
+    shown_leaves,
+    shown_node,
+)
+from sstorch.reading.rules import GateRule, conditions
+from sstorch.reading.scores import Score, to_numbers
+from sstorch.reading.tables import against_modes, leaf_rows
+
+# Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
+_SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
+
+
+def describe_tree(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str = "Soft survival tree"
+) -> str:
+    """The rules of a tree, the slopes that all its groups share, and a table of its groups, as text.
+
+    A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
+    effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
+    training rows one way, and leaves without rows, are left out. Of competing causes the table of the groups
+    is :func:`sstorch.validation.group_table`.
+    """
+    module, families = tree.module, [own.family.name for own in tree.hazards.values()]
+    leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
+    depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
+    root = nodes.iloc[0]
+    lines = [f"{title}: {depth}{leaves} leaves, {int(root['rows'])} rows, {_events_text(tree, root)}"]
+    lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
+    shown = in_order(tree, shown_leaves(nodes))
+    if len(shown) == 1 and module.topology.depth:
+        lines.append("No gate divides the training rows: one group has them all")
+    share = tree.shares_slopes(shown)
+    for cause in tree.causes if share else ():
+        hazard, order = (
+            f"Hazard of {cause} " * tree.competing,
+            "what changes most over the training range first",
+        )
+        where = "Within every group" if len(shown) > 1 else "In the group"
+        lines += ["", f"{hazard}{where.lower() if hazard else where}, {order}"]
+        lines += slope_lines(tree.of_cause(cause) if tree.competing else tree, shown[0])
+    if tree.competing:
+        return "\n".join(lines)
+    text = _groups(tree, nodes, shown, share).to_string(
+        index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"
+    )
+    constants = module.family.describe(float(module.log_time_scale.exp()))
+    where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
+    where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
+    order = ", those that live longest first" if len(shown) > 1 else ""
+    in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
+    lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
+    if tree.time_varying:
+        lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
+    if KM_MEDIAN[0] in nodes:
+        lines.append(
+            "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
+        )
+    if NPMLE_MEDIAN in nodes:
+        lines.append("NPMLE is Turnbull's curve of these rows, which have placed the gates")
+    lines.append(text)
+    return "\n".join([*lines, constants] if constants else lines)
+
+
+def _events_text(tree: FittedTree, row: pd.Series) -> str:
+    """Events of a row of the node table, of each cause where they compete."""
+    if tree.competing:
+        return ", ".join(f"{int(row[f'events {cause}'])} {cause}" for cause in tree.causes)
+    events = int(row["events"])
+    return f"{events} event{'s' * (events != 1)}"
+
+
+def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
+    """What a summary says of each group that has rows, a row each, those that live longest first."""
+    shown = in_order(tree, shown_leaves(nodes))
+    return _groups(tree, nodes, shown, tree.shares_slopes(shown))
+
+
+def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
+    """What a summary says of each group that has rows.
+
+    All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
+        shown: the leaves, by node.
+        share: whether their slopes are the same, so that intercepts can be compared.
+    """
+    table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
+    events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
+    first = ["group", "rows", *events]
+    if not tree.competing:
+        first += tree.module.family.shape_names
+    if share and len(shown) > 1 and not tree.competing:
+        intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
+        table["level"] = intercepts - intercepts[0]
+        first.insert(3, "level")
+    if KM_MEDIAN[0] in table:  # interval-censored rows have Turnbull's estimate instead
+        limits = table[list(KM_MEDIAN)].itertuples(index=False)
+        table = table.drop(columns=list(KM_MEDIAN[1:])).assign(
+            **{KM_MEDIAN[0]: [interval_text(*each) for each in limits]}
+        )
+    return table[[*first, *table.columns.difference(first, sort=False)]]
+
+
+def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
+    """The slopes of a leaf, the largest effects first, as lines of text.
+
+    The most frequent category of a column in the training rows is its reference.
+    """
+    family = tree.module.family
+    table = against_modes(tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope)))
+    table = table[table["effect"] != 0].drop(columns="column")
+    if family.ratio is not None and family.ancillary == "constant":
+        table[family.ratio] = np.exp(table["coefficient"])
+        table["over its range"] = np.exp(table.pop("effect"))
+    if table.empty:
+        return ["nothing"]
+    text = table[:_SUMMARY_SLOPES].to_string(float_format=lambda value: f"{value:.4g}")
+    # pandas gives the name of the index a line of its own.
+    names, _, *rows = text.splitlines()
+    hidden = len(table) - _SUMMARY_SLOPES
+    return [names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
+
+
+def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:
+    """Rules, indented by level."""
+    return rules_text(nodes, rules, n_terms, leaf_texts(tree, nodes), longer_sides(nodes))
+
+
+def rules_text(
+    nodes: pd.DataFrame,
+    rules: Mapping[int, GateRule],
+    n_terms: int | None,
+    leaves: Mapping[int, str],
+    longer: Mapping[int, str],
+) -> str:
+    """Rules, indented by level, above a text for each leaf that has rows.
+
+    Args:
+        nodes: table of the nodes, of which the rows are read.
+        rules: of the gates.
+        n_terms: terms of a rule that are written out; None for all.
+        leaves: texts by node.
+        longer: by gate the side that lives longer; empty where that is no question.
+    """
+
+    def lines(node: int, lead: str, indent: str) -> list[str]:
+        node = shown_node(nodes, node)
+        if node in leaves:
+            return [lead + leaves[node]]
+        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
+        if node in longer:
+            head += f"; {longer[node]} lives longer"
+        left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
+        return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
+
+    return "\n".join(lines(1, "", ""))
+
+
+def as_sentences(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> str:
+    """A line on each group that has rows: see :meth:`SoftEstimator.describe`."""
+    total, texts = int(nodes["rows"].iloc[0]), leaf_texts(tree, nodes)
+    lines = []
+    ways = shown_leaves(nodes)
+    for leaf in in_order(tree, ways):
+        path = ways[leaf]
+        who = conditions(path, rules, n_terms)
+        name, facts = texts[leaf].replace("group", "Group", 1).split(": ", 1)
+        facts = facts.replace(" ", f" of {total} ", 1) if path else f"all {facts}"
+        lines.append(": ".join([name, who, facts] if path else [name, facts]))
+    return "\n".join(lines)
+
+
+def as_graphviz(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> str:
+    """A directed graph; the left child is where the rule holds."""
+    leaves, longer = shown_leaves(nodes), longer_sides(nodes)
+    gates = sorted({node for path in leaves.values() for node, _ in path})
+    lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
+    for node in gates:
+        size = f"{nodes['rows'][node]} rows"
+        lines.append(f"  {node} [label={_quoted(rules[node].text(n_terms), size)}];")
+    for node, text in leaf_texts(tree, nodes).items():
+        lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
+    for node in gates:
+        for child, answer, side in ((2 * node, "yes", "left"), (2 * node + 1, "no", "right")):
+            label = f"{answer}, lives longer" if longer.get(node) == side else answer
+            lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{label}"];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def leaf_texts(tree: FittedTree, nodes: pd.DataFrame, medians: bool | None = None) -> dict[int, str]:
+    """By node, a line on each group that has rows: its number, rows, events and median.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
+        medians: whether the predicted median, of the time free of any event, is in it; None unless
+            covariates are time-varying.
+    """
+    medians, lines = not tree.time_varying if medians is None else medians, {}
+    shown = shown_leaves(nodes)
+    for leaf, (_, row) in zip(shown, nodes.loc[list(shown)].iterrows(), strict=True):
+        rows = int(row["rows"])
+        reached = f", {median_text(float(row['median']), tree.time_unit)}" if medians else ""
+        counts = f"{rows} row{'s' * (rows != 1)}, {_events_text(tree, row)}"
+        lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
+    return lines
+
+
+def _quoted(*lines: str) -> str:
+    """Text of some lines as DOT takes it; names of columns may hold quotes and backslashes."""
+    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
+    return '"' + "\\n".join(escaped) + '"'
