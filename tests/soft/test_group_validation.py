@@ -13,7 +13,6 @@ from sklearn.metrics import adjusted_rand_score
 from sstorch import (
     Columns,
     PrognosticTree,
-    SoftSurvivalTree,
     Surv,
     SurvivalData,
     SurvivalRegression,
@@ -46,7 +45,7 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
         concordances.append(concordance_of_groups(other, test.frame, _y(test), (train.frame, _y(train))))
         leaves.append(other.apply(gbsg2.frame))
         leaf = other.apply(test.frame)
-        counts.append(sum((leaf == k).mean() >= 0.05 for k in range(4)))
+        counts.append(sum((leaf == k).mean() >= 0.05 for k in range(1, 5)))
         own = other.apply(train.frame)
         area = {
             k: restricted_mean_survival_time(
@@ -126,10 +125,10 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
     tree.save(tmp_path / "plain")
-    assert "group_validation_" not in vars(SoftSurvivalTree.load(tmp_path / "plain"))
+    assert "group_validation_" not in vars(PrognosticTree.load(tmp_path / "plain"))
     found = validate_groups(tree, small_data.frame, _y(small_data), 3)
     tree.save(tmp_path / "validated")
-    loaded = SoftSurvivalTree.load(tmp_path / "validated")
+    loaded = PrognosticTree.load(tmp_path / "validated")
     assert loaded.group_validation_ == found
     assert loaded.summary() == tree.summary()
 
