@@ -210,7 +210,9 @@ def validate_groups(
 
     groups = train_outside_score_inside(split(data, folds), train, lambda _, leaf_of: leaf_of(data.frame))
     validate = held_out_groups if data.causes is None else held_out_groups_of_causes
-    found = validate(data, folds, np.stack(list(groups)), weights)
+    # Positions instead of numbers: one that no tree has would count as a place in the order of risk.
+    made = np.stack(list(groups))
+    found = validate(data, folds, np.unique(made, return_inverse=True)[1].reshape(made.shape), weights)
     tree._chosen.group_validation_ = found
     return found
 
