@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sstorch.base import IncidenceEstimator
+import pandas as pd
+
 from sstorch.checks import wording
 from sstorch.data import Surv
 from sstorch.data.tables import read_table
@@ -30,8 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
     parser.add_argument("page", type=Path, metavar="PAGE", help="file that is written, such as page.html")
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows for ranges and typical values")
-    parser.add_argument("--time", metavar="COLUMN", help="of FILE: with --event, draws Kaplan-Meier curves")
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="of FILE: with --event or --cause draws curves of groups"
+    )
     parser.add_argument("--event", metavar="COLUMN", help="of FILE")
+    parser.add_argument(
+        "--cause", metavar="COLUMN", help="of FILE, in place of --event: 0 and 1 .. K, or names of the causes"
+    )
     parser.add_argument("--entry", metavar="COLUMN", help="of FILE: entry times of the rows")
     parser.add_argument("--id", metavar="COLUMN", help="of FILE: subjects of the rows")
     parser.add_argument("--weight", metavar="COLUMN", help="of FILE: weights of the rows")
@@ -44,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--horizons", nargs="+", type=float, metavar="TIME", help="times in the result")
     parser.add_argument("--title", default="Survival calculator")
-    parser.add_argument("--outcome", default="survival", help="what is predicted, in words")
+    parser.add_argument("--outcome", help="what the probability of no event is called")
     parser.add_argument("--label", nargs="+", default=[], metavar="COLUMN=TEXT", help="names of columns")
     parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")
     parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
@@ -53,16 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show_warnings_as_notes("sstorch-calculator")
     with exit_codes("sstorch-calculator", (SstorchError, OSError)):
         asked = parser.parse_args(arguments)
-        if (asked.time is None) != (asked.event is None) or (asked.time and not asked.data):
-            raise ConfigError("--time and --event belong together, and name columns of --data")
+        given = asked.event is not None or asked.cause is not None
+        if (asked.time is None) == given or (asked.time and not asked.data):
+            raise ConfigError("--time and --event belong together (or --cause), and name columns of --data")
         if asked.time is None and (asked.entry or asked.id or asked.weight):
             raise ConfigError("--entry, --id and --weight go with --time and --event")
         model = load_tree(asked.model.expanduser())
-        if isinstance(model, IncidenceEstimator):
-            raise ConfigError(
-                f"{asked.model} has competing causes: the page shows the survival function of one event, and "
-                "that of any cause gives no cumulative incidence; sstorch-predict writes the incidences"
-            )
+        wanted, other = ("cause", "event") if model.causes_ else ("event", "cause")
+        if vars(asked)[other] is not None:
+            why = "its causes compete" if model.causes_ else "it has one event"
+            raise ConfigError(f"{asked.model} takes --{wanted}, not --{other}: {why}")
+        events = vars(asked)[wanted]
         X, y = None, None
         if asked.data is not None:
             file = asked.data.expanduser()
@@ -70,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
                 if asked.time is not None:
                     roles = {"entry": asked.entry, "id": asked.id, "weight": asked.weight}
-                    y = Surv.of(X, asked.time, asked.event, **roles)
+                    causes = _named(X[events], model.causes_) if model.causes_ and events in X else None
+                    y = Surv.of(X, asked.time, events, causes=causes, **roles)
             except DataError as error:
                 raise DataError(f"{file}: {error}") from error
         else:
@@ -89,6 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 after=asked.after,
             )
         print(f"done: {asked.page}")
+
+
+def _named(column: pd.Series, causes: Sequence[str]) -> Sequence[str] | dict[str, str]:
+    """How the values of a column name the causes of a tree: by number, or as themselves."""
+    return causes if pd.api.types.is_numeric_dtype(column) else {cause: cause for cause in causes}
 
 
 def _texts(pairs: Sequence[str], option: str) -> dict[str, str]:

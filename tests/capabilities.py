@@ -292,22 +292,28 @@ def recalibration(model: Any, case: Case) -> Result:
 
 
 def export_code(model: Any, case: Case) -> Result:
-    """Survival of a row by the exported Python program."""
+    """Survival, or the incidence of each cause, of a row by the exported Python program."""
     program: dict[str, Any] = {}
     exec(deploy.export_code(model, "python", **_after(model)), program)
-    found = [program["survival"](case.new.iloc[0].to_dict(), float(time)) for time in case.times]
-    expected = model.predict_survival_function(case.new[:1], case.times, **_after(model))[0]
+    row = case.new.iloc[0].to_dict()
+    if model.causes_:
+        at = [program["incidence"](row, float(time)) for time in case.times]
+        found = [[each[cause] for each in at] for cause in model.causes_]
+        expected = model.predict_cumulative_incidence(case.new[:1], case.times, **_after(model))[0]
+    else:
+        found = [program["survival"](row, float(time)) for time in case.times]
+        expected = model.predict_survival_function(case.new[:1], case.times, **_after(model))[0]
     assert np.allclose(found, expected, atol=1e-9)
-    return _named(survival=found)
+    return _named(probability=found)
 
 
 def calculator(model: Any, case: Case) -> Result:
-    """The observed curve of the first group in the calculator's page."""
+    """The observed curves of the first group in the calculator's page."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         deploy.export_calculator(model, page, case.X, case.outcome, **_after(model))
         text = page.read_text()
-    curves = re.search(r'"survival": ?\[[^\]]*\]', text)
+    curves = re.search(r'"curves": ?\[.*?\]\]', text)
     assert curves is not None
     return _named(curve=[float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", curves[0])])
 
@@ -386,12 +392,12 @@ class Reason:
 
     Attributes:
         text: of the documentation.
-        message: of the error, a regular expression; None where there is no such method.
+        message: of the error, a regular expression.
         cells: estimators, kinds of outcome and operations; an empty one stands for all.
     """
 
     text: str
-    message: str | None
+    message: str
     estimators: tuple[str, ...]
     kinds: tuple[str, ...]
     operations: tuple[str, ...]
@@ -456,14 +462,6 @@ REASONS = [
         (),
         ("interval",),
         ("recalibrate",),
-    ),
-    Reason(
-        "The exports compute S(t) of one hazard in closed form. A cumulative incidence is an integral over "
-        "time of all hazards, which they do not compute yet.",
-        None,
-        OF_CAUSES,
-        CAUSES,
-        ("export_code", "calculator"),
     ),
 ]
 

@@ -162,9 +162,18 @@ def test_competing_causes_give_incidences(
     assert table.columns.tolist() == ["row", "leaf", *names]
     np.testing.assert_allclose(table[names[2:]], model.predict_cumulative_incidence(X, TIMES).reshape(-1, 4))
     np.testing.assert_allclose(table.filter(regex=r"\(1825\)").sum(axis=1), 1.0)
+    X.assign(days=gbsg2.time, cause=cause).to_csv(tmp_path / "rows.csv", index=False)
+    of_rows = ["--data", str(tmp_path / "rows.csv"), "--time", "days"]
     with pytest.raises(SystemExit):
-        calculator([str(tmp_path / "model"), str(tmp_path / "page.html")])
-    assert "has competing causes: the page shows the survival function of one" in capsys.readouterr().err
+        calculator([str(tmp_path / "model"), str(tmp_path / "page.html"), *of_rows, "--event", "cause"])
+    assert "takes --cause, not --event: its causes compete" in capsys.readouterr().err
+    calculator([str(tmp_path / "model"), str(tmp_path / "page.html"), *of_rows, "--cause", "cause"])
+    names = np.array(["censored", "relapse", "death"])[cause]
+    X.assign(days=gbsg2.time, cause=names).to_csv(tmp_path / "rows.csv", index=False)
+    calculator([str(tmp_path / "model"), str(tmp_path / "named.html"), *of_rows, "--cause", "cause"])
+    page = (tmp_path / "page.html").read_text()
+    assert '"causes": ["relapse", "death"]' in page
+    assert page == (tmp_path / "named.html").read_text()
 
 
 def test_folders_that_hold_no_survival_tree(

@@ -609,20 +609,24 @@ class BasisModule(torch.nn.Module):
         super().__init__()
         for item in fields(basis):
             value = getattr(basis, item.name)
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and value.size:  # torch.export cannot save empty tensors
                 self.register_buffer(item.name, torch.as_tensor(value))
 
     def forward(self, z: Tensor) -> Tensor:
         """Features of rows."""
-        log_z = z[:, self.log_column]
-        parts = [
-            torch.ones_like(z[:, :1]),
-            z,
-            (z[:, self.hinge_column] - self.hinge_knot).clamp(min=0),
-            (torch.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot).clamp(min=0) ** 3,
-            torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale,
-            z[:, self.first] * z[:, self.second],
-        ]
+        parts = [torch.ones_like(z[:, :1]), z]
+        if hasattr(self, "hinge_column"):
+            parts.append((z[:, self.hinge_column] - self.hinge_knot).clamp(min=0))
+        if hasattr(self, "cube_column"):
+            side = torch.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot
+            parts.append(side.clamp(min=0) ** 3)
+        if hasattr(self, "log_column"):
+            log_z = z[:, self.log_column]
+            parts.append(
+                torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale
+            )
+        if hasattr(self, "first"):
+            parts.append(z[:, self.first] * z[:, self.second])
         return torch.cat(parts, dim=1) @ self.mixing
 
 

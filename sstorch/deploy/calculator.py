@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.languages import JavaScript
+from sstorch.deploy.scripts import JavaScript
 from sstorch.exceptions import ConfigError
 
 WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
@@ -48,20 +48,28 @@ class Field:
 
 @dataclass(frozen=True)
 class PageNode:
-    """A node of the tree as one reads it: what leads there, its children, or the leaf that it is."""
+    """A node of the tree as one reads it: what leads there, its children, or the group that it is."""
 
     text: str
     children: tuple[int, ...] = ()
-    leaf: int | None = None
+    group: int | None = None
 
 
 @dataclass(frozen=True)
 class PageGroup:
-    """A leaf: facts on it, and the curve of its rows, a step function."""
+    """A group: its number, facts on it, and step functions of its rows.
 
+    Attributes:
+        number: as the formula gives it.
+        text: facts.
+        times: of the steps.
+        curves: Kaplan-Meier, or Aalen-Johansen of each cause.
+    """
+
+    number: int
     text: str
     times: Sequence[float] = ()
-    survival: Sequence[float] = ()
+    curves: Sequence[Sequence[float]] = ()
 
 
 @dataclass(frozen=True)
@@ -74,8 +82,8 @@ class Calculator:
         formula: of the model.
         fields: one a column, in order.
         nodes: the root first.
-        groups: by leaf.
-        horizons: times at which survival is shown, increasing.
+        groups: of the tree.
+        horizons: times at which probabilities are shown, increasing.
         last_time: until which curves are drawn.
         time_unit: of the times; None if not known.
         outcome: what survival is called.
@@ -99,10 +107,8 @@ class Calculator:
         data = {
             "columns": [asdict(each) for each in self.fields],
             "nodes": [asdict(each) for each in self.nodes],
-            "groups": [
-                {"text": each.text, "times": [*each.times], "survival": [*each.survival]}
-                for each in self.groups
-            ],
+            "groups": [asdict(each) for each in self.groups],
+            "causes": [*self.formula.causes],
             "horizons": [*self.horizons],
             "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
             "ticks": _ticks(self.last_time),
@@ -116,7 +122,9 @@ class Calculator:
             "TITLE": escape(self.title),
             "SUBTITLE": escape(f"{self.subtitle}. {self.formula.condition}".removesuffix(". ")),
             "WARNING": escape(WARNING),
-            "CURVE": escape(f"{self.outcome.capitalize()} over time"),
+            "CURVE": escape(
+                f"{'Cumulative incidence' if data['causes'] else self.outcome.capitalize()} over time"
+            ),
             "FOOTER": escape(self.footer),
             "CODE": code,
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
@@ -137,7 +145,7 @@ def _ticks(last: float) -> list[float]:
 
 
 def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_time: float) -> list[float]:
-    """Times at which the page shows survival, increasing.
+    """Times at which the page shows probabilities, increasing.
 
     Raises:
         ConfigError: a time is not between 0 and the last event.
@@ -165,7 +173,7 @@ def check_names(given: Mapping[str, str] | None, columns: Sequence[str], what: s
     return texts
 
 
-def thinned_steps(times: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
-    """A step function with few enough steps to be drawn."""
+def thinned_steps(times: FloatArray, values: FloatArray) -> tuple[list[float], list[list[float]]]:
+    """Step functions, one a row of the values, with few enough steps to be drawn."""
     chosen = np.unique(np.linspace(0, len(times) - 1, min(len(times), _GROUP_POINTS)).round().astype(int))
-    return times[chosen].tolist(), np.round(values[chosen], 6).tolist()
+    return times[chosen].tolist(), np.round(values[:, chosen], 6).tolist()

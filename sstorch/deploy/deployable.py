@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Deployed:
         rows: what it was trained on, such as ``"686 rows, 299 events"``.
         fields: columns with ranges and typical values as far as the tree knows them.
         nodes: the tree as one reads it, the root first.
-        groups: a line on each leaf.
+        groups: a line on each group, by its number.
         time_unit: of the times; None if not known.
     """
 
@@ -31,7 +31,7 @@ class Deployed:
     rows: str
     fields: Sequence[Field]
     nodes: Sequence[PageNode]
-    groups: Sequence[str]
+    groups: Mapping[int, str]
     time_unit: str | None = None
 
 
@@ -47,7 +47,7 @@ class Deployable(SurvivalEstimator):
         """What the page and the head of the code report of the tree.
 
         Args:
-            medians: whether the line on each leaf has its median survival from time zero.
+            medians: whether the line on each group has its median survival from time zero.
         """
 
     def _write_program(self, path: Path, after: float | None) -> None:

@@ -28,7 +28,7 @@ from sstorch.deploy.languages import Language, source_code
 from sstorch.deploy.onnx import write_graph
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
 
 def export_code(
@@ -41,21 +41,24 @@ def export_code(
 ) -> str:
     """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
-    ``"python"`` (standard library alone) and ``"javascript"`` give two functions of a patient, a
-    dictionary of the columns in original units (missing where None, NaN or absent): ``group(patient)``,
-    the leaf, and ``survival(patient, time)``, S(t). ``"sql"`` gives a query of a table ``patients`` with
-    these columns, NULL where missing: its rows with ``predicted_group`` and ``predicted_survival``
-    (SQLite, PostgreSQL, DuckDB). Predictions are those of :meth:`predict_survival_function` to rounding;
-    columns are not checked there, and a category that is not known counts as none.
+    ``"python"`` (standard library alone) and ``"javascript"`` give functions of a patient, a dictionary of
+    the columns in original units (missing where None, NaN or absent): ``group(patient)``, the number of the
+    group, ``survival(patient, time)``, S(t), free of any event, and of competing causes
+    ``incidence(patient, time)``, F(t) by cause. ``"sql"`` gives a query of a table ``patients`` with these
+    columns, NULL where missing: its rows with ``predicted_group``, ``predicted_survival``, and of competing
+    causes ``predicted_incidence_CAUSE`` for each (SQLite, PostgreSQL, DuckDB). Predictions are those of
+    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding; columns are not checked
+    there, and a category that is not known counts as none.
 
     Args:
         tree: fitted, soft or exact.
         language: ``"python"``, ``"javascript"`` or ``"sql"``.
         path: file to write; None writes none.
         horizon: time of the query, which needs one, or of functions that are called without a time.
-        after: time at which the patients are at risk: the code then computes S(after + t) / S(after) of
-            a patient whose covariates stay as given, times count from there, and its head says so. nan
-            (NULL) where S(after) is 0. A model with time-varying covariates needs it; 0 is time zero.
+        after: time at which the patients are at risk: the code then computes S(after + t) / S(after) and
+            (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
+            there, and its head says so. nan (NULL) where S(after) is 0. A model with time-varying covariates
+            needs it; 0 is time zero.
 
     Returns:
         the code.
@@ -75,7 +78,8 @@ def export_onnx(tree: Deployable, path: str | Path, *, after: float | None = Non
     """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
 
     Inputs are the columns by name, (N, 1): float64 with NaN where missing, or strings, "" where missing;
-    and ``time`` (1, T) float64. Outputs are ``survival`` (N, T) and ``group`` (N, 1).
+    and ``time`` (1, T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1), and of competing causes
+    ``incidence`` (N, K, T).
 
     Args:
         tree: fitted, soft or exact.
@@ -93,8 +97,9 @@ def export_onnx(tree: Deployable, path: str | Path, *, after: float | None = Non
 def export_program(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
     """Write a soft tree as one file for torch alone: ``torch.export.load(path).module()(x, times)``.
 
-    Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free. ``x`` are the
-    encoded features in original units, shape (N, p), float64: numbers as they are, 1 where a category applies
+    Imputation, scaling and tree are in it; it gives S(t | x), shape (N, T), with N and T free, and of
+    competing causes a pair, F(t | x), shape (N, K, T), and S(t | x), free of any event. ``x`` are the encoded
+    features in original units, shape (N, p), float64: numbers as they are, 1 where a category applies
     and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features are in the
     extra file ``sstorch.json``. Columns are not checked there.
 
@@ -126,30 +131,31 @@ def export_calculator(
     horizons: npt.ArrayLike | None = None,
     labels: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
-    outcome: str = "survival",
+    outcome: str | None = None,
     after: float | None = None,
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
     It shows the patient's way through the tree, the group, the curve, the median and survival at some
-    horizons, and how much each value raises and lowers it against the typical one. What lies outside the
-    training range is marked.
+    horizons, and how much each value raises and lowers it against the typical one. Of competing causes it
+    shows the cumulative incidence of each. What lies outside the training range is marked.
 
     Args:
         tree: fitted, soft or exact.
         path: file, by convention ``*.html``.
         X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
             training rows as a rule. A soft tree knows ranges and means of its own without them.
-        y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group is drawn
-            behind the curve.
+        y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
+            causes Aalen-Johansen, is drawn behind the curve.
         title: of the page.
-        horizons: times at which survival is shown; None takes round ones near the quartiles of the event
-            times.
+        horizons: times at which probabilities are shown; None takes round ones near the quartiles of the
+            event times.
         labels: names of columns as the page calls them.
         units: of numeric columns.
-        outcome: what S(t) is called, such as ``"recurrence-free survival"``.
-        after: as in :func:`export_code`; Kaplan-Meier is then of the rows at risk at that time, from
-            there, and horizons count from there.
+        outcome: what S(t) is called, such as ``"recurrence-free survival"``; None for ``"survival"``, of
+            competing causes ``"event-free survival"``.
+        after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
+            from there, and horizons count from there.
 
     Raises:
         ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
@@ -170,7 +176,7 @@ def export_calculator(
         replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
         for field in facts.fields
     ]
-    groups, last = [PageGroup(text) for text in facts.groups], float(events[-1])
+    groups, last = [PageGroup(*each) for each in facts.groups.items()], float(events[-1])
     if X is not None:
         frame = tree._cleaned(X)
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
@@ -186,7 +192,7 @@ def export_calculator(
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
-        outcome,
+        outcome or ("event-free survival" if formula.causes else "survival"),
         "Made with sstorch. Predictions are those of the saved tree.",
     )
     _write(path, page.html())
@@ -214,28 +220,29 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
 
 def _group_curves(
     groups: Sequence[PageGroup],
-    leaf: IntArray,
+    group: IntArray,
     y: Surv,
     last: float,
     start: float = 0.0,
 ) -> list[PageGroup]:
-    """With Kaplan-Meier curves of the rows at risk from a time on, as far as they go and are drawn."""
-    if len(y) != len(leaf):
-        raise DataError(f"X has {len(leaf)} rows but y has {len(y)}; give one outcome for every row")
-    time, _, _ = y.right_censored("Kaplan-Meier")
-    leaf, y = leaf[time > start], y[time > start].any_cause().from_landmark(start)
+    """With Kaplan-Meier or Aalen-Johansen curves of the rows at risk from a time on, as far as they go."""
+    if len(y) != len(group):
+        raise DataError(f"X has {len(group)} rows but y has {len(y)}; give one outcome for every row")
+    time, _, _ = y.right_censored("the curve of a group")
+    group, y = group[time > start], y[time > start].from_landmark(start)
     time = time[time > start] - start
     weight = np.ones(len(time)) if y.weight is None else y.weight
     curves = []
-    for number, group in enumerate(groups):
-        inside = (leaf == number) & (weight > 0)
+    for page_group in groups:
+        inside = (group == page_group.number) & (weight > 0)
         if inside.any():
-            band = KaplanMeierBand.fit(y[inside])
-            end = min(float(time[inside].max()), last)
-            times = np.append(band.times[band.times < end], end)
-            steps, survival = thinned_steps(times, band.at(times).value)
-            group = replace(group, times=steps, survival=survival)
-        curves.append(group)
+            own, end = y[inside], min(float(time[inside].max()), last)
+            times = np.unique(time[inside & y.any_cause().event])
+            times = np.append(times[times < end], end)
+            found = aalen_johansen(own, times) if y.causes else KaplanMeierBand.fit(own).at(times).value[None]
+            steps, values = thinned_steps(times, found)
+            page_group = replace(page_group, times=steps, curves=values)
+        curves.append(page_group)
     return curves
 
 

@@ -1,12 +1,13 @@
-"""Formulas of scalars: what a model computes for one person, for other languages to say."""
+"""Formulas of scalars: what a model computes for one patient, for other languages to print."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 from sstorch.exceptions import ConfigError
 
@@ -60,7 +61,7 @@ _UNARY: dict[str, Callable[[float], Value]] = {
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """A number or a truth value as a function of a person's columns and of time; made by the functions below.
+    """A number or a truth value, a function of a patient's columns and of time; made by the functions below.
 
     Attributes:
         op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
@@ -255,23 +256,66 @@ def is_category(column: str, label: str) -> Expression:
 
 
 @dataclass(frozen=True)
+class Hazards:
+    """Hazards of competing causes, whose cumulative incidences are integrals over time.
+
+    F_k(t) is the integral of h_k S from 0 to t. In each panel of log time the causes share what S loses, as
+    their integrals by a quadrature rule do. The last panel ends at t; the first one has what is lost before.
+
+    Attributes:
+        log_hazard: log h_k(t) of each cause, by name.
+        cumulative: H(t), the cumulative hazard of any event; S = exp(-H).
+        edges: of the panels, log times, increasing.
+        width: of the only panel of a time before the first edge.
+        rule: places in (-1, 1) and weights of the nodes of a panel.
+    """
+
+    log_hazard: Mapping[str, Expression]
+    cumulative: Expression
+    edges: tuple[float, ...]
+    width: float
+    rule: tuple[tuple[float, float], ...]
+
+    def survival_at(self, time: float) -> Expression:
+        """S at a time, of any event."""
+        return unary("exp", -_with_time(self.cumulative, constant(time)))
+
+    def panels(self, time: float) -> list[tuple[float, float]]:
+        """Panels up to a time, log times; none up to time zero."""
+        if not time > 0:
+            return []
+        end = math.log(time)
+        edges = [edge for edge in self.edges if edge < end] or [end - self.width]
+        return [*pairwise([*edges, end])]
+
+
+@dataclass(frozen=True)
 class Formula:
-    """A model for one person.
+    """A model for one patient.
 
     Attributes:
         columns: in the order of the training rows, with their categories; numeric ones have none.
-        group: position of the person's leaf, 0 ... from left to right.
-        survival: S(t) of the person, ``TIME`` in original units.
+        group: number of the patient's group.
+        survival: S(t) of the patient, ``TIME`` in original units; of several causes free of any event.
+        incidence: F_k(t) of each of several causes, by name, where it is a formula of ``TIME``.
+        hazards: of several causes, where incidences are integrals of them.
         horizon: the time that was put in the place of ``TIME``; None if it is free.
-        after: time at which the person is known to be at risk, from which ``TIME`` counts; None if ``TIME``
-            counts from zero and nothing is supposed.
+        after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
+            counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
     """
 
     columns: dict[str, tuple[str, ...] | None]
     group: Expression
     survival: Expression
+    incidence: Mapping[str, Expression] = field(default_factory=dict)
+    hazards: Hazards | None = None
     horizon: float | None = None
     after: float | None = None
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Names of the causes; empty if there is one event."""
+        return tuple(self.incidence if self.hazards is None else self.hazards.log_hazard)
 
     def at(self, horizon: float) -> Formula:
         """The same at one time: what depends on it alone is a number."""
@@ -280,11 +324,14 @@ class Formula:
             self,
             group=_with_time(self.group, time),
             survival=_with_time(self.survival, time),
+            incidence={name: _with_time(each, time) for name, each in self.incidence.items()},
             horizon=horizon,
         )
 
     def conditional(self, after: float | None) -> Formula:
-        """The same for a person who is at risk at a time: S(after + t) / S(after), nan where S(after) is 0.
+        """The same for a patient who is at risk at a time: S(after + t) / S(after), nan where S(after) is 0.
+
+        The incidence of a cause is then (F(after + t) - F(after)) / S(after).
 
         Args:
             after: >= 0, original units; None leaves the formula as it is.
@@ -299,11 +346,16 @@ class Formula:
             return replace(self, after=start)
         alive = let("survival_then", _with_time(self.survival, constant(start)))
         later = let("survival_later", _with_time(self.survival, TIME + start))
-        return replace(self, survival=where(alive > 0.0, later / alive, math.nan), after=start)
+        incidence = {}
+        for name, each in self.incidence.items():
+            gained = _with_time(each, TIME + start) - _with_time(each, constant(start))
+            incidence[name] = where(alive > 0.0, gained / alive, math.nan)
+        survival = where(alive > 0.0, later / alive, math.nan)
+        return replace(self, survival=survival, incidence=incidence, after=start)
 
     @property
     def condition(self) -> str:
-        """What is supposed of a person, as a sentence; empty if nothing is."""
+        """What is supposed of a patient, as a sentence; empty if nothing is."""
         if self.after is None:
             return ""
         if not self.after:
@@ -398,6 +450,21 @@ class Steps:
                 new = Expression("step", value=name)
             done[id(a)] = new
         return cls(tuple(steps), tuple(done[id(a)] for a in interned))
+
+    def moving(self) -> set[str]:
+        """Names of the steps that depend on time."""
+        found: set[str] = set()
+        for name, a in self.steps:
+            if depends_on_time(a, found):
+                found.add(name)
+        return found
+
+
+def depends_on_time(a: Expression, moving: Collection[str]) -> bool:
+    """Whether an expression depends on time, or on one of the steps that do."""
+    if a.op == "step":
+        return a.value in moving
+    return a.op == "time" or any(depends_on_time(b, moving) for b in a.args)
 
 
 def _interned(results: Sequence[Expression]) -> list[Expression]:

@@ -1,10 +1,11 @@
-"""An exact survival tree as a formula of a person's columns, from which code is printed."""
+"""An exact survival tree as a formula of a patient's columns, from which code is printed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from sstorch._types import FloatArray
 from sstorch.data import Schema
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.deployable import Deployed
@@ -25,8 +26,22 @@ from sstorch.exact.binarize import Rule
 from sstorch.exact.tree import BinaryTree, LeafCurves
 
 
-def tree_formula(tree: BinaryTree, rules: Sequence[Rule], curves: LeafCurves, schema: Schema) -> Formula:
-    """The leaf and S(t) of a person; a missing value answers no."""
+def tree_formula(
+    tree: BinaryTree,
+    rules: Sequence[Rule],
+    curves: LeafCurves,
+    schema: Schema,
+    incidence: Mapping[str, FloatArray] | None = None,
+) -> Formula:
+    """The group, S(t) and the incidences of a patient; a missing value answers no.
+
+    Args:
+        tree: over the questions.
+        rules: the questions.
+        curves: of the leaves, of any event if there are several causes.
+        schema: columns of the training rows.
+        incidence: by cause, of each leaf at the times of the curves, (L, T).
+    """
     numbers = tree.leaf_number
 
     def below(node: int) -> Expression:
@@ -37,12 +52,17 @@ def tree_formula(tree: BinaryTree, rules: Sequence[Rule], curves: LeafCurves, sc
 
     leaf = let("leaf", below(0))
     n_times = len(curves.times)
-    # One table of all curves: for each leaf 1, then its values from each event time on.
-    values = [value for curve in curves.survival.tolist() for value in (1.0, *curve)]
     passed = let("events_passed", rank(TIME, curves.times.tolist()))
-    survival = let("survival", pick(leaf * (n_times + 1.0) + passed, values))
+    place = leaf * (n_times + 1.0) + passed
+
+    def step(start: float, steps: FloatArray) -> Expression:
+        """From one table of all curves: for each leaf its start, then its values from each event time on."""
+        return pick(place, [value for curve in steps.tolist() for value in (start, *curve)])
+
+    survival = let("survival", step(1.0, curves.survival))
+    of_causes = {name: let(f"incidence_{name}", step(0.0, each)) for name, each in (incidence or {}).items()}
     columns = {name: schema.categories.get(name) for name in schema.columns}
-    return Formula(columns, leaf, survival)
+    return Formula(columns, leaf, survival, of_causes)
 
 
 def answer(rule: Rule) -> Expression:
@@ -94,4 +114,4 @@ def deployed(
         else:
             nodes.append(PageNode(f"{texts[node]}: group {leaf}, {facts[leaf]}", (), leaf))
     fields = [Field(name, name, None, schema.categories.get(name)) for name in schema.columns]
-    return Deployed(kind, rows, fields, nodes, facts, time_unit)
+    return Deployed(kind, rows, fields, nodes, dict(enumerate(facts)), time_unit)

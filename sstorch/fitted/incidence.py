@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from sstorch._types import FloatArray
 
 # Panels of Gauss-Legendre quadrature: their width in log time, and the nodes of each. With every family the
 # error of incidences stays below 1e-8 (tests/fitted/test_incidence.py).
-_WIDTH, NODES = 0.25, 5
+WIDTH, NODES = 0.25, 5
 # Below the first event panels grow wider, down to exp(-32) of its time, where no family has mass that counts.
+# Beyond the last one they have the same width up to 55 times that time, and grow then.
 _BEGINNING = (32.0, 16.0, 8.0, 4.0, 2.0, 1.0, 0.5)
+_END = (*np.arange(WIDTH, 4.1, WIDTH).tolist(), 5.0, 6.0, 8.0, 12.0, 20.0, 36.0)
 
 
 def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
@@ -21,56 +27,70 @@ def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
         corners: times at which a hazard has a step or a bend, original units.
     """
     first, last = np.log(event_times.min()), np.log(event_times.max())
-    count = max(1, int(np.ceil((last - first) / _WIDTH)))
+    count = max(1, int(np.ceil((last - first) / WIDTH)))
     inner = np.linspace(first, last, count + 1)
     with np.errstate(divide="ignore"):
         bends = np.log(corners)
-    edges = np.concatenate([first - np.array(_BEGINNING), inner, bends[np.isfinite(bends)]])
-    return np.unique(edges)
+    edges = [first - np.array(_BEGINNING), inner, last + np.array(_END), bends[np.isfinite(bends)]]
+    return np.unique(np.concatenate(edges))
 
 
-def panels_up_to(panels: FloatArray, asked: FloatArray) -> FloatArray:
-    """Panels with edges at the log times that are asked for, up to the last of these; two edges at least."""
-    if len(asked) == 0:
-        return panels[:2]
-    last = asked[-1]
-    beyond = np.arange(panels[-1] + _WIDTH, last, _WIDTH)
-    inside = panels[panels < last]
-    edges = np.unique(np.concatenate([inside, beyond, asked]))
-    return edges if len(edges) > 1 else np.r_[edges[0] - _WIDTH, edges]
+def panels_before(panels: FloatArray, time: float) -> FloatArray:
+    """The edges before a time, two at least."""
+    with np.errstate(divide="ignore"):
+        return panels[: max(2, int(np.searchsorted(panels, np.log(time))))]
 
 
-def inner_rule(edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Log times of the nodes of all panels, (n_panels * NODES,), and the weights of a panel, (NODES,)."""
-    points, weights = np.polynomial.legendre.leggauss(NODES)
-    half = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + half * (1 + points)).ravel(), weights
+def inner_rule() -> tuple[FloatArray, FloatArray]:
+    """Places in (-1, 1) and weights of the nodes of a panel, (NODES,) each."""
+    places, weights = np.polynomial.legendre.leggauss(NODES)
+    return places, weights
 
 
-def shared_losses(
-    survival: FloatArray, log_density: FloatArray, weights: FloatArray, edges: FloatArray, asked: FloatArray
-) -> FloatArray:
-    """Incidences (n, K, n_asked) at log times that are among the edges, or -inf.
+def cumulative_incidence(
+    curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor
+) -> tuple[Tensor, Tensor]:
+    """F_k(t), the integral of h_k S from 0 to t, and S(t), the survival function of any event.
 
-    Between two edges the causes share what survival loses as the integrals of their densities do.
+    In each panel the causes share what S loses as their integrals do, so that incidences and S sum to one
+    whatever the quadrature, and its error acts on the shares alone. The last panel of a time begins at the
+    edge before it, so that an incidence does not depend on the other times that are asked for.
 
     Args:
-        survival: of any event at the edges, shape (n, n_edges).
-        log_density: of each cause in log time at the nodes of :func:`inner_rule`, (n, K, n_panels * NODES).
-        weights: of the nodes of a panel.
-        edges: log times, increasing.
-        asked: log times.
+        curves: of times (M,) the log hazard of each cause, (n, K, M), and the cumulative hazard of any event,
+            (n, M).
+        times: shape (n_times,), >= 0, float64.
+        edges: of the panels, log times, increasing, two at least, float64; those before the largest time.
+
+    Returns:
+        F (n, K, n_times), in [0, 1], rising with t, and S (n, n_times).
     """
-    density = log_density.reshape(*log_density.shape[:2], -1, NODES)
+    places, weights = (torch.as_tensor(part, device=times.device) for part in inner_rule())
+    end = times.clamp(min=torch.finfo(times.dtype).tiny).log()
+    passed = torch.searchsorted(edges, end)
+    full = (passed - 1).clamp(min=0)
+    left = torch.where(passed > 0, edges[full], end - WIDTH)
+    inner = (edges[:-1, None] + edges.diff()[:, None] / 2 * (1 + places)).flatten()
+    own = (left[:, None] + (end - left)[:, None] / 2 * (1 + places)).flatten()
+    nodes = torch.cat([inner, own])
+    log_hazard, total = curves(torch.cat([edges, end, nodes]).exp())
+    log_hazard, total = log_hazard.double(), total.double()
+    # Of len() a trace would keep the number.
+    n_panels, n_times = edges.shape[0] - 1, end.shape[0]
+    n_nodes = (n_panels + n_times) * NODES
+    at_edges, at_end, at_nodes = total.split([n_panels + 1, n_times, n_nodes], dim=-1)
+    density = log_hazard.narrow(-1, n_panels + 1 + n_times, n_nodes) + nodes - at_nodes[:, None]
+    density = density.unflatten(-1, (n_panels + n_times, NODES))
     # Only ratios count within a panel, whose values may all underflow.
-    largest = density.max(axis=(1, 3), keepdims=True)
-    masses = np.exp(density - np.where(np.isfinite(largest), largest, 0.0)) @ weights
-    total = masses.sum(axis=1, keepdims=True)
-    shares = np.divide(masses, total, out=np.full_like(masses, 1 / masses.shape[1]), where=total > 0)
-    lost = np.maximum(survival[:, :-1] - survival[:, 1:], 0.0)
+    largest = density.amax((1, 3), keepdim=True).clamp(min=torch.finfo(times.dtype).min / 2)
+    mass = (density - largest).exp() @ weights
+    whole = mass.sum(1, keepdim=True)
+    share = torch.where(whole > 0, mass / whole, 1 / mass.shape[1])
+    of_panel, of_last = share.split([n_panels, n_times], dim=-1)
     # What is lost before the first edge, next to nothing, goes as in the first panel.
-    before = shares[:, :, :1] * (1 - survival[:, None, :1])
-    incidence = np.concatenate([before, before + np.cumsum(shares * lost[:, None], axis=2)], axis=2)
-    zero = np.zeros((*incidence.shape[:2], 1))
-    place = np.where(np.isneginf(asked), 0, 1 + np.searchsorted(edges, asked))
-    return np.concatenate([zero, incidence], axis=2)[..., place]
+    before = torch.cat([torch.ones_like(at_edges[:, :1]), at_edges[:, 1:].neg().exp()], 1)
+    survival = at_end.neg().exp()
+    gained = of_panel * -before.diff(dim=1).clamp(max=0)[:, None]
+    sums = torch.cat([torch.zeros_like(gained[..., :1]), gained.cumsum(-1)], -1)
+    last = of_last * (before[:, full] - survival).clamp(min=0)[:, None]
+    return torch.where(times > 0, sums[..., full] + last, 0.0), torch.where(times > 0, survival, 1.0)

@@ -19,23 +19,25 @@ METADATA = "sstorch.json"
 
 
 def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
-    """Write S(t | x) as one file that torch runs without this package, with a JSON beside it in the file.
+    """Write the prediction as one file that torch runs without this package, with a JSON in the file.
 
     Args:
-        tree: trained on one event.
+        tree: trained.
         path: of the file.
         event_times: distinct training event times, for the JSON.
-        after: time at which rows are at risk, for S(after + t | x) / S(after | x); None for S(t | x).
+        after: time at which rows are at risk, for S(after + t | x) / S(after | x); None for S(t | x). Of
+            several causes likewise for their incidences.
 
     Raises:
         ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace.
     """
-    family, names = tree.module.family, tree.preprocessor.schema.feature_names_out
-    if not family.exportable:
-        raise ConfigError(
-            f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
-            "the values; choose another family, or keep the tree with save()"
-        )
+    names = tree.preprocessor.schema.feature_names_out
+    for family in (module.family for module in tree.hazards.values()):
+        if not family.exportable:
+            raise ConfigError(
+                f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
+                "the values; choose another family, or keep the tree with save()"
+            )
     device = tree.module.log_time_scale.device
     # Sizes of an example must differ from one and from each other to be left open.
     example = (
@@ -48,7 +50,10 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
         "torch_version": torch.__version__,
         "features": names,
         "event_times": event_times.tolist(),
-        "output": "survival function, rows x times",
+        "output": "incidences, rows x causes x times, and survival function, rows x times"
+        if tree.competing
+        else "survival function, rows x times",
+        "causes": list(tree.causes) if tree.competing else [],
         "after": after,
     }
     with torch.no_grad():
@@ -60,7 +65,7 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
 
 
 class PredictionModule(nn.Module):
-    """Survival curves from features in original units: imputation, scaling, curves and the tree.
+    """Predictions from features in original units: imputation, scaling, curves and the tree.
 
     Args:
         fitted: the tree and its preprocessing.
@@ -70,11 +75,12 @@ class PredictionModule(nn.Module):
     offset: Tensor
     scale: Tensor
     fill: Tensor
+    edges: Tensor
 
     def __init__(self, fitted: FittedTree, after: float | None = None) -> None:
         super().__init__()
         self.after = after or 0.0
-        self.tree, self.prediction = fitted.module, fitted.prediction
+        self.fitted, self.hazards = fitted, nn.ModuleList(fitted.hazards.values())
         preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
         basis = preprocessor.basis_
         self.basis = nn.Identity() if basis is None else basis.module().to(device)
@@ -82,11 +88,12 @@ class PredictionModule(nn.Module):
             ("offset", preprocessor.offset_),
             ("scale", preprocessor.scale_),
             ("fill", _fill(preprocessor)),
+            *([("edges", fitted.panels)] if fitted.competing else []),
         ):
             self.register_buffer(name, torch.as_tensor(values, device=device))
 
-    def forward(self, x: Tensor, times: Tensor) -> Tensor:
-        """Survival function.
+    def forward(self, x: Tensor, times: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Survival function, or incidences of several causes and the survival function of any event.
 
         Args:
             x: shape (N, p) float64: numbers as they are, 1 where a category applies and 0 elsewhere, NaN
@@ -94,15 +101,24 @@ class PredictionModule(nn.Module):
             times: shape (T,) float64, original units, >= 0.
 
         Returns:
-            S(t | x) or S(after + t | x) / S(after | x), shape (N, T).
+            S(t | x) or S(after + t | x) / S(after | x), shape (N, T). Of several causes F(t | x) or
+            (F(after + t | x) - F(after | x)) / S(after | x), shape (N, K, T), before it.
         """
         known = torch.where(torch.isnan(x), self.fill, x)
-        encoded = self.basis((known - self.offset) * self.scale).to(self.tree.log_time_scale.dtype)
-        if not self.after:
-            return self.tree.survival(encoded, times, self.prediction)
+        tree = self.fitted
+        encoded = self.basis((known - self.offset) * self.scale).to(tree.module.log_time_scale.dtype)
         start = torch.full_like(times[:1], self.after)
-        survival = self.tree.survival(encoded, torch.cat([start, start + times]), self.prediction)
-        return survival[:, 1:] / survival[:, :1]
+        asked = torch.cat([start, start + times]) if self.after else times
+        if tree.competing:
+            incidence, survival = tree.incidence_and_survival(encoded, asked, self.edges)
+        else:
+            survival = tree.module.survival(encoded, asked, tree.prediction)
+        if not self.after:
+            return (incidence, survival) if tree.competing else survival
+        alive, later = survival[:, :1], survival[:, 1:]
+        if not tree.competing:
+            return later / alive
+        return (incidence[..., 1:] - incidence[..., :1]) / alive[:, None], later / alive
 
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:

@@ -23,10 +23,10 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import (
     NODES,
+    cumulative_incidence,
     inner_rule,
     log_time_panels,
-    panels_up_to,
-    shared_losses,
+    panels_before,
 )
 from sstorch.memory import at_once, check_room
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
@@ -183,30 +183,34 @@ class FittedTree:
         Returns:
             shape (n, K, n_times), in [0, 1], rising with t.
         """
-        order = np.unique(times)
-        with np.errstate(divide="ignore"):
-            asked = np.log(order)
-        edges = panels_up_to(self._panels, asked[np.isfinite(asked)])
-        inner, weights = inner_rule(edges)
-        place = np.searchsorted(order, times)
-        at_edges, at_inner = (torch.as_tensor(np.exp(y), device=x.device) for y in (edges, inner))
-        survival, total = self._function("survival"), self._function("cumulative_hazard")
+        at = torch.as_tensor(np.ascontiguousarray(times), device=x.device)
+        edges = panels_before(self.panels, float(times.max(initial=0.0)))
 
         def chunk(x: Tensor) -> Tensor:
-            log_density = torch.stack(
-                [module.log_hazard(x, at_inner, self.prediction) for module in self.hazards.values()], 1
-            )
-            log_density = log_density - total(x, at_inner)[:, None]
-            found = shared_losses(
-                survival(x, at_edges).cpu().numpy(), log_density.cpu().numpy() + inner, weights, edges, asked
-            )
-            return torch.as_tensor(found[..., place])
+            incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=x.device))
+            return incidence
 
-        return self._by_chunk(chunk, len(self.hazards) * len(edges) * NODES, x)
+        return self._by_chunk(chunk, len(self.hazards) * (len(edges) + len(times)) * NODES, x)
+
+    def incidence_and_survival(self, x: Tensor, times: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Incidences (n, K, n_times) and survival (n, n_times) as tensors; see :meth:`incidence`.
+
+        Args:
+            x: encoded features, shape (n, p).
+            times: shape (n_times,).
+            edges: those of `panels` before the largest time.
+        """
+        total = self._function("cumulative_hazard")
+
+        def curves(at: Tensor) -> tuple[Tensor, Tensor]:
+            log_hazards = [module.log_hazard(x, at, self.prediction) for module in self.hazards.values()]
+            return torch.stack(log_hazards, 1), total(x, at)
+
+        return cumulative_incidence(curves, times, edges)
 
     @cached_property
-    def _panels(self) -> FloatArray:
-        """Log times between which the hazards are smooth."""
+    def panels(self) -> FloatArray:
+        """Log times between which the hazards are smooth, the edges of a quadrature over time."""
         bends = [module.family.corners() + module.log_time_scale for module in self.hazards.values()]
         corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
         return log_time_panels(self.event_times, corners)
@@ -332,8 +336,8 @@ class FittedTree:
         if math.isinf(check_truncation(tau)):
             raise ConfigError("the mean of the time to any of several causes needs a finite tau")
         last = tau + (0.0 if after is None else float(after.max(initial=0.0)))
-        edges = torch.as_tensor(np.r_[0.0, np.exp(panels_up_to(self._panels, np.log([last])))]).to(x)
-        points, weights = (torch.as_tensor(part).to(x) for part in np.polynomial.legendre.leggauss(NODES))
+        edges = torch.as_tensor(np.r_[0.0, np.exp(panels_before(self.panels, last)), last]).to(x)
+        points, weights = (torch.as_tensor(part).to(x) for part in inner_rule())
         survival = self._function("survival")
 
         def chunk(x: Tensor, after: Tensor | None = None) -> Tensor:

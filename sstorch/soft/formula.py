@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
@@ -16,6 +17,7 @@ from sstorch.deploy.expression import (
     TIME,
     Expression,
     Formula,
+    Hazards,
     as_expression,
     is_category,
     known,
@@ -29,7 +31,9 @@ from sstorch.deploy.expression import (
 )
 from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
+from sstorch.fitted.incidence import WIDTH, inner_rule
 from sstorch.fitted.tree import FittedTree
+from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
 from sstorch.reading.rules import GateRule
 from sstorch.reading.texts import leaf_texts
@@ -41,21 +45,21 @@ Choice = Callable[[FloatArray], Expression]
 
 
 def tree_formula(tree: FittedTree) -> Formula:
-    """The group and S(t) of a person, with imputation, scaling and curves.
+    """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
 
     Numbers of trees in single precision are computed in double: they agree to single precision.
 
     Raises:
         ConfigError: the leaves are of a family whose curves are computed by cases that depend on the values.
     """
+    for family in (module.family for module in tree.hazards.values()):
+        if not family.exportable:
+            raise ConfigError(
+                f"{family.name} leaves cannot be written as code: their curves are computed by cases that "
+                "depend on the values; choose another family, or keep the tree with save()"
+            )
     module, preprocessor = tree.module, tree.preprocessor
-    family, what = module.family, f"{module.family.name} leaves"
-    if not module.family.exportable:
-        raise ConfigError(
-            f"{module.family.name} leaves cannot be written as code: their curves are computed by cases that "
-            "depend on the values; choose another family, or keep the tree with save()"
-        )
-    functions, n = _functions(preprocessor), len(preprocessor.features)
+    functions = _functions(preprocessor)
     n_leaves, depth = len(module.topology.leaves), module.topology.depth
     gates = module.gate_parameters()
     weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
@@ -72,18 +76,67 @@ def tree_formula(tree: FittedTree) -> Formula:
             return as_expression(node - n_leaves)
         return where(scores[node - 1] >= 0.0, below(2 * node), below(2 * node + 1))
 
-    group = let("leaf", below(1))
-    log_time = unary("log", maximum(TIME, float(np.finfo(np.float64).tiny))) - float(module.log_time_scale)
-    limit = log_time_limit(module.log_time_scale.dtype)
-    log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
-    leaves = module.leaf_parameters()
-    slope, intercept, shape, shape_slope = (
-        part.detach().cpu().double().numpy()
-        for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
-    )
+    leaf = let("leaf", below(1))
+    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
+    known_columns = {k: None if v is None else tuple(v) for k, v in columns.items()}
+    group = let("group_number", pick(leaf, tree.group_numbers.tolist()))
 
-    def hazard(choose: Choice, prefix: str = "") -> Expression:
-        """H(t) with the parameters of one leaf."""
+    def chosen(values: FloatArray) -> Expression:
+        return pick(leaf, values.tolist())
+
+    if tree.competing:
+        log_hazard, total = {}, as_expression(0.0)
+        for name, each in tree.hazards.items():
+            curves = _LeafCurves(each, functions, chosen, f"{name}_")
+            total = total + let(f"{name}_cumulative_hazard", curves.cumulative_hazard)
+            log_hazard[name] = curves.log_hazard
+        places, weights = inner_rule()
+        rule = tuple(zip(places.tolist(), weights.tolist(), strict=True))
+        total = let("cumulative_hazard", total)
+        hazards = Hazards(log_hazard, total, tuple(tree.panels.tolist()), WIDTH, rule)
+        survival = let("survival", where(TIME <= 0.0, 1.0, unary("exp", -total)))
+        return Formula(known_columns, group, survival, hazards=hazards)
+    if tree.prediction == "hbp":
+        hazard = _LeafCurves(module, functions, chosen).cumulative_hazard
+        survival = unary("exp", -let("cumulative_hazard", hazard))
+    else:
+        survival = as_expression(0.0)
+        for number in range(n_leaves):
+            share: Expression = as_expression(1.0)
+            for level in range(depth):
+                node = (number + n_leaves) >> (depth - level)
+                goes_right = ((number + n_leaves) >> (depth - level - 1)) & 1
+                score = scores[node - 1] if not goes_right else -scores[node - 1]
+                share = share * _sigmoid(score)
+
+            def own(values: FloatArray, number: int = number) -> Expression:
+                return as_expression(float(values[number]))
+
+            hazard = _LeafCurves(module, functions, own, f"leaf_{number}_").cumulative_hazard
+            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
+        survival = minimum(survival, 1.0)
+    survival = let("survival", where(TIME <= 0.0, 1.0, survival))
+    return Formula(known_columns, group, survival)
+
+
+class _LeafCurves:
+    """Curves with the parameters of one leaf.
+
+    Args:
+        module: the tree.
+        functions: of a patient.
+        choose: the value of the leaf among those of all.
+        prefix: of names.
+    """
+
+    def __init__(self, module: SoftTree, functions: _Functions, choose: Choice, prefix: str = "") -> None:
+        self.module, family = module, module.family
+        leaves = module.leaf_parameters()
+        slope, intercept, shape, shape_slope = (
+            part.detach().cpu().double().numpy()
+            for part in (leaves.slope, leaves.intercept, leaves.shape, leaves.shape_slope)
+        )
+        n = functions.mixing.shape[1]
         seen = slice(n - module.n_features, n)
         predictor = functions.score(slope, intercept, choose, seen, prefix)
         shapes = [
@@ -93,30 +146,27 @@ def tree_formula(tree: FittedTree) -> Formula:
             for k, name in enumerate(family.shape_names)
         ]
         shapes = [let(prefix + name, each) for name, each in zip(family.shape_names, shapes, strict=True)]
+        scale = float(module.log_time_scale)
+        log_time = unary("log", maximum(TIME, float(np.finfo(np.float64).tiny))) - scale
+        limit = log_time_limit(module.log_time_scale.dtype)
+        log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
         predictor = let(f"{prefix}linear_predictor", predictor)
-        arrays = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
-        (out,) = trace(lambda y, g, s: family.cumulative_hazard(y, g, s), *arrays, what=what).ravel()
-        return as_expression(out)
+        self._arguments = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
 
-    if tree.prediction == "hbp":
-        survival = unary(
-            "exp", -let("cumulative_hazard", hazard(lambda values: pick(group, values.tolist())))
-        )
-    else:
-        survival = as_expression(0.0)
-        for leaf in range(n_leaves):
-            share: Expression = as_expression(1.0)
-            for level in range(depth):
-                node = (leaf + n_leaves) >> (depth - level)
-                goes_right = ((leaf + n_leaves) >> (depth - level - 1)) & 1
-                score = scores[node - 1] if not goes_right else -scores[node - 1]
-                share = share * _sigmoid(score)
-            own = hazard(lambda values, leaf=leaf: as_expression(float(values[leaf])), f"leaf_{leaf}_")  # type: ignore[misc]
-            survival = survival + let(f"share_{leaf}", share) * unary("exp", -own)
-        survival = minimum(survival, 1.0)
-    survival = let("survival", where(TIME <= 0.0, 1.0, survival))
-    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
-    return Formula({k: None if v is None else tuple(v) for k, v in columns.items()}, group, survival)
+    @property
+    def cumulative_hazard(self) -> Expression:
+        """H(t)."""
+        return self._traced(self.module.family.cumulative_hazard)
+
+    @property
+    def log_hazard(self) -> Expression:
+        """Log h(t), per original unit of time."""
+        return self._traced(self.module.family.log_hazard) - float(self.module.log_time_scale)
+
+    def _traced(self, curve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Expression:
+        what = f"{self.module.family.name} leaves"
+        (out,) = trace(lambda y, g, s: curve(y, g, s), *self._arguments, what=what).ravel()
+        return as_expression(out)
 
 
 def _only(values: FloatArray) -> Expression:
@@ -240,14 +290,17 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
     lines = leaf_texts(tree, nodes, medians)
-    groups = [lines.get(leaf, "no training rows").split(": ", 1)[-1] for leaf in topology.leaves]
+    numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))
+    groups = {
+        number: lines.get(leaf, "no training rows").split(": ", 1)[-1] for leaf, number in numbers.items()
+    }
     shown = []
     for node in order:
         text = "all patients" if node == 1 else rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2))
         if node < 2**topology.depth:
             shown.append(PageNode(text, (order.index(2 * node), order.index(2 * node + 1))))
         else:
-            number = node - 2**topology.depth
+            number = numbers[node]
             shown.append(PageNode(f"{text}: group {number}, {groups[number]}", (), number))
     fields = []
     for name in preprocessor.schema.columns:
@@ -260,6 +313,9 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
         ranged = preprocessor.scale == "minmax" and scale > 0
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
-    rows = f"{nodes['rows'].iloc[0]} rows, {nodes['events'].iloc[0]} events"
-    kind = f"Soft survival tree of depth {topology.depth} with {tree.module.family.name} leaves"
-    return Deployed(kind, rows, fields, shown, groups, tree.time_unit)
+    counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]
+    rows = ", ".join([f"{nodes['rows'].iloc[0]} rows", *(counts or [f"{nodes['events'].iloc[0]} events"])])
+    families = " and ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
+    kind = f"{'Competing risks' if tree.competing else 'Soft survival'} tree of depth {topology.depth}"
+    groups = dict(sorted(groups.items()))
+    return Deployed(f"{kind} with {families} leaves", rows, fields, shown, groups, tree.time_unit)

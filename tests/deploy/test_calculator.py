@@ -34,7 +34,7 @@ for (const patient of @PATIENTS@) {
     entry.dispatchEvent(new Event("input", { bubbles: true }));
   }
   seen.push({
-    survival: JSON.parse(byId("curve").dataset.survival), group: Number(byId("curve").dataset.group),
+    curves: JSON.parse(byId("curves").dataset.values), group: Number(byId("curves").dataset.group),
     horizons: [...document.querySelectorAll("#then td")].map((cell) => Number(cell.dataset.value)),
     lit: [...document.querySelectorAll("#tree li.lit > .box")].map((box) => box.textContent),
     warnings: [...document.querySelectorAll(".warn")].map((each) => each.textContent).filter((each) => each),
@@ -93,7 +93,7 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     frame = patients.astype({name: float for name in X if name not in categories})
     times = np.linspace(0, tree.event_times_[-1], 121)
     expected = tree.predict_survival_function(frame, times)
-    np.testing.assert_allclose([each["survival"] for each in seen], expected, atol=1e-9)
+    np.testing.assert_allclose([each["curves"][0] for each in seen], expected, atol=1e-9)
     at = tree.predict_survival_function(frame, [365.0, 1826.0])
     np.testing.assert_allclose([each["horizons"] for each in seen], at, atol=1e-9)
     leaf = tree.apply(frame)
@@ -176,8 +176,8 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
     rng = np.random.default_rng(0)
     time, event, leaf = rng.exponential(1, 60), rng.random(60) < 0.7, np.arange(60) % 2
     weight = np.where(rng.random(60) < 0.2, 0.0, rng.lognormal(0, 1, 60))
-    groups = [PageGroup("one"), PageGroup("two")]
-    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 0.0, 9.0)):
+    groups = [PageGroup(0, "one"), PageGroup(1, "two")]
+    for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0)):
         inside = leaf == number
         band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
-        np.testing.assert_allclose(group.survival, band.at(group.times).value, atol=1e-6)
+        np.testing.assert_allclose(group.curves[0], band.at(group.times).value, atol=1e-6)

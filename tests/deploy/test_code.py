@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
@@ -26,8 +26,8 @@ from sstorch import (
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_code, export_onnx
-from sstorch.deploy.expression import Steps, number
-from sstorch.deploy.languages import Python
+from sstorch.deploy.expression import Formula, constant, number
+from sstorch.deploy.scripts import Python
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from tests.conftest import nightly_but
@@ -83,30 +83,41 @@ def exact() -> OptimalSurvivalTree:
     return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, (data.time, data.event))
 
 
-def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
+class Computed(NamedTuple):
+    """What exported code computes of n rows: (n,), (n, T), and of competing causes (n, K, T)."""
+
+    group: Any
+    survival: Any
+    incidence: Any = None
+
+
+def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     names: dict[str, Any] = {}
     exec(export_code(model, "python", after=after), names)
-    rows = frame.to_dict("records")
-    return [names["group"](row) for row in rows], [[names["survival"](row, t) for t in TIMES] for row in rows]
+    rows, incidence = frame.to_dict("records"), None
+    if model.causes_:
+        incidence = [[names["incidence"](row, t) for t in TIMES] for row in rows]
+        incidence = [[[at[cause] for at in row] for cause in model.causes_] for row in incidence]
+    survival = [[names["survival"](row, t) for t in TIMES] for row in rows]
+    return Computed([names["group"](row) for row in rows], survival, incidence)
 
 
-def by_javascript(
-    model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None
-) -> tuple[Any, Any]:
+def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     script = folder / "model.js"
     code = export_code(model, "javascript", script, after=after)
     last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
-    last += "console.log(JSON.stringify(rows.map((r) => [group(r), times.map((t) => survival(r, t))])));"
+    curves = "times.map((t) => survival(r, t))"
+    causes = f"{json.dumps(model.causes_)}.map((k) => times.map((t) => incidence(r, t)[k]))"
+    last += f"console.log(JSON.stringify(rows.map((r) => [group(r), {curves}, {causes}])));"
     script.write_text(f'"use strict";\n{code}\n{last}')
     done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
-    groups, survival = zip(*json.loads(done.stdout), strict=True)
-    return groups, survival
+    return Computed(*zip(*json.loads(done.stdout), strict=True))
 
 
-def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
+def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     base = sqlite3.connect(":memory:")
     try:
         base.execute("SELECT EXP(1.0)")
@@ -116,13 +127,15 @@ def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None =
         frame = frame.assign(**{"Stage (T)": frame["Stage (T)"].astype(int)})
     frame.to_sql("patients", base, index=False)
     survival = np.full((len(frame), len(TIMES)), np.nan)
+    incidence = np.full((len(frame), len(model.causes_), len(TIMES)), np.nan)
     for k in (0, 3):
         table = pd.read_sql(export_code(model, "sql", horizon=TIMES[k], after=after), base)
         survival[:, k] = table["predicted_survival"]
-    return table["predicted_group"], survival
+        incidence[:, :, k] = table[[f"predicted_incidence_{cause}" for cause in model.causes_]]
+    return Computed(table["predicted_group"], survival, incidence)
 
 
-def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> tuple[Any, Any]:
+def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     pytest.importorskip("onnx", reason="the extra deploy is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="the extra oracles is not installed")
     path = folder / "model.onnx"
@@ -136,11 +149,12 @@ def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None 
             if is_number
             else np.array([["" if pd.isna(value) else str(value)] for value in column], dtype=object)
         )
-    survival, group = session.run(["survival", "group"], feeds)
-    return group[:, 0], survival
+    outputs = ["group", "survival", *(["incidence"] if model.causes_ else [])]
+    group, *curves = session.run(outputs, feeds)
+    return Computed(group[:, 0], *curves)
 
 
-LANGUAGES: dict[str, Callable[..., tuple[Any, Any]]] = {
+LANGUAGES: dict[str, Callable[..., Computed]] = {
     "python": by_python,
     "javascript": by_javascript,
     "sql": by_sql,
@@ -149,7 +163,7 @@ LANGUAGES: dict[str, Callable[..., tuple[Any, Any]]] = {
 
 
 def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path) -> None:
-    group, survival = LANGUAGES[language](model, frame, folder)
+    group, survival, _ = LANGUAGES[language](model, frame, folder)
     np.testing.assert_array_equal(group, model.apply(frame))
     asked = ~np.isnan(survival)  # a query is for one time
     expected = model.predict_survival_function(frame, TIMES)
@@ -202,18 +216,15 @@ def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> N
 def test_the_normal_tail_is_exact_far_out() -> None:
     x = [-1e8, -300.0, -38.0, -5.0, -1.0, -1e-9, 0.0, 1e-9, 0.7, 5.0, 20.0, 1e8]
     tail = log_normal_tail(number("x", 0.0))
-    steps, printer = Steps.of(tail), Python()
     names: dict[str, Any] = {}
-    exec(export_code(tree("weibull"), "python"), names)  # its helpers
-    body = "\n".join([*printer._body(steps), f"    return {printer.text(steps.results[0])}"])
-    exec(f"def tail(patient):\n{body}", names)
+    exec(Python().source(Formula({"x": None}, constant(1.0), tail), "a tail"), names)
     for value in x:
         with mpmath.workdps(200):
             expected = float(mpmath.log(mpmath.ncdf(value))) if value > -1e4 else None
         if expected is not None:
-            assert names["tail"]({"x": value}) == pytest.approx(expected, rel=1e-13, abs=1e-300)
+            assert names["survival"]({"x": value}, 0.0) == pytest.approx(expected, rel=1e-13, abs=1e-300)
         else:
-            assert names["tail"]({"x": value}) == pytest.approx(-value * value / 2, rel=1e-13)
+            assert names["survival"]({"x": value}, 0.0) == pytest.approx(-value * value / 2, rel=1e-13)
 
 
 def test_refusals_write_nothing(tmp_path: Path) -> None:

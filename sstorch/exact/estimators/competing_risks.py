@@ -18,10 +18,12 @@ from sstorch.base import CurveKind, IncidenceEstimator
 from sstorch.checks import check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
+from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import LoadableTree, rows_text
 from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
 from sstorch.exact.estimators.search import SearchSettings
+from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.recalibration import (
     baseline_report,
     check_baseline,
@@ -51,7 +53,7 @@ class CompetingRisksSettings(SearchSettings):
         self.min_events = check_integer("min_events", self.min_events, 0)
 
 
-class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
+class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, Deployable, IncidenceEstimator):
     """Tree for competing causes of least training loss among all trees of its size, over yes-no questions.
 
     The loss is the sum over causes of SurTree's, half the deviance of proportional hazards with one hazard
@@ -306,6 +308,18 @@ class OptimalCompetingRisksTree(OutcomeTree, LoadableTree, IncidenceEstimator):
         for name, report in reports.items():
             parts.append(f"{name}: {report}")
         return "\n\n".join(parts)
+
+    def _formula(self) -> Formula:
+        check_is_fitted(self, "tree_")
+        incidence = dict(zip(self.causes_, self.incidence_.swapaxes(0, 1), strict=True))
+        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, incidence)
+
+    def _deployed(self, medians: bool) -> Deployed:
+        table = self.group_table_
+        counts = [f"{table[f'events {name}', ''].sum():g} {name}" for name in self.causes_]
+        rows = f"{table['rows', ''].sum():g} rows, {', '.join(counts)}{self._of_recalibration}"
+        kind = f"Optimal competing risks tree with {self.tree_.n_leaves} leaves"
+        return deployed(self.tree_, self.rules_, self.schema_, self.leaf_texts(), kind, rows, self.time_unit_)
 
     def _state(self) -> dict[str, Any]:
         state = super()._state() | {

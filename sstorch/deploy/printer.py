@@ -1,0 +1,169 @@
+"""Expressions as text of a language."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from sstorch.deploy.expression import Expression, Formula, Steps
+
+# How strongly operations bind. Comparisons stand in parentheses wherever they stand in something.
+_STRENGTH = {
+    "or": 1,
+    "and": 2,
+    "less": 4,
+    "less_equal": 4,
+    "equal": 4,
+    "add": 6,
+    "subtract": 6,
+    "multiply": 7,
+    "divide": 7,
+    "negative": 8,
+    "not": 8,
+}
+SIGNS = {
+    "less": "<",
+    "less_equal": "<=",
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "negative": "-",
+}
+INCIDENCE = "Probability by cause that it has come by a time, and no other cause before."
+# A number is compared with a constant, not a constant with a number.
+_MIRRORED = {"less": ">", "less_equal": ">="}
+
+
+class Printer(ABC):
+    """Expressions in one language."""
+
+    truths: tuple[str, str]
+    infinity: str
+    nan: str
+    time = "time"
+    decimals = False  # whether whole numbers need a decimal point
+    words: ClassVar[Mapping[str, str]]
+    signs: ClassVar[Mapping[str, str]]
+
+    def text(self, a: Expression, within: int = 0) -> str:
+        """An expression, in parentheses where what is around it binds more strongly."""
+        match a.op:
+            case "constant":
+                return self.constant(a.constant)
+            case "step":
+                return self.name(str(a.value))
+            case "time":
+                return self.time
+            case "number" | "category":
+                assert isinstance(a.value, tuple)
+                return self.number(*a.value) if a.op == "number" else self.category(*a.value)
+            case "known":
+                return self.known(str(a.value))
+            case "where":
+                return self.where(*(self.text(b) for b in a.args))
+            case "pick":
+                assert isinstance(a.value, tuple)
+                return self.pick(self.text(a.args[0]), [self.constant(value) for value in a.value])
+            case "rank":
+                assert isinstance(a.value, tuple)
+                return self.rank(self.text(a.args[0]), [self.constant(value) for value in a.value])
+            case op if op in self.signs and op not in self.words:
+                strength = _STRENGTH[op]
+                if len(a.args) == 1:
+                    text = self.signs[op] + self.text(a.args[0], strength + 1)
+                else:
+                    sign, (left, right) = self.signs[op], a.args
+                    if op in _MIRRORED and left.is_constant:
+                        sign, left, right = _MIRRORED[op], right, left
+                    # From left to right: what is on the right needs its parentheses also at equal strength.
+                    text = f"{self.text(left, strength)} {sign} {self.text(right, strength + 1)}"
+                return f"({text})" if strength < within else text
+            case op:
+                return self.call(op, [self.text(b) for b in a.args])
+
+    def constant(self, value: float | bool) -> str:
+        """A number with all its digits, or a truth value."""
+        if isinstance(value, bool):
+            return self.truths[value]
+        if math.isnan(value):
+            return self.nan
+        if math.isinf(value):
+            return self.infinity if value > 0 else f"(-{self.infinity})"
+        text = repr(value)
+        text = text.removesuffix(".0") if abs(value) < 1e15 and not self.decimals else text
+        return f"({text})" if value < 0 else text
+
+    def name(self, name: str) -> str:
+        """A step's name as the language can have it."""
+        return name
+
+    @abstractmethod
+    def where(self, condition: str, a: str, b: str) -> str:
+        """By a condition."""
+
+    @abstractmethod
+    def pick(self, position: str, values: Sequence[str]) -> str:
+        """By a position."""
+
+    @abstractmethod
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        """How many of some numbers are no larger."""
+
+    @abstractmethod
+    def number(self, column: str, missing: float) -> str:
+        """A column's value, or what replaces it."""
+
+    @abstractmethod
+    def known(self, column: str) -> str:
+        """Whether there is one."""
+
+    @abstractmethod
+    def category(self, column: str, label: str) -> str:
+        """Whether it is a label."""
+
+    def call(self, op: str, args: Sequence[str]) -> str:
+        """A function."""
+        return f"{self.words.get(op, op)}({', '.join(args)})"
+
+
+def identifiers(steps: Steps, taken: Sequence[str] = ()) -> dict[str, str]:
+    """A name for each step that every language accepts."""
+    names: dict[str, str] = {}
+    used = {*_RESERVED, *taken}
+    for name, _ in steps.steps:
+        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
+        plain = f"_{plain}" if plain[0].isdigit() else plain
+        free, k = plain, 2
+        while free.lower() in used:
+            free, k = f"{plain}_{k}", k + 1
+        used.add(free.lower())
+        names[name] = free
+    return names
+
+
+def facts_of(formula: Formula, title: str) -> list[str]:
+    """What a reader of the code should know."""
+    lines = [title, *([formula.condition] if formula.condition else []), "Columns of a patient:"]
+    for name, categories in formula.columns.items():
+        lines.append(
+            f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")
+        )
+    lines.append("A column that is missing is filled as in the training rows. This is no medical device.")
+    return [" ".join(line.split("\n")) if line[0] != " " else line.replace("\n", " ") for line in lines]
+
+
+# Names that a step must not have, in any of the languages.
+_RESERVED = [
+    *map(str.lower, keyword.kwlist),
+    *re.findall(
+        r"\w+",
+        "patient time math min max abs int float str const var let new this function typeof null undefined "
+        "switch case default do enum export extends catch throw void delete super interface package private "
+        "protected public static eval arguments nan infinity number string",
+    ),
+]
