@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, names_text, rows_text
+from sstorch.data.basis import Basis, Feature
 from sstorch.data.columns import (
     array_names,
     as_frame,
@@ -23,7 +24,7 @@ from sstorch.data.columns import (
     to_rows,
     vocabulary,
 )
-from sstorch.data.encodings import Basis, Encodings, Feature
+from sstorch.data.encodings import Encodings
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 
 Numeric = Literal["mean", "median"]

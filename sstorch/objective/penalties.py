@@ -211,7 +211,7 @@ class Roughness(Ridge):
 
     Of a broken line it is the sum of the squared changes of its slope, of a spline the integral of its
     squared second derivative, columns in units of their standard deviations: the features of
-    :class:`~sstorch.data.encodings.Basis` are such that it is a sum of squares. At a large coefficient every
+    :class:`~sstorch.data.basis.Basis` are such that it is a sum of squares. At a large coefficient every
     curve is a straight line, on which the ridge acts.
 
     References:

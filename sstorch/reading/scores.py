@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
-from sstorch.data.encodings import Feature
+from sstorch.data.basis import Feature
 
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sstorch.data import Preprocessor, Schema
+from sstorch.data.basis import Basis
 from sstorch.data.encodings import (
-    Basis,
     ColumnEncodings,
     Encodings,
     Linear,
