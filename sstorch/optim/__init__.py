@@ -13,7 +13,8 @@ from sstorch.optim.lbfgs import (
 )
 from sstorch.optim.leaves import Leaves
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
-from sstorch.optim.run import Heats, Race, Trainer, TrainingRun
+from sstorch.optim.race import Heats, Race
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import (
@@ -26,6 +27,7 @@ from sstorch.optim.starts.distilled import (
     set_gates,
 )
 from sstorch.optim.steps import minimize_step
+from sstorch.optim.trainer import Trainer
 
 __all__ = [
     "ENGINES",

@@ -12,8 +12,10 @@ from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.nodec import Nodec
-from sstorch.optim.run import Race, Trainer, TrainingRun
+from sstorch.optim.race import Race
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import JointStep, ShardedStep
+from sstorch.optim.trainer import Trainer
 
 # The race of ``trainer=joint``: of eight starts one is left after three laps.
 JOINT_RACE = Race((1, 2, 3))

@@ -13,8 +13,9 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.run import Trainer, TrainingRun
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import LeafStep, ShardedStep, SharedSlopesStep
+from sstorch.optim.trainer import Trainer
 
 
 @dataclass(frozen=True)

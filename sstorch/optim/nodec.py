@@ -19,8 +19,10 @@ from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
-from sstorch.optim.run import Race, Trainer, TrainingRun
+from sstorch.optim.race import Race
+from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import LOSS_CEILING, BranchStep, LeafStep, LogisticStep, ShardedStep
+from sstorch.optim.trainer import Trainer
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems

@@ -1,0 +1,73 @@
+"""Races of starts: after some passes only the best starts of each split go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+
+
+@dataclass(frozen=True)
+class Race:
+    """After some passes only the best starts of each split go on.
+
+    Attributes:
+        after: numbers of the passes after which starts are dropped, increasing.
+        keep: share of the starts that goes on each time, in (0, 1); at least one does.
+
+    Raises:
+        ConfigError: if a value is out of range.
+
+    References:
+        Jamieson and Talwalkar (2016), "Non-stochastic best arm identification and hyperparameter
+        optimization".
+    """
+
+    after: tuple[int, ...] = (3,)
+    keep: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not all(a < b for a, b in zip((0, *self.after), self.after, strict=False)):
+            raise ConfigError(f"race.after must be increasing numbers of passes from 1, got {self.after!r}")
+        if not 0 < self.keep < 1:
+            raise ConfigError(f"race.keep must be in (0, 1), got {self.keep!r}")
+
+    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
+        """The starts that are still in the race.
+
+        Args:
+            value: best objective of each problem so far, shape (R,), problems ordered by split.
+            counts: problems of each split; their sum is R.
+            n_passes: passes done.
+
+        Returns:
+            boolean (R,): those with the lowest values of their split; ties go to the first.
+        """
+        rounds = sum(n_passes >= after for after in self.after)
+        kept = torch.zeros_like(value, dtype=torch.bool)
+        for part, values in zip(kept.split(counts), value.split(counts), strict=True):
+            # ceil, but 0.1 ** 1 * 10 must be one start though it is a little more in floating point.
+            quota = max(1, -int(-(len(values) * self.keep**rounds - 1e-9) // 1))
+            part[values.argsort(stable=True)[:quota]] = True
+        return kept
+
+
+@dataclass(frozen=True)
+class Heats(Race):
+    """A race in which the problems of a split do not all have the same objective.
+
+    Attributes:
+        heats: number of objectives; the problems of a split race in so many groups of equal size, consecutive
+            ones in each.
+    """
+
+    heats: int = 1
+
+    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
+        """See :meth:`Race.survivors`; ``counts`` are multiples of the number of heats."""
+        return super().survivors(
+            value, tuple(n // self.heats for n in counts for _ in range(self.heats)), n_passes
+        )

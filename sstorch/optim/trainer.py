@@ -1,0 +1,147 @@
+"""Settings and the course of training that all trainers share."""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+
+from sstorch._version import __version__
+from sstorch.checks import check_integer
+from sstorch.exceptions import ConfigError
+from sstorch.monitoring import Callback, History
+from sstorch.nn import SoftTree
+from sstorch.objective import GateGroupLasso, Sample, Shards, TrainingObjective
+from sstorch.optim.checkpoint import Checkpoint
+from sstorch.optim.engine import ENGINES, Engine, compiled_problems
+from sstorch.optim.run import TrainingRun
+from sstorch.threads import torch_threads
+
+
+def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
+    """Versions, device and engine, on which the last bits of a result depend beside settings and data."""
+    where = {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
+    return where | {"engine": "compiled" if compiled else "torch"}
+
+
+@dataclass(frozen=True)
+class Trainer(ABC):
+    """Settings of a way to train a batch.
+
+    Attributes:
+        holdout: share of the training rows, stratified by event, that an estimator does not train on: each
+            tree is kept at the point of its training, and the start is chosen, with the lowest loss there. 0
+            trains on all.
+        n_shards: the rows are worked through in so many shards, which bounds memory; processes of an
+            initialised ``torch.distributed`` share them (:class:`~sstorch.objective.Shards`), and with the
+            same number train the same tree.
+        engine: what takes the steps, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; 5
+            to 13 times as fast with many starts, after about 40 seconds of compiling at its first use on a
+            machine), or ``"auto"``: compiled where it can be and there are many rows and problems
+            (`compiled_from`).
+        compiled_from: rows, added up over the problems, from which ``engine="auto"`` is the compiled one:
+            torch would then take about as long as the compiler; None if it cannot take these steps.
+    """
+
+    holdout: float = field(default=0.0, kw_only=True)
+    n_shards: int = field(default=1, kw_only=True)
+    engine: Engine = field(default="auto", kw_only=True)
+
+    compiled_from: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.holdout < 1:
+            raise ConfigError(f"holdout must be a share in [0, 1), got {self.holdout!r}")
+        check_integer("n_shards", self.n_shards, 1)
+        if self.engine not in ENGINES:
+            raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+
+    @property
+    @abstractmethod
+    def n_passes(self) -> int:
+        """The most passes that are recorded: macro iterations, or one for a single minimisation."""
+
+    @abstractmethod
+    def advance(self, run: TrainingRun) -> None:
+        """Train the problems of ``run`` that are active."""
+
+    def train(
+        self,
+        tree: SoftTree,
+        objective: TrainingObjective,
+        sample: Sample,
+        callbacks: Sequence[Callback] = (),
+        held_out: Sample | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    ) -> History:
+        """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
+
+        Args:
+            tree: R problems with initial solutions; float64 advised.
+            objective: E.
+            sample: training rows of each problem.
+            callbacks: called after every inner step and pass.
+            held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
+                there instead of the lowest E, and patience counts improvements of it.
+            checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
+                initial solutions, training goes on from the last pass it holds, or is over at once.
+
+        Returns:
+            The records of the run, those from before an interruption included.
+
+        Raises:
+            ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is
+                held by another process, or cannot be written; or shards or the engine do not go with another
+                setting.
+            FormatError: it is truncated, altered or of an unknown format version.
+        """
+        rows = Shards.cut(sample, self.n_shards)
+        reason = (
+            f"{type(self).__name__} trains by torch alone: use another trainer"
+            if self.compiled_from is None
+            else None
+        )
+
+        def say() -> None:
+            for callback in callbacks:
+                callback.on_compile()
+
+        many = self.compiled_from or math.inf
+        compiled = compiled_problems(self.engine, reason, tree, objective, rows, many, say)
+        with ExitStack() as stack:
+            if compiled is not None:
+                # Beside the threads of the compiled engine those of torch would fight for the cores; and
+                # what is left to torch, leaves that overflow, is the same on any number of threads.
+                stack.enter_context(torch_threads(1))
+            if checkpoint is not None:
+                checkpoint = stack.enter_context(Checkpoint.of(checkpoint).held())
+                checkpoint.identify(
+                    trainer=replace(self, engine="auto"),  # `environment` has it
+                    objective=objective,
+                    sample=sample,
+                    held_out=held_out,
+                    start=tree,
+                    environment=environment(sample.weight.device, compiled is not None),
+                )
+            held_out_rows = None if held_out is None else Shards.cut(held_out, self.n_shards)
+            if checkpoint is not None and rows.group is not None:
+                raise ConfigError("a run of several processes cannot be resumed: leave the checkpoint out")
+            if not rows.is_whole and any(isinstance(p, GateGroupLasso) for p in objective.gate_penalties):
+                raise ConfigError("gate_sparsity needs all rows at once: use a single shard")
+            if not rows.is_whole and len(objective.row_penalties):
+                raise ConfigError("penalties on rows need all of them at once: use a single shard")
+            run = TrainingRun(tree, objective, rows, callbacks, held_out_rows, checkpoint, compiled)
+            with run.session(self.n_passes):
+                if not run.finished:
+                    self.advance(run)
+            if not run.finished:
+                run.objective.project(tree)
+                run.objective.sparsify(tree, sample)
+                run.finish()
+        return run.history
