@@ -21,9 +21,10 @@ from sstorch.checks import (
 from sstorch.data import Surv
 from sstorch.data.persons import parse_persons
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import Curves, PredictsSurvival, Rows, ScoredRows, score
+from sstorch.metrics.evaluation import score
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.registry import METRICS, check_names, names_of
+from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
 
 # From the outcome and the predictions of some rows.
 ArrayMetric = Callable[[Any, npt.NDArray[np.float64]], float]

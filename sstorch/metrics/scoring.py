@@ -28,9 +28,10 @@ from sstorch.data import Surv, as_surv
 from sstorch.data.columns import check_same_order
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
-from sstorch.metrics.evaluation import GivenRows, score, scored_rows, split_rows
+from sstorch.metrics.evaluation import score, scored_rows
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.registry import METRICS, names_of
+from sstorch.metrics.scored_rows import GivenRows, split_rows
 
 # What `RiskScore` computes by name.
 RISK_METRICS = tuple(names_of(tag="risk"))

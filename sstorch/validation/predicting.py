@@ -18,10 +18,10 @@ from sstorch.data.persons import check_histories, join_rows, parse_persons
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
-from sstorch.metrics.evaluation import PredictsSurvival
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.landmark import conditional_curves
+from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.

@@ -25,9 +25,9 @@ from sstorch.metrics.calibration_errors import curve_of
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.comparison import bootstrap_difference
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
-from sstorch.metrics.evaluation import PredictsSurvival
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
+from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist

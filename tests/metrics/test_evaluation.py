@@ -9,8 +9,9 @@ from sstorch import Surv, metrics
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import compare, evaluate
-from sstorch.metrics.evaluation import ScoredRows, score
+from sstorch.metrics.evaluation import score
 from sstorch.metrics.registry import METRICS, names_of
+from sstorch.metrics.scored_rows import ScoredRows
 
 
 class Exponential:

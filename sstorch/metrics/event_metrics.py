@@ -1,0 +1,211 @@
+"""Metrics of one event by name, each read off scored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.exceptions import DataError
+from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
+from sstorch.metrics.brier import kaplan_meier_curves
+from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
+from sstorch.metrics.checks import check_observed_horizon
+from sstorch.metrics.concordance import concordance_harrell, concordance_uno
+from sstorch.metrics.curves import median_survival_time, survival_at
+from sstorch.metrics.integrated_brier import integrated_brier_score_over, relative_score
+from sstorch.metrics.registry import metric
+from sstorch.metrics.scored_rows import ScoredRows
+from sstorch.metrics.time_error import (
+    mean_absolute_error_margin,
+    mean_absolute_error_pseudo,
+    rmst_error_up_to,
+)
+
+
+def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
+    """Marks the times of the grid that have cases and controls among these rows, up to tau."""
+    _, times = rows.on_grid("osst")
+    first = rows.y.time[rows.y.event].min(initial=np.inf)
+    last = np.inf if tau is None else tau
+    inside: BoolArray = (times >= first) & (times < rows.y.time.max()) & (times <= last)
+    return inside
+
+
+def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
+    time, event = rows.whole.time, rows.whole.event
+    if tau is None:
+        return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
+    check_observed_horizon(tau, time, "tau")
+    return tau
+
+
+def _uno_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    time, event = rows.y.time, rows.y.event
+    return time[event & (time < (np.inf if tau is None else tau))]
+
+
+def _auc_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    last = float(rows.on_grid("osst")[1][_auc_times(rows, tau)].max())
+    return rows.y.time[rows.y.event & (rows.y.time <= last)]
+
+
+def _brier_weighted(rows: ScoredRows, _: float | None) -> FloatArray:
+    return rows.y.time  # censored rows weigh while they are at risk
+
+
+def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
+    horizon = _rmst_horizon(rows, tau)
+    at: FloatArray = np.minimum(rows.y.time, horizon)[rows.y.event | (rows.y.time >= horizon)]
+    return at
+
+
+@metric(
+    "c_harrell",
+    "Concordance (Harrell, Antolini)",
+    "C_H",
+    True,
+    entry=True,
+    tags="tree study peers accuracy risk published headline",
+)
+def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
+
+
+@metric(
+    "c_uno",
+    "Concordance (Uno)",
+    "C_U",
+    True,
+    weighted_times=_uno_weighted,
+    censoring_weights=True,
+    tags="study peers accuracy risk published",
+)
+def _c_uno(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
+
+
+@metric(
+    "cd_auc",
+    "Mean cumulative/dynamic AUC",
+    "AUC",
+    True,
+    weighted_times=_auc_weighted,
+    censoring_weights=True,
+    tags="study accuracy published",
+)
+def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
+    curves, times = rows.on_grid("osst")
+    inside = _auc_times(rows, tau)
+    if not inside.any():
+        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
+    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+
+
+def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
+    return integrated_brier_score_over(
+        rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
+    )
+
+
+def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
+    def value(rows: ScoredRows, _: float | None) -> float:
+        return _ibs_of(rows, *rows.on_grid(convention), convention)
+
+    return value
+
+
+metric(
+    "ibs_graf",
+    "Integrated Brier score (graf)",
+    "IBS",
+    False,
+    weighted_times=_brier_weighted,
+    censoring_weights=True,
+    tags="tree study peers accuracy published headline",
+    alias="ibs",
+)(_ibs("graf"))
+
+
+for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):
+    _title, _short = f"Integrated Brier score ({_name})", f"IBS {_name}"
+    metric(f"ibs_{_name}", _title, _short, _higher, censoring_weights=True, tags=_tags)(_ibs(_name))
+
+
+@metric(
+    "scaled_ibs_graf",
+    "Scaled integrated Brier score (graf)",
+    "scaled IBS",
+    True,
+    weighted_times=_brier_weighted,
+    censoring_weights=True,
+)
+def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
+    curves, times = rows.on_grid("graf")
+    reference = kaplan_meier_curves(rows.train, times, rows.y.time.size)
+    return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
+
+
+def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
+    """The predictions at one time: the median event time up to tau."""
+    time, event = rows.whole.time, rows.whole.event
+    events = time[event & (time <= (np.inf if tau is None else tau))]
+    if events.size == 0:
+        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
+    t = float(np.median(events))
+    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
+    return np.clip(predicted, 0.0, 1.0), t
+
+
+@metric("ici_pseudo", "Integrated calibration index (pseudo-observations)", "ICI", False, tags="study peers")
+def _ici(rows: ScoredRows, tau: float | None) -> float:
+    predicted, t = _at_horizon(rows, tau)
+    return integrated_calibration_index(rows.y, predicted, t=t)
+
+
+@metric(
+    "d_calibration_p",
+    "D-calibration: share of fits with p < .05",
+    "D-cal.",
+    None,
+    tags="study",
+    rejection=True,
+)
+def _d_calibration(rows: ScoredRows, _: float | None) -> float:
+    return d_calibration(rows.y, rows.survival, rows.times).p_value
+
+
+@metric("one_calibration_p", "1-calibration: share of fits with p < .05", "1-cal.", None, rejection=True)
+def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
+    predicted, t = _at_horizon(rows, tau)
+    return one_calibration(rows.y, predicted, t=t).p_value
+
+
+@metric("mae_margin", "Mean absolute error (margin)", "MAE margin", False, averaged=False)
+def _mae_margin(rows: ScoredRows, _: float | None) -> float:
+    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
+    return mean_absolute_error_margin(rows.y, predicted, train=rows.train)
+
+
+@metric("mae_pseudo", "Mean absolute error (pseudo-observations)", "MAE pseudo", False, averaged=False)
+def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
+    predicted = median_survival_time(rows.survival, rows.times, beyond="line")
+    return mean_absolute_error_pseudo(rows.y, predicted, train=rows.train)
+
+
+@metric(
+    "rmst_error",
+    "Error of the restricted mean",
+    "RMST error",
+    False,
+    weighted_times=_rmst_weighted,
+    censoring_weights=True,
+    averaged=False,
+)
+def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
+    horizon = _rmst_horizon(rows, tau)
+    if horizon == 0.0:
+        raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
+    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)

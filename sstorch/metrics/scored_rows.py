@@ -1,0 +1,247 @@
+"""Rows and curves that are scored: outcomes read, curves of test rows predicted once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_after, check_same_order
+from sstorch.data import Surv, SurvivalData, outcome_of
+from sstorch.exceptions import DataError
+from sstorch.metrics.checks import check_survival, check_times
+from sstorch.metrics.curves import predict_curves, survival_at
+from sstorch.metrics.grid import thinned, thinned_together
+from sstorch.metrics.integrated_brier import evaluation_times
+from sstorch.metrics.landmark import conditional_curves, times_from_zero
+from sstorch.metrics.outcome import Observed, Outcome, read_rows
+
+Rows = SurvivalData | tuple[Any, Any]
+Curves = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+_WHAT = "this metric"
+
+
+@runtime_checkable
+class PredictsSurvival(Protocol):
+    """A fitted estimator: anything with this method."""
+
+    def predict_survival_function(self, X: Any, times: Any) -> Any:
+        """S(t | x), shape (n, n_times)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Test rows, their curves and the training rows.
+
+    Attributes:
+        y: outcome of the test rows.
+        survival: predicted S on `times`, shape (n, n_times).
+        times: the grid, shape (n_times,).
+        train: outcome of the training rows.
+        grids: for each convention with a grid of its own the columns of `times` that belong to it.
+        whole: outcome of all test rows, where these are some of them, see `take`: windows and horizons
+            come from them, so that resamples of the same rows are scored over the same stretch of time.
+    """
+
+    y: Observed
+    survival: FloatArray
+    times: FloatArray
+    train: Observed
+    grids: dict[str, IntArray]
+    whole: Observed
+
+    @property
+    def late(self) -> bool:
+        """Whether test or training rows have entry times."""
+        return self.y.entry is not None or self.train.entry is not None
+
+    @classmethod
+    def of(
+        cls,
+        model: PredictsSurvival | Curves,
+        train: Rows | GivenRows,
+        test: Rows | GivenRows,
+        after: float | None = None,
+    ) -> Self:
+        """Predict, or take, the curves of the test rows; with `after`, those at risk then, from there.
+
+        The model is an estimator, see `predict_curves`, or the pair (survival, times) of curves of the test
+        rows; then X of `test` is not read.
+
+        Raises:
+            DataError: rows, curves or model are not what they should be.
+        """
+        known, given = split_rows(train, "train", model), split_rows(test, "test", model)
+        curves = {"survival": model[0]} if _is_curves(model) else {}
+        check_same_order(X=given.X, y=given.y, **curves)
+        if _is_curves(model):
+            grid = check_times(model[1])
+            survival = check_survival(model[0], len(given.y), grid.size)
+        observed = np.unique(given.rows.time)
+        if after is not None:
+            known = known.from_landmark(after, "train")[1]
+            positions, given = given.from_landmark(after, "test")
+            if _is_curves(model):
+                survival, grid = _after(survival, grid, positions, after)
+        X, rows, train_rows = given.X, given.rows, known.rows
+        time, event = rows.time, rows.event
+        if _is_curves(model):
+            return cls(rows, survival, grid, train_rows, {}, rows)
+        if isinstance(model, type):
+            raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
+        if not isinstance(model, PredictsSurvival):
+            raise DataError(
+                "model: expected an estimator with predict_survival_function(X, times), or the pair "
+                f"(survival, times) of curves; got {type(model).__name__}."
+            )
+
+        def from_zero(times: FloatArray) -> FloatArray:
+            curves = predict_curves(model, X, times)
+            check_same_order(X=X, survival=curves)
+            return check_survival(curves, time.size, times.size)
+
+        def predict(times: FloatArray) -> FloatArray:
+            if after is None:
+                return from_zero(times)
+            at = np.append(after, times_from_zero(times, after, observed))
+            distinct, place = np.unique(at, return_inverse=True)
+            curves = from_zero(distinct)[:, place]
+            return conditional_curves(curves[:, 0], curves[:, 1:], after)
+
+        grids = default_grids(time, train_rows.time, ("graf", "sksurv", "surtree", "osst"))
+        also = thinned(np.unique(time), time.size)
+        if grids:  # which, if they are thinned, need not hold the horizon of calibration
+            events = np.sort(time[event & (time > 0.0)])
+            also = events[max(events.size - 1, 0) // 2 :][:1]
+        return cls.predicted(predict, rows, train_rows, grids, also)
+
+    @classmethod
+    def predicted(
+        cls,
+        predict: Callable[[FloatArray], FloatArray],
+        y: Outcome,
+        train: Outcome,
+        grids: Mapping[str, FloatArray],
+        also: FloatArray | tuple[()] = (),
+    ) -> Self:
+        """Predict the curves of the test rows once, at the times of all grids and at further ones.
+
+        `predict` gives S of the test rows (n, n_times) at increasing times; `y` and `train` are the outcomes
+        of the test and the training rows, `grids` the times at which each convention reads the curves.
+        """
+        times = np.unique(np.concatenate([also, *grids.values()]))
+        columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
+        rows, known = (read_rows(part, _WHAT, entry=True, weight=True) for part in (y, train))
+        return cls(rows, predict(times), times, known, columns, rows)
+
+    def take(self, rows: IntArray) -> Self:
+        """Some test rows, repetitions allowed; grids, windows and training rows stay."""
+        return dataclasses.replace(self, y=self.y.take(rows), survival=self.survival[rows])
+
+    def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
+        """Curves and times on the grid of a convention, or on the whole grid where it has none."""
+        columns = self.grids.get(convention)
+        if columns is None:
+            return self.survival, self.times
+        return self.survival[:, columns], self.times[columns]
+
+
+def default_grids(
+    time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
+) -> dict[str, FloatArray]:
+    """`evaluation_times` of each convention, without those that have too few: their metrics say so.
+
+    With many rows they are `thinned_together`.
+    """
+    grids = {}
+    for convention in conventions:
+        with suppress(DataError):
+            grids[convention] = evaluation_times(time, train_time, convention)
+    return thinned_together(grids, time.size)
+
+
+class GivenRows(NamedTuple):
+    """Features and outcome of rows."""
+
+    X: Any
+    y: Surv
+
+    @property
+    def rows(self) -> Observed:
+        """The outcome as metrics read it."""
+        return read_rows(self.y, _WHAT, entry=True, weight=True)
+
+    def take(self, rows: IntArray, y: Surv) -> Self:
+        """Features of some rows, with an outcome of theirs."""
+        X = self.X
+        if X is not None:
+            X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+        return type(self)(X, y)
+
+    def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
+        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows.
+
+        Raises:
+            DataError: no row is at risk; the message has the argument's name.
+        """
+        try:
+            rows, later = self.y.followed_from(*check_after(after, 1))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        return rows, self.take(rows, later)
+
+
+def _after(
+    survival: FloatArray, grid: FloatArray, rows: IntArray, after: float
+) -> tuple[FloatArray, FloatArray]:
+    """Curves of some rows from a time on, given those of all from zero, and their grid."""
+    later, some = grid > after, survival[rows]
+    if not later.any():
+        raise DataError(f"times: the curves end at {grid[-1]:g}, and after={after:g} is no earlier.")
+    alive = survival_at(some, grid, np.full(rows.size, after))
+    return conditional_curves(alive, some[:, later], after), grid[later] - after
+
+
+def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
+    """Rows in one of the accepted forms, read.
+
+    Args:
+        rows: the rows.
+        name: of the argument, for messages.
+        model: fitted, whose type of outcome they must have.
+
+    Raises:
+        DataError: another form or type; the message has the argument's name.
+    """
+    if isinstance(rows, GivenRows):
+        return rows
+    X, y = (rows.frame, rows.weighted_y) if isinstance(rows, SurvivalData) else (None, None)
+    given: object = rows
+    if y is None and (not isinstance(given, tuple) or len(given) != 2):
+        what = (
+            f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
+        )
+        raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
+    if y is None:
+        X, y = rows  # type: ignore[misc]
+    try:
+        outcome = outcome_of(model, y)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    check_same_order(X=X, y=outcome)
+    if not len(outcome):
+        raise DataError(f"{name}: the data have no rows")
+    return GivenRows(X, outcome)
+
+
+def _is_curves(model: object) -> TypeGuard[Curves]:
+    return isinstance(model, tuple) and len(model) == 2
