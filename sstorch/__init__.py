@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from sstorch import metrics
     from sstorch.data import Surv, SurvivalData, list_datasets, load_dataset
     from sstorch.exact.estimators import (
-        OptimalCompetingRisksTree,
         OptimalPolicyTree,
         OptimalSurvivalTree,
         OptimalSurvivalTreeCV,
@@ -35,7 +34,6 @@ __all__ = [
     "GatePenalties",
     "Grid",
     "GroupPenalties",
-    "OptimalCompetingRisksTree",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",

@@ -13,13 +13,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import FloatArray
 from sstorch.checks import check_after, option_text, rows_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
 from sstorch.data.persons import Paths
-from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
 
@@ -480,27 +479,6 @@ class SurvivalEstimator(FrameEstimator):
         """The rows of positive weight, with the training columns alone."""
         data = self._scored(X, y, sample_weight)
         return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
-
-
-class IncidenceEstimator(SurvivalEstimator):
-    """Base class of the exact estimators of competing causes."""
-
-    def _set_causes(self, data: SurvivalData) -> None:
-        """Take over what training rows say of causes and times."""
-        self.outcome_type_ = data.outcome_type
-        self.time_varying_ = data.time_varying
-        self.horizon_ = median_event_time(data)
-
-    @abstractmethod
-    def apply(self, X: object) -> IntArray:
-        """Leaf of each row."""
-
-    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Cumulative incidence of a cause at ``horizon_``, (n,)."""
-        return self._risk_of(X, cause)
-
-    def _horizons(self) -> FloatArray:
-        return round_horizons(self.event_times_, self.time_unit_, (1 / 3, 2 / 3))
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

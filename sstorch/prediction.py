@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from sstorch import (
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     PrognosticTree,
     PrognosticTreeCV,
@@ -34,7 +33,7 @@ from sstorch.files import JSON_NAME, write_whole
 from sstorch.soft import tree_cv
 from sstorch.soft.estimator import SoftEstimator
 
-SurvivalTree = SoftEstimator | OptimalSurvivalTree | OptimalCompetingRisksTree
+SurvivalTree = SoftEstimator | OptimalSurvivalTree
 # By the format of their files.
 KINDS: dict[str, Any] = {
     kind._format: kind
@@ -43,7 +42,6 @@ KINDS: dict[str, Any] = {
         PrognosticTree,
         SoftSurvivalTree,
         OptimalSurvivalTree,
-        OptimalCompetingRisksTree,
     )
 }
 

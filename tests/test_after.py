@@ -19,7 +19,6 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.exact.estimators.competing_risks import OptimalCompetingRisksTree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import FAMILIES, make_family
 from tests.conftest import nightly_but
@@ -132,7 +131,7 @@ def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]
     if request.param == "soft":
         yield PrognosticTree(depth=1, leaf="weibull").fit_data(data), data
     else:
-        yield OptimalCompetingRisksTree(1, min_leaf=100).fit(data.frame, data.y), data
+        yield OptimalSurvivalTree(1, min_leaf=100).fit(data.frame, data.y), data
 
 
 def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from sstorch import (
     Grid,
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalTreeRegressor,
     PrognosticTree,
@@ -146,7 +145,7 @@ def test_refusals(
         assert part in line
 
 
-@pytest.mark.parametrize("kind", [PrognosticTree, OptimalCompetingRisksTree])
+@pytest.mark.parametrize("kind", [PrognosticTree, OptimalSurvivalTree])
 def test_competing_causes_give_incidences(
     kind: type, gbsg2: SurvivalData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

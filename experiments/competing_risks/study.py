@@ -20,7 +20,7 @@ import torch
 from comprisk_forest import PYTHON, CompriskForest
 
 from sstorch import (
-    OptimalCompetingRisksTree,
+    OptimalSurvivalTree,
     PrognosticTree,
     Surv,
     SurvivalData,
@@ -99,7 +99,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
         for model in models:
             start = cpu_seconds()
             if model == "exact":
-                fitted = OptimalCompetingRisksTree(2, min_leaf=len(train) // 10).fit(train.frame, train.y)
+                fitted = OptimalSurvivalTree(2, min_leaf=len(train) // 10).fit(train.frame, train.y)
             elif model in TREES:
                 fitted = soft_tree(**TREES[model]).fit_data(train, schema)
             else:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalCompetingRisksTree, OptimalSurvivalTree, Surv, metrics
+from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, metrics
 from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.validation import group_table
@@ -78,7 +78,7 @@ def cohort():
 @pytest.fixture(scope="module")
 def tree(cohort):
     frame, _, _, y = cohort
-    return OptimalCompetingRisksTree(2, min_leaf=25, time_unit="days").fit(frame, y)
+    return OptimalSurvivalTree(2, min_leaf=25, time_unit="days").fit(frame, y)
 
 
 def test_both_causes_have_their_question(tree):
@@ -117,7 +117,7 @@ def test_scores_and_texts(tree, cohort):
 def test_it_comes_back_from_its_folder(tree, cohort, tmp_path):
     frame, _, _, y = cohort
     tree.save(tmp_path)
-    again = OptimalCompetingRisksTree.load(tmp_path)
+    again = OptimalSurvivalTree.load(tmp_path)
     np.testing.assert_array_equal(
         again.predict_cumulative_incidence(frame), tree.predict_cumulative_incidence(frame)
     )
@@ -129,18 +129,37 @@ def test_it_comes_back_from_its_folder(tree, cohort, tmp_path):
     state["outcome_type"]["causes"] = state["outcome_type"]["causes"][:1]
     (tmp_path / "model.json").write_text(json.dumps(state))
     with pytest.raises(FormatError):
-        OptimalCompetingRisksTree.load(tmp_path)
+        OptimalSurvivalTree.load(tmp_path)
 
 
 def test_what_is_refused(cohort):
     frame, time, cause, y = cohort
     with pytest.raises(DataError, match="competing causes"):
         OptimalSurvivalTree(1).fit(frame, (time, cause))
-    with pytest.raises(DataError, match="competing causes"):
-        OptimalSurvivalTree(1).fit(frame, y)
-    with pytest.raises(DataError, match="y has one event"):
-        OptimalCompetingRisksTree(1).fit(frame, (time, cause > 0))
+    with pytest.raises(ConfigError, match="objective='integrated_brier' is for one event"):
+        OptimalSurvivalTree(1, objective="integrated_brier").fit(frame, y)
+    with pytest.raises(ConfigError, match="leaf_curve='proportional_hazards' is for one event"):
+        OptimalSurvivalTree(1, leaf_curve="proportional_hazards").fit(frame, y)
+    with pytest.raises(ConfigError, match="there is no cause"):
+        OptimalSurvivalTree(1).fit(frame, (time, cause > 0)).predict(frame, cause="relapse")
     with pytest.raises(ConfigError, match="min_events"):
-        OptimalCompetingRisksTree(min_events=-1).fit(frame, y)
+        OptimalSurvivalTree(min_events=-1).fit(frame, y)
     with pytest.raises(DataError, match="'0', '2' beside the causes"):
         Surv(time, cause, causes={1: "relapse"})
+
+
+def test_causes_of_the_search_by_cross_validation(cohort):
+    frame, _, _, y = cohort
+    search = OptimalSurvivalTreeCV(2, min_leaf=25, n_folds=3).fit(frame, y)
+    again = OptimalSurvivalTree(2, search.best_nodes_, min_leaf=25).fit(frame, y)
+    np.testing.assert_array_equal(
+        search.predict_cumulative_incidence(frame, TIMES), again.predict_cumulative_incidence(frame, TIMES)
+    )
+    assert search.cv_results_["mean_score"].is_unique
+    # With one cause the folds score as with one event.
+    one = Surv(y.time, y.event, causes=("any",))
+    search, event = (
+        OptimalSurvivalTreeCV(2, min_leaf=25, n_folds=3).fit(frame, outcome)
+        for outcome in (one, Surv(y.time, y.event))
+    )
+    np.testing.assert_allclose(search.cv_results_["mean_score"], event.cv_results_["mean_score"], rtol=1e-10)

@@ -8,7 +8,6 @@ from scipy.special import xlogy
 from sklearn.base import clone
 
 from sstorch import (
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     Surv,
@@ -151,7 +150,7 @@ def test_causes_with_late_entry():
     singles = [LogLikelihood(time, cause == k, entry=entry) for k in (1, 2)]
     leaf = (frame["a"] > 0).to_numpy().astype(int)
     assert task.loss(leaf) == sum(single.loss(leaf) for single in singles)
-    tree = OptimalCompetingRisksTree(max_depth=1, min_leaf=50).fit(
+    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(
         frame, Surv(time, cause, causes="auto", entry=entry)
     )
     leaf = tree.apply(frame)

@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 
 from sstorch import (
-    OptimalCompetingRisksTree,
     OptimalPolicyTree,
     OptimalSurvivalTree,
     OptimalTreeClassifier,
@@ -162,7 +161,7 @@ def test_losses_over_time_are_those_of_sums_of_blocks():
         (OptimalTreeClassifier(6, lookahead=2), RNG.integers(0, 3, 60)),
         (OptimalTreeRegressor(6, lookahead=1), RNG.normal(size=60)),
         (OptimalPolicyTree(6, lookahead=2), RNG.normal(size=(60, 2))),
-        (OptimalCompetingRisksTree(6, lookahead=1), Surv(TIME, RNG.integers(0, 3, 60), causes="auto")),
+        (OptimalSurvivalTree(6, lookahead=1), Surv(TIME, RNG.integers(0, 3, 60), causes="auto")),
         (OptimalSurvivalTree(6, lookahead=1, objective="integrated_brier"), (TIME, EVENT)),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 from lifelines import KaplanMeierFitter, NelsonAalenFitter
 
 from sstorch import (
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     Surv,
@@ -239,8 +238,8 @@ def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: S
     frame, weight = gbsg2.frame, weights_of(gbsg2)
     cause = np.where(gbsg2.event, np.random.default_rng(1).integers(1, 3, len(frame)), 0)
     y, again = Surv(gbsg2.time, cause, causes=("relapse", "death")), np.repeat(np.arange(len(frame)), weight)
-    one = OptimalCompetingRisksTree(max_depth=2).fit(frame, y, sample_weight=weight)
-    many = OptimalCompetingRisksTree(max_depth=2).fit(frame.iloc[again], y[again])
+    one = OptimalSurvivalTree(max_depth=2).fit(frame, y, sample_weight=weight)
+    many = OptimalSurvivalTree(max_depth=2).fit(frame.iloc[again], y[again])
     assert one.tree_.export_text() == many.tree_.export_text()
     assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
     np.testing.assert_allclose(one.incidence_, many.incidence_, atol=1e-10)
@@ -248,7 +247,7 @@ def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: S
     assert one.horizon_ == many.horizon_
     np.testing.assert_allclose(one.hazard_ratios_, many.hazard_ratios_, rtol=1e-10)
     assert one.group_table_["rows", ""].sum() == len(frame)
-    scaled = OptimalCompetingRisksTree(max_depth=2).fit(frame, y, sample_weight=0.01 * weight)
+    scaled = OptimalSurvivalTree(max_depth=2).fit(frame, y, sample_weight=0.01 * weight)
     np.testing.assert_allclose(scaled.incidence_, one.incidence_, atol=1e-10)
 
 
@@ -373,8 +372,8 @@ def test_rows_split_at_random_times_with_id_give_the_same_tree(gbsg2: SurvivalDa
     cause = np.where(gbsg2.event, rng.integers(1, 3, n), 0)
     whole = Surv(gbsg2.time, cause, causes="auto", entry=entry, id=np.arange(n))
     parts = Surv(end, np.where(last, cause[row], 0), causes="auto", entry=begin, id=row)
-    one = OptimalCompetingRisksTree(**settings).fit(frame, whole, sample_weight=weight)
-    many = OptimalCompetingRisksTree(**settings).fit(cut, parts, sample_weight=weight[row])
+    one = OptimalSurvivalTree(**settings).fit(frame, whole, sample_weight=weight)
+    many = OptimalSurvivalTree(**settings).fit(cut, parts, sample_weight=weight[row])
     assert many.loss_ == one.loss_
     np.testing.assert_array_equal(many.incidence_, one.incidence_)
 
@@ -411,7 +410,7 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
         tree.score(data.frame, (data.time, data.event))
     y = Surv(data.time, 1 * data.event + (data.event & (data.frame["age"] > 0)), causes="auto",
              entry=data.entry, id=data.person)  # fmt: skip
-    causes = OptimalCompetingRisksTree(max_depth=1, min_leaf=20).fit(data.frame, y)
+    causes = OptimalSurvivalTree(max_depth=1, min_leaf=20).fit(data.frame, y)
     with pytest.raises(ConfigError, match="after="):
         causes.predict_cumulative_incidence(first, [100.0])
     assert causes.predict_cumulative_incidence(first, [100.0], after=0.0).shape == (4, 2, 1)

@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from sstorch import (
     Columns,
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     PrognosticTree,
     SoftSurvivalTree,
@@ -149,7 +148,7 @@ def test_corrected_incidences_are_closer_than_naive_ones(tree: PrognosticTree, d
 
 
 def test_tables_of_soft_and_exact_trees_have_one_shape(tree: PrognosticTree, data: SurvivalData) -> None:
-    exact = OptimalCompetingRisksTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
+    exact = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
     soft = group_table(tree, data.frame, data.y, [300.0])
     assert soft.columns.equals(group_table(exact, data.frame, data.y, [300.0]).columns)
     assert soft.columns.names == ["quantity", "statistic"]
@@ -183,7 +182,7 @@ def test_split_test_of_a_cause_is_that_of_its_hazard(tree: PrognosticTree, data:
 
 
 def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
-    exact = OptimalCompetingRisksTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
+    exact = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
     for each in (tree, exact):
         card = model_card(each)
         assert "cumulative incidences of relapse and death" in card

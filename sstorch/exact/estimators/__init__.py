@@ -1,14 +1,12 @@
 """Exact trees in scikit-learn's form."""
 
 from sstorch.exact.estimators.classifier import OptimalTreeClassifier
-from sstorch.exact.estimators.competing_risks import OptimalCompetingRisksTree
 from sstorch.exact.estimators.outcome import ResampledTrees, bootstrap_trees
 from sstorch.exact.estimators.survival import OptimalSurvivalTree
 from sstorch.exact.estimators.survival_cv import OptimalSurvivalTreeCV
 from sstorch.exact.estimators.value_trees import OptimalPolicyTree, OptimalTreeRegressor
 
 __all__ = [
-    "OptimalCompetingRisksTree",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
     "OptimalSurvivalTreeCV",

@@ -262,7 +262,7 @@ class ExactTree(FrameEstimator):
         for name in self._numbers:
             setattr(self, name, float(state[name]))
         for name in self._tables:
-            setattr(self, name, _table(state[name], name, tensors))
+            setattr(self, name, table_of_file(state[name], name, tensors))
         self._set_leaf_arrays(tensors)
 
 
@@ -337,7 +337,7 @@ class ArrayLeaves(LoadableTree):
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
         for name in state["tables"]:
-            setattr(self, name, _table(state[name], name, tensors))
+            setattr(self, name, table_of_file(state[name], name, tensors))
         for name, number in state["numbers"].items():
             setattr(self, name, float(number))
         if self._labels is not None:
@@ -396,5 +396,6 @@ def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
     return BinaryTree(feature, absent, present, names)
 
 
-def _table(columns: list[str], name: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:
+def table_of_file(columns: list[str], name: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:
+    """A table that :meth:`ExactTree.save` wrote."""
     return pd.DataFrame({str(column): tensors[f"{name}.{j}"].numpy() for j, column in enumerate(columns)})

@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.base import check_times
+from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exact.estimators.base import ExactTree
@@ -31,15 +31,13 @@ def observed(data: SurvivalData) -> Observed:
     return Observed.of(data.y.any_cause(), data.sample_weight)
 
 
-def training_rows(X: object, y: object, sample_weight: object, causes: bool = False) -> SurvivalData:
-    """The rows of positive weight that a tree is fitted to, with one event or with `causes`.
+def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
+    """The rows of positive weight that a tree is fitted to.
 
     Raises:
-        DataError: the data cannot be used, or their outcome has causes where one event is wanted, or the
-            other way round.
+        DataError: the data cannot be used.
     """
     data = SurvivalData(X, y, sample_weight=sample_weight)
-    data.check_causes(causes)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
 
@@ -47,7 +45,9 @@ def training_rows(X: object, y: object, sample_weight: object, causes: bool = Fa
 class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
-    _competing: ClassVar[bool] = False
+    @property
+    def _competing(self) -> bool:
+        return bool(self.causes_)
 
     @abstractmethod
     def fit_data(self, data: SurvivalData) -> Self:
@@ -55,7 +55,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _set_outcome(self, data: SurvivalData) -> None:
         self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
-        self.zero_time_ = data.zero_time
+        self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self._forget_results()
 
     def _forget_results(self) -> None:
@@ -205,4 +205,4 @@ def bootstrap_trees(
         DataError: the data cannot be used, or a resample has no event, or no event of a cause.
         ConfigError: a parameter has a value that does not exist.
     """
-    return tree._resampled(training_rows(X, y, sample_weight, tree._competing), n_resamples)
+    return tree._resampled(training_rows(X, y, sample_weight), n_resamples)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -16,12 +16,13 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after, check_integer
-from sstorch.data import SurvivalData
+from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
-from sstorch.exact.estimators.outcome import OutcomeTree, observed, training_rows
+from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
+from sstorch.exact.estimators.competing_risks import CauseLeaves, cause_task
+from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import Questions, SearchSettings
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.observed import Observed
@@ -42,7 +43,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
-from sstorch.groups.table import groups_text
+from sstorch.groups.table import frame_of_state, frame_state, groups_text
 from sstorch.memory import check_room
 from sstorch.metrics.weights import WeightKind
 
@@ -53,6 +54,9 @@ CURVES: dict[str, tuple[str, ...]] = {
     "log_likelihood": ("kaplan_meier", "proportional_hazards"),
     "integrated_brier": ("kaplan_meier", "ipcw"),
 }
+
+# With competing causes: cause-specific hazards, and the estimates of Aalen and Johansen.
+CURVES_OF_CAUSES = ("log_likelihood", "kaplan_meier")
 
 
 @dataclass(kw_only=True)
@@ -104,11 +108,23 @@ class SurvivalSettings(SearchSettings):
                 large enough.
             ConfigError: too many questions for the depth.
         """
-        rows = observed(data)
+        rows, settings = observed(data), replace(self, time_unit=self.time_unit or data.time_unit)
         self.check_entry(rows)
+        if data.causes is not None and (self.objective, self.leaf_curve) != CURVES_OF_CAUSES:
+            name, value = (
+                ("objective", self.objective)
+                if self.objective != CURVES_OF_CAUSES[0]
+                else ("leaf_curve", self.leaf_curve)
+            )
+            raise ConfigError(
+                f"{name}={value!r} is for one event, and y has competing causes; use "
+                f"objective={CURVES_OF_CAUSES[0]!r} and leaf_curve={CURVES_OF_CAUSES[1]!r}"
+            )
         questions = self.questions(data.frame, martingale_residuals(rows), data.sample_weight)
         task: Task
-        if self.objective == "log_likelihood":
+        if data.causes is not None:
+            task = cause_task(data)
+        elif self.objective == "log_likelihood":
             task = LogLikelihood(data.time, data.event, entry=data.entry, sample_weight=data.sample_weight)
         else:
             task = IntegratedBrier(
@@ -118,7 +134,7 @@ class SurvivalSettings(SearchSettings):
                 n_buckets=self.n_buckets,
                 sample_weight=data.sample_weight,
             )
-        return TreeSearch(self, data, rows, questions, questions.solve(task, self.min_events))
+        return TreeSearch(settings, data, rows, questions, questions.solve(task, self.min_events))
 
 
 @dataclass(frozen=True)
@@ -132,16 +148,13 @@ class TreeSearch:
     solution: Solution
 
 
-class ExactSurvivalTree(OutcomeTree, Deployable):
+class ExactSurvivalTree(CauseLeaves, Deployable):
     """The common part of `OptimalSurvivalTree` and `OptimalSurvivalTreeCV`; not for use by itself."""
 
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
-    _numbers = (*ExactTree._numbers, "zero_time_")
-    _tables = ("leaf_table_", *ExactTree._tables)
+    _numbers = (*ExactTree._numbers, "zero_time_", "horizon_")
 
-    curves_: LeafCurves
-    recalibration_: Recalibration
     leaf_table_: pd.DataFrame
     _settings: SurvivalSettings
 
@@ -150,6 +163,9 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
         data, settings, rows = search.data, search.settings, search.rows
         leaf = self._set(search.questions, search.solution, tree)
         self._set_outcome(data)
+        if self._competing:
+            self._set_estimates(data, leaf)
+            return self
         curves = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve)
         self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
         return self
@@ -192,17 +208,29 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
 
     # ------------------------------------------------------------------ predict
 
-    def predict(self, X: object) -> FloatArray:
+    def predict(self, X: object, cause: int | str | None = None) -> FloatArray:
         """Risk of each row (n,), the expected number of events up to the last training event time.
 
-        It is the sum of H(t | x) over the distinct training event times; higher = earlier event.
+        It is the sum of H(t | x) over the distinct training event times; higher = earlier event. With
+        competing causes it is the cumulative incidence of `cause`, the first by default, at ``horizon_``.
+
+        Raises:
+            ConfigError: there is no such cause, or the model has one event.
         """
+        check_is_fitted(self, "tree_")
+        if self._competing or cause is not None:
+            return self._risk_of(X, 1 if cause is None else cause)
         leaf = self.apply(X)
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
+    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+        return (self._cause_incidences if self._competing else super()._incidences)(X, times)
+
     def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
         """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
+
+        With competing causes it is that of survival without any event.
 
         It is +inf where the survival function stays above 1 - q. With ``after``, a time at which the rows are
         known to be alive, or one for each row, it is what is left from there.
@@ -220,6 +248,8 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
+
+        With competing causes it is the mean time without any event.
 
         With ``math.inf`` it is the mean, +inf where the curve ends above 0. ``after`` as in
         :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
@@ -260,14 +290,20 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
         return self.time_unit_
 
     def _card(self) -> CardFacts:
+        if self._competing:
+            return self._cause_card()
         table = self.leaf_table_
         return self._facts(int(table["rows"].sum()), f"{table['events'].sum()} events", self.leaf_texts())
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
+        if self._competing:
+            return self._incidences(frame, times)
         return self.curves_.survival_at(times)[self._leaf_of(frame)]
 
     def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
+        if self._competing:
+            return self._recalibrated_causes(data, how, weights)
         leaf, curves, n_leaves = self._leaf_of(data.frame), self.curves_, self.tree_.n_leaves
         ratios: FloatArray | None = None
         if "hazard_ratio" in self.leaf_table_:
@@ -299,8 +335,13 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
     # ------------------------------------------------------------------ read and keep
 
     def leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, rows, events and, unless covariates are time-varying, median."""
+        """A line on each leaf: its number, rows, events and, unless covariates are time-varying, median.
+
+        With competing causes, the events of each cause instead of events and median.
+        """
         check_is_fitted(self, "tree_")
+        if self._competing:
+            return self._cause_texts()
         return self._leaf_texts(not self.time_varying_)
 
     def _leaf_texts(self, medians: bool) -> list[str]:
@@ -325,8 +366,10 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
         ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
         """
         check_is_fitted(self, "tree_")
-        table, results = self.leaf_table_, vars(self)
-        is_scaled = "recalibration_" in results and self.recalibration_.how != "baseline"
+        if self._competing:
+            return self._cause_summary()
+        table, results, report = self.leaf_table_, vars(self), vars(self).get("recalibration_")
+        is_scaled = report is not None and report.how != "baseline"
         kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve}"
         text = self._summary(
             "survival",
@@ -341,32 +384,61 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
             parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
         return "\n\n".join(parts)
 
+    def _table_names(self) -> tuple[str, ...]:
+        return self._tables if self._competing else ("leaf_table_", *self._tables)
+
     def _state(self) -> dict[str, Any]:
-        state = super()._state()
-        if "recalibration_" in vars(self):
-            state["recalibration"] = self.recalibration_.to_dict()
+        state, report = super()._state(), vars(self).get("recalibration_")
+        if self._competing:
+            state["group_table"] = frame_state(self.group_table_)
+        if isinstance(report, dict):
+            state["recalibration"] = {name: each.to_dict() for name, each in report.items()}
+        elif report is not None:
+            state["recalibration"] = report.to_dict()
         return state
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        # The outcome says which arrays and tables there are.
+        self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         super()._set_state(state, tensors)
-        if "recalibration" in state:
-            self.recalibration_ = Recalibration.from_dict(state["recalibration"])
+        report = state.get("recalibration")
+        if self.outcome_type_.causes:
+            self._check_causes()
+            self.group_table_ = frame_of_state(state["group_table"])
+            if report is not None:
+                self.recalibration_ = {name: Recalibration.from_dict(each) for name, each in report.items()}
+            return
+        self.leaf_table_ = table_of_file(state["leaf_table_"], "leaf_table_", tensors)
+        self.leaf_table_.index = pd.RangeIndex(len(self.leaf_table_), name="leaf")
+        if report is not None:
+            self.recalibration_ = Recalibration.from_dict(report)
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
+        self._check_deployable()
         return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_)
 
     def _deployed(self, medians: bool) -> Deployed:
+        self._check_deployable()
         kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
         table = self.leaf_table_
         rows = f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}"
         leaves = self._leaf_texts(medians)
         return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
 
+    def _check_deployable(self) -> None:
+        if self._competing:
+            raise ConfigError("exports of an exact tree with competing causes are not supported")
+
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        if self._competing:
+            return self._cause_arrays()
         return {f"curves.{field.name}": getattr(self.curves_, field.name) for field in fields(LeafCurves)}
 
     def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.outcome_type_.causes:
+            self._set_cause_arrays(tensors)
+            return
         curves = LeafCurves(*(tensors[f"curves.{field.name}"].numpy() for field in fields(LeafCurves)))
         shape = (self.tree_.n_leaves, len(curves.times))
         if curves.survival.shape != shape or curves.cumulative_hazard.shape != shape:
@@ -375,7 +447,6 @@ class ExactSurvivalTree(OutcomeTree, Deployable):
                 f"expected {shape}"
             )
         self._set_curves(curves)
-        self.leaf_table_.index = pd.RangeIndex(len(self.leaf_table_), name="leaf")
 
 
 class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
@@ -390,10 +461,13 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"log_likelihood"``, half the deviance of proportional hazards with one hazard ratio per
             leaf, in total over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
-            leaf, weighted for censoring and integrated over the observed times (OSST).
+            leaf, weighted for censoring and integrated over the observed times (OSST). With competing causes
+            only the log-likelihood, the sum over causes of that loss, the events of the other causes being
+            censored: the likelihood of cause-specific hazards is a product over causes. Curves of the leaves
+            are then the estimates of Aalen and Johansen.
         leaf_penalty: loss that each leaf costs, >= 0, in the unit of the objective.
         min_leaf: least number of training rows of a leaf.
-        min_events: least number of training events of a leaf.
+        min_events: least number of training events of a leaf, of any cause.
         binarize: how columns become questions: a preset of :class:`~sstorch.exact.Binarizer`
             (``"surtree"``, ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer with settings
             of one's own, or False for columns that hold 0 and 1 already.
@@ -419,17 +493,26 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         objective_: `loss_` and `leaf_penalty` for each leaf.
         certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
         gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
-        curves_: survival and cumulative hazard of each leaf.
-        leaf_table_: of each leaf the numbers of training rows and events, whatever they weigh, and weighted
-            estimates: hazard ratio (log-likelihood), median and survival.
+        curves_: survival and cumulative hazard of each leaf, of any event.
+        causes_: names of the K competing causes; empty for one event.
+        horizon_: median of the observed event times, where :meth:`predict` gives incidences of causes.
+        incidence_: with causes, of each leaf and cause at `event_times_`, (L, K, T).
+        hazards_: with causes, cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen),
+            (L, K, T).
+        hazard_ratios_: with causes, of each leaf and cause, (L, K); half an event is counted in a leaf
+            without any.
+        leaf_table_: for one event, of each leaf the numbers of training rows and events, whatever they weigh,
+            and weighted estimates: hazard ratio (log-likelihood), median and survival.
         optima_: least loss for every budget (depth, nodes) from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
         zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
         group_validation_, stability_, group_table_: the last results of
             :func:`~sstorch.validation.validate_groups`, of :func:`~sstorch.validation.stability`, and of
-            :func:`~sstorch.validation.group_table` with resamples; the first is saved.
-        recalibration_: of a tree from :func:`sstorch.recalibrate`; `leaf_table_` then counts its rows.
+            :func:`~sstorch.validation.group_table` with resamples; the first is saved. With causes
+            `group_table_` is, before that, the table of the training rows.
+        recalibration_: of a tree from :func:`sstorch.recalibrate`; `leaf_table_` then counts its rows. With
+            causes one report for each, and `group_table_` counts the rows.
         outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
         time_varying_: whether some training subjects had several rows: one row then does not determine
             survival from time zero, and predictions ask for a path or ``after``.
@@ -440,7 +523,8 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
 
     References:
         Huisman, van der Linden and Demirović (2024), Optimal survival trees: a dynamic programming approach,
-        AAAI 38. Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS.
+        AAAI 38. Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS. Aalen and
+        Johansen (1978), Scandinavian Journal of Statistics 5, 141-150.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -488,7 +572,8 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 array or a DataFrame. Left truncation and start-stop rows (``entry``, ``id``) with
                 ``objective="log_likelihood"``, see :class:`~sstorch.exact.LogLikelihood`; the curves of
                 leaves are those of rows at risk. A subject with several rows may change leaves; its
-                consecutive rows with equal covariates are merged first.
+                consecutive rows with equal covariates are merged first. A Surv with ``causes`` gives a
+                tree of competing causes.
             sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted: integer
                 weights give the tree of as many equal rows, and the scale of the weights matters only for
                 ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and

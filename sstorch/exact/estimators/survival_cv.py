@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
@@ -60,7 +60,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             ``"budget"``, every pair of both; ``"leaf_penalty"``, every penalty at which a tree of some fold
             changes.
         scoring: ``"loss"``, the loss of `objective` on the rows left out (mean by row of the deviance with
-            the training rows' baseline and hazard ratios; integrated Brier score, convention ``"osst"``), or
+            the training rows' baseline and hazard ratios, summed over competing causes; integrated Brier
+            score, convention ``"osst"``), or
             a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
         n_folds: folds, stratified by event; all rows of a subject are in one.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
@@ -251,16 +252,10 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":
-        # Both parts by the baseline of the training rows; late entry of either counts for both.
-        known, test = _alike(search.rows, observed(rows))
-        baseline = BaselineHazard.of(known)
-        ratio = hazard_ratios(leaf, tree.n_leaves, known, baseline.exposure(known))[here]
-        hazard = baseline.exposure(test)
-        # An event may fall where the training rows have none: whatever stands there is in the score of all
-        # sizes.
-        seen = np.where(hazard > 0.0, hazard, known.least_hazard)
-        deviance = hazard * ratio - rows.event * (np.log(seen) + np.log(ratio) + 1.0)
-        return -float(np.average(deviance, weights=rows.sample_weight)), tree.n_leaves
+        parts = [(train, rows)]
+        if train.causes is not None:
+            parts = [(train.of_cause(name), rows.of_cause(name)) for name in train.cause_names]
+        return -sum(_deviance(leaf, here, tree.n_leaves, *part) for part in parts), tree.n_leaves
     curves = leaf_curves(leaf, tree.n_leaves, search.rows, settings.leaf_curve)
     grid = metrics.thinned(metrics.evaluation_times(rows.time, train.time, "osst"), len(rows.time))
     score = metrics.integrated_brier_score(
@@ -272,6 +267,21 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
         sample_weight=rows.sample_weight,
     )
     return -score, tree.n_leaves
+
+
+def _deviance(
+    leaf: IntArray, here: IntArray, n_leaves: int, train: SurvivalData, rows: SurvivalData
+) -> float:
+    """Mean deviance of rows left out, in the leaves `here`, by the hazard of one event."""
+    # Both parts by the baseline of the training rows; late entry of either counts for both.
+    known, test = _alike(observed(train), observed(rows))
+    baseline = BaselineHazard.of(known)
+    ratio = hazard_ratios(leaf, n_leaves, known, baseline.exposure(known))[here]
+    hazard = baseline.exposure(test)
+    # An event may fall where the training rows have none: whatever stands there is in the score of all sizes.
+    seen = np.where(hazard > 0.0, hazard, known.least_hazard)
+    deviance = hazard * ratio - rows.event * (np.log(seen) + np.log(ratio) + 1.0)
+    return float(np.average(deviance, weights=rows.sample_weight))
 
 
 def _alike(train: Observed, test: Observed) -> tuple[Observed, Observed]:

@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from sstorch import (
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     Surv,
@@ -27,7 +26,7 @@ from sstorch.groups.validation import held_out_groups
 from sstorch.validation import group_table, stability, validate_groups
 
 TREE = OptimalSurvivalTree(max_depth=2, min_leaf=40)
-CAUSES = OptimalCompetingRisksTree(max_depth=1, min_leaf=40)
+CAUSES = OptimalSurvivalTree(max_depth=1, min_leaf=40)
 NAMES = ("relapse", "death")
 
 
@@ -57,7 +56,7 @@ def fitted(gbsg2: SurvivalData) -> OptimalSurvivalTree:
 
 
 @pytest.fixture(scope="module")
-def competing(gbsg2: SurvivalData) -> OptimalCompetingRisksTree:
+def competing(gbsg2: SurvivalData) -> OptimalSurvivalTree:
     return clone(CAUSES).fit(gbsg2.frame, Surv(gbsg2.time, _causes(gbsg2), causes=NAMES))
 
 
@@ -360,7 +359,7 @@ def test_what_recalibration_cannot_do_raises(fitted: OptimalSurvivalTree, gbsg2:
 
 
 def test_cause_specific_hazards_are_multiplied(
-    competing: OptimalCompetingRisksTree, gbsg2: SurvivalData, tmp_path: Path
+    competing: OptimalSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
 ) -> None:
     cause = _causes(gbsg2)
     same = recalibrate(competing, gbsg2.frame, Surv(gbsg2.time, cause, causes=NAMES))
@@ -379,12 +378,12 @@ def test_cause_specific_hazards_are_multiplied(
     np.testing.assert_allclose(total, 1.0, rtol=1e-12)
     assert f"death: {new.recalibration_['death']}" in new.summary()
     new.save(tmp_path)
-    again = OptimalCompetingRisksTree.load(tmp_path)
+    again = OptimalSurvivalTree.load(tmp_path)
     assert again.recalibration_ == new.recalibration_
     np.testing.assert_array_equal(again.hazards_, new.hazards_)
 
 
-def test_equal_factors_give_a_power_of_survival(competing: OptimalCompetingRisksTree) -> None:
+def test_equal_factors_give_a_power_of_survival(competing: OptimalSurvivalTree) -> None:
     factors = np.full((competing.tree_.n_leaves, 2), 0.5)
     curves, incidence = scaled_incidence(competing.curves_, competing.hazards_, factors)
     np.testing.assert_allclose(curves.survival, competing.curves_.survival**0.5, rtol=1e-10)
@@ -394,7 +393,7 @@ def test_equal_factors_give_a_power_of_survival(competing: OptimalCompetingRisks
     )
 
 
-def test_groups_of_causes_are_validated(competing: OptimalCompetingRisksTree, gbsg2: SurvivalData) -> None:
+def test_groups_of_causes_are_validated(competing: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     y = Surv(gbsg2.time, _causes(gbsg2), causes=NAMES)
     found = validate_groups(competing, gbsg2.frame, y, n_folds=3)
     assert found.causes["relapse"].gray_p_value < 0.05
