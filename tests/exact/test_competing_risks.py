@@ -158,7 +158,7 @@ def test_causes_of_the_search_by_cross_validation(cohort):
     )
     assert search.cv_results_["mean_score"].is_unique
     # With one cause the folds score as with one event.
-    one = Surv(y.time, y.event, causes=("any",))
+    one = Surv(y.time, y.event.astype(int), causes={1: "any"})
     search, event = (
         OptimalSurvivalTreeCV(2, min_leaf=25, n_folds=3).fit(frame, outcome)
         for outcome in (one, Surv(y.time, y.event))
