@@ -415,20 +415,22 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
     def _formula(self) -> Formula:
         check_is_fitted(self, "tree_")
-        self._check_deployable()
-        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_)
+        incidence = None
+        if self._competing:
+            incidence = dict(zip(self.causes_, self.incidence_.swapaxes(0, 1), strict=True))
+        return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, incidence)
 
     def _deployed(self, medians: bool) -> Deployed:
-        self._check_deployable()
         kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
-        table = self.leaf_table_
-        rows = f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}"
+        if self._competing:
+            groups = self.group_table_
+            counts = [f"{groups[f'events {name}', ''].sum():g} {name}" for name in self.causes_]
+            rows = f"{groups['rows', ''].sum():g} rows, {', '.join(counts)}{self._of_recalibration}"
+        else:
+            table = self.leaf_table_
+            rows = f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}"
         leaves = self._leaf_texts(medians)
         return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
-
-    def _check_deployable(self) -> None:
-        if self._competing:
-            raise ConfigError("exports of an exact tree with competing causes are not supported")
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         if self._competing:
