@@ -26,16 +26,10 @@ from sstorch.exceptions import ConfigError
 
 # A column of fewer distinct values stays as it is: between so few points there is no curve to be seen.
 MIN_DISTINCT = 5
-
-
 # Skewness from which a column is a matter of proportions rather than of differences.
 SKEWED = 1.5
-
-
 # Shares of the rows below the outermost knots of a spline, and above: the curve is straight there.
 _OUTER = 0.05
-
-
 # Knots of a spline that are closer, as a share of the distance of the outermost ones, are one.
 _LEAST_WIDTH = 1e-6
 
@@ -237,7 +231,6 @@ ENCODINGS: dict[str, type[NumericEncoding]] = {
     kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline, Automatic)
 }
 
-
 # The second spelling needs no quotes on a command line.
 _TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\)|:\s*(\d+))?\s*")
 
@@ -323,11 +316,7 @@ class ColumnEncodings:
 
 # As users give them.
 NumericEncodings = str | NumericEncoding | Mapping[str, str | NumericEncoding]
-
-
 Interactions = tuple[tuple[str, str], ...]
-
-
 Monotone = tuple[tuple[str, Literal["up", "down"]], ...]
 
 

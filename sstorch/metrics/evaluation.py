@@ -264,7 +264,5 @@ def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
 
 
 _WORDS = {"event": "one event", "competing": "competing causes", "interval": "interval-censored times"}
-
-
 # Cause of what is of all causes together.
 _ALL = "all"

@@ -25,8 +25,6 @@ from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
-
-
 _WHAT = "this metric"
 
 

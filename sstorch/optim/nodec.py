@@ -263,7 +263,7 @@ class _Scheduler:
 
     def _visit_compiled(self, compiled: CompiledProblems, node: int) -> None:
         """The same by the compiled engine; leaves that overflow are torch's."""
-        from sstorch.optim.compiled.visits import N_RECORDS, SHARE
+        from sstorch.optim.compiled.records import N_RECORDS, SHARE
 
         state, active = self.state, self.state.active
         records = np.empty((len(active), 2, N_RECORDS))

@@ -246,22 +246,22 @@ class TrainingRun:
         Args:
             problems: positions of the problems, (K,).
             node: number of the node.
-            records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.visits` numbers them.
+            records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.records` numbers them.
 
         Returns:
             positions of the problems whose leaves overflow, which the engine has left as they were: their
             step is not recorded, but torch's to take.
         """
-        from sstorch.optim.compiled import visits
+        from sstorch.optim.compiled import records as known
 
         assert self.compiled is not None
-        names = {visits.BN: "BN", visits.WLR: "WLR", visits.LN: "LN", visits.JOINT_STEP: "JOINT"}
-        status = records[:, visits.STATUS]
+        names = {known.BN: "BN", known.WLR: "WLR", known.LN: "LN", known.JOINT_STEP: "JOINT"}
+        status = records[:, known.STATUS]
         overflow = (status == Status.NON_FINITE) & np.isin(
-            records[:, visits.STEP], (visits.LN, visits.JOINT_STEP)
+            records[:, known.STEP], (known.LN, known.JOINT_STEP)
         )
         for code, name in names.items():
-            at = np.flatnonzero((records[:, visits.STEP] == code) & ~overflow)
+            at = np.flatnonzero((records[:, known.STEP] == code) & ~overflow)
             if len(at) == 0:
                 continue
             if self.watches_steps:
@@ -277,17 +277,17 @@ class TrainingRun:
                 macro_iteration=self.n_passes + 1,
                 node=node,
                 step=name,
-                objective_before=own[:, visits.BEFORE],
-                objective_after=own[:, visits.AFTER],
-                gradient_norm=own[:, visits.NORM],
-                evaluations=own[:, visits.EVALUATIONS].astype(np.int64),
-                rows=own[:, visits.ROWS].astype(np.int64),
-                left_share=own[:, visits.SHARE],
+                objective_before=own[:, known.BEFORE],
+                objective_after=own[:, known.AFTER],
+                gradient_norm=own[:, known.NORM],
+                evaluations=own[:, known.EVALUATIONS].astype(np.int64),
+                rows=own[:, known.ROWS].astype(np.int64),
+                left_share=own[:, known.SHARE],
                 status=_STATUSES[status[at].astype(np.int64)],
                 restarted=False,
             )
-        idle = np.flatnonzero(records[:, visits.STEP] == visits.SKIP)
-        rows, share = (torch.from_numpy(records[idle, column]) for column in (visits.ROWS, visits.SHARE))
+        idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
+        rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
         self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
         return problems[torch.from_numpy(np.flatnonzero(overflow))]
 

@@ -333,12 +333,12 @@ def test_kernels_lie_in_a_folder_of_their_version(tmp_path: Path) -> None:
 
 def test_names_of_statuses_and_steps_agree() -> None:
     from sstorch.objective.penalties import GateGroupLasso
-    from sstorch.optim.compiled import lbfgs, steps
+    from sstorch.optim.compiled import curvature, lbfgs, steps
     from sstorch.optim.lbfgs import Status
     from sstorch.optim.steps import base
 
     for name in ("CONVERGED", "MAX_ITER", "STALLED", "NON_FINITE"):
         assert getattr(lbfgs, name) == Status[name]
-    assert (steps.MAX_ROWS, steps.MAX_BLOCK) == (base.MAX_ROWS, base.MAX_BLOCK)
+    assert (curvature.MAX_ROWS, curvature.MAX_BLOCK) == (base.MAX_ROWS, base.MAX_BLOCK)
     assert visits.CEILING == base.LOSS_CEILING
     assert steps.SMOOTHING == GateGroupLasso.SMOOTHING

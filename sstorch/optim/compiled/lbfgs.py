@@ -9,13 +9,12 @@ from functools import cache
 import numpy as np
 from numba import types
 
+from sstorch.optim.compiled.curvature import MAX_BLOCK, METRIC, metric_of_step, put_metric
 from sstorch.optim.compiled.families import n_pairs, row_functions
 from sstorch.optim.compiled.jit import address, call_by_address, compiled
 from sstorch.optim.compiled.matrix import EPS, copy, inner
 from sstorch.optim.compiled.steps import (
     EVALUATE,
-    MAX_BLOCK,
-    METRIC,
     MODEL,
     PENALTIES,
     ROOM,
@@ -25,8 +24,6 @@ from sstorch.optim.compiled.steps import (
     Model,
     evaluate,
     evaluate_step,
-    metric_of_step,
-    put_metric,
 )
 
 # As :class:`sstorch.optim.lbfgs.Status`.

@@ -13,9 +13,11 @@ from torch import Tensor
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
-from sstorch.optim.compiled import visits
+from sstorch.optim.compiled import visits, whole
 from sstorch.optim.compiled.families import KERNELS
 from sstorch.optim.compiled.lbfgs import Options, make_model
+from sstorch.optim.compiled.parts import Problems
+from sstorch.optim.compiled.records import N_RECORDS
 from sstorch.optim.compiled.team import Team
 from sstorch.optim.lbfgs import LBFGSOptions
 
@@ -75,16 +77,16 @@ class CompiledProblems:
         self._write(b)
 
     def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
-        """All parameters at once; the records (K, n) of :func:`visits.train_jointly`."""
-        b, records = self._problems(), np.empty((len(problems), visits.N_RECORDS))
-        self._team.run(visits.train_jointly, b, problems, _options(options), records)
+        """All parameters at once; the records (K, n) of :func:`whole.train_jointly`."""
+        b, records = self._problems(), np.empty((len(problems), N_RECORDS))
+        self._team.run(whole.train_jointly, b, problems, _options(options), records)
         self._write(b)
         return records
 
     def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
-        """Leaves alone; the records (K, n) of :func:`visits.train_leaves`."""
-        b, records = self._problems(), np.empty((len(problems), visits.N_RECORDS))
-        self._team.run(visits.train_leaves, b, problems, _options(options), records)
+        """Leaves alone; the records (K, n) of :func:`whole.train_leaves`."""
+        b, records = self._problems(), np.empty((len(problems), N_RECORDS))
+        self._team.run(whole.train_leaves, b, problems, _options(options), records)
         self._write(b)
         return records
 
@@ -95,7 +97,7 @@ class CompiledProblems:
     def objective(self, problems: Tensor) -> Tensor:
         """E of some problems, (K,)."""
         b, values = self._problems(), np.empty(len(problems))
-        self._team.run(visits.objectives, b, problems, values)
+        self._team.run(whole.objectives, b, problems, values)
         return torch.from_numpy(values)
 
     def value_and_gradient(self, problems: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,14 +105,14 @@ class CompiledProblems:
         b = self._problems()
         values = np.empty(len(problems))
         gradient = np.empty((len(problems), b.gates[0].size + b.leaves[0].size))
-        self._team.run(visits.gradients, b, problems, values, gradient)
+        self._team.run(whole.gradients, b, problems, values, gradient)
         return torch.from_numpy(values), torch.from_numpy(gradient)
 
     def leaf_masses(self, problems: Tensor) -> Tensor:
         """Share of each problem's weight whose most probable path ends in each leaf, (K, L)."""
         b = self._problems()
         masses = np.empty((len(problems), b.leaves.shape[1]))
-        self._team.run(visits.leaf_masses, b, problems, masses)
+        self._team.run(whole.leaf_masses, b, problems, masses)
         return torch.from_numpy(masses)
 
     # ------------------------------------------------------------------ internals
@@ -119,7 +121,7 @@ class CompiledProblems:
         """All problems as they are, with the addresses of what a visit calls."""
         with torch.no_grad():
             gates, leaves = self.tree.gate_parameters().flatten(), self.tree.leaf_parameters().flatten()
-        return visits.Problems(  # type: ignore[call-arg]
+        return Problems(  # type: ignore[call-arg]
             self._model,
             self.tree.topology.depth,
             self._features,
@@ -202,7 +204,7 @@ def _times(
 
 
 def _penalties(objective: TrainingObjective, tree: SoftTree) -> tuple[npt.NDArray[Any], ...]:
-    """Coefficients of the penalties, a row a problem, in the order of ``visits.Problems``."""
+    """Coefficients of the penalties, a row a problem, in the order of ``Problems``."""
     n, like = tree.n_problems, tree.leaf_parameters()
     ridge, lasso, weight = np.zeros((n, tree.n_gate_features)), np.zeros(n), np.zeros(n)
     cone = np.empty((n, 0, tree.n_features))

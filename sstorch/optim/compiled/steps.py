@@ -1,4 +1,4 @@
-"""The function of a training step for one problem: value, gradient and curvature, block by block of rows.
+"""The function of a training step for one problem: value and gradient, block by block of rows.
 
 A step thaws gates, a full binary tree in heap order, or leaves, or both. Scores, losses and gradient of a
 block are worked out one after the other while it is in the first level cache.
@@ -13,32 +13,22 @@ import numpy as np
 from numba import types
 
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.families import call_for_rows, link, n_pairs
-from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, summing
+from sstorch.optim.compiled.families import call_for_rows, link
+from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise
 from sstorch.optim.compiled.matrix import (
     copy,
     fill,
-    gram,
     inner,
-    invert,
-    mirror,
     pull_back,
     score,
-    squares,
     total,
 )
 
 # Rows of a block, with few gates and with many.
 BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
-# As in sstorch.optim.steps.base: rows that a curvature is estimated from, and the largest block of it.
-MAX_ROWS, MAX_BLOCK = 1024, 64
-# Rows of the pieces, spread evenly, that curvatures of many rows are estimated from.
-PIECE = 64
 # As in sstorch.objective.penalties.GateGroupLasso.
 SMOOTHING = 1e-4
-
 GATES, LOGISTIC, LEAVES, JOINT = range(4)
-
 # Family and sizes: number of the kernel; features of gates and of leaves; shape parameters and whether they
 # are linear in the features; first features of gates and of leaves; where the parts of a block are, and their
 # number; addresses of the losses of rows and of their curvatures, of the function of a step, of its metric
@@ -73,26 +63,22 @@ Model = namedtuple(
 # Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
 # the row was not observed from time zero (m), both without columns if all were.
 Rows = namedtuple("Rows", "x event columns entry late")
-
 # What a step weighs. ``ends``: of GATES losses at the ends (F, m), weights multiplied in; of LOGISTIC weights
 # and weights of rows labelled left (2, m); of LEAVES weights of rows at each leaf (L', m), or at their own
 # one (1, m); of JOINT weights (1, m). ``ranges`` (L', 2): rows of each leaf, all or its own. ``place`` (L',
 # d): where the parameters of each leaf are in x; gates come first.
 Weights = namedtuple("Weights", "what n_gates ends ranges place")
-
 # Penalties of a step: ridge (p_gate) and group lasso on gates, sums of squared weights of frozen gates
 # (p_gate); ridge (d) on each leaf, and on distances of leaves from their mean (d); all leaves (L, d), of
 # which those from ``first`` on are thawed; coefficient and pieces (n, p_leaf) of monotone effects; the
 # penalty of what is frozen.
 Penalties = namedtuple("Penalties", "ridge lasso frozen own apart leaves first cone_weight cone constant")
-
 # Rows of the room for a block: of one leaf predictor, loss and slope, two rows to spare, both results at
 # entry, zeros; then, from where the model says, shapes, their links, slopes, slopes at entry, second
 # derivatives; four rows of each gate; values at the ends and their probabilities. Row 0 is free: loops choose
 # between code for vectors and for numbers, whose last bits differ, by the distance from what they read to
 # what they write, which must not depend on where memory was found.
 Z, V, DG, SPARE, SPARE2, V0, DG0, ZERO = range(1, 9)
-
 # ``theta`` and ``of_theta`` (L', d): leaves and their gradient.
 Room = namedtuple("Room", "work theta of_theta")
 
@@ -114,21 +100,16 @@ WEIGHTS = types.NamedTuple([_INT, _INT, _MATRIX, _PLACES, _PLACES], Weights)
 PENALTIES = types.NamedTuple(
     [_VECTOR, _NUMBER, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _INT, _NUMBER, _MATRIX, _NUMBER], Penalties
 )
+
 ROOM = types.NamedUniTuple(_MATRIX, 3, Room)
 EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)
 _call_for_value = call_by_address(EVALUATE)
-_BLOCKS = types.float64[:, :, ::1]
-METRIC = types.void(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _BLOCKS, _BLOCKS, ROOM)
-_call_for_metric = call_by_address(METRIC)
 
 
 @compiled
 def evaluate(model, rows, weights, penalties, x, gradient, room):
     """Value of a step at parameters x, and its gradient; none is worked out where that has no size."""
     return _call_for_value(model.evaluate, (model, rows, weights, penalties, x, gradient, room))
-
-
-# ------------------------------------------------------------------ gates
 
 
 @elementwise
@@ -210,7 +191,7 @@ def expect(model, n, n_gates, room):
 
 
 @compiled
-def _set_ends(model, weights, lo, n, room):
+def set_ends(model, weights, lo, n, room):
     """The values that a step has at the ends."""
     for end in range(weights.ends.shape[0]):
         row, values = room.work[model.ends + end], weights.ends[end]
@@ -219,7 +200,7 @@ def _set_ends(model, weights, lo, n, room):
 
 
 @compiled
-def _reach_gates(model, n_gates, n, room):
+def reach_gates(model, n_gates, n, room):
     """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; uses rows 4 b + 3."""
     g = room.work[model.gates :]
     for b in range(1, n_gates):
@@ -249,9 +230,6 @@ def _logistic(z, weight, left_weight, n, v):
         left, risen = sigmoid_and_softplus(z[i])
         v[i] = weight[i] * risen - left_weight[i] * z[i]
         z[i] = weight[i] * left - left_weight[i]
-
-
-# ------------------------------------------------------------------ a leaf
 
 
 @compiled
@@ -356,9 +334,6 @@ def _pull_leaf(model, x, lo, n, weight, room, out):
             pull_back(x, first, p, lo, n, room.work[model.ds + k], out[p + 1 + s + k * p :])
 
 
-# ------------------------------------------------------------------ value and gradient
-
-
 @compiled
 def evaluate_step(model, rows, weights, penalties, x, gradient, room):
     """What :func:`evaluate` calls."""
@@ -401,7 +376,7 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
                     product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
                     set_shapes(model, room.theta[leaf], room)
                     leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                    _relevant(
+                    relevant(
                         room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf]
                     )
                     if wants:
@@ -411,11 +386,11 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
                 expect(model, n, n_gates, room)
                 value += total(room.work[model.gates + 3] if n_gates else room.work[model.ends + 0], n)
             else:
-                _set_ends(model, weights, lo, n, room)
+                set_ends(model, weights, lo, n, room)
                 expect(model, n, n_gates, room)
                 value += total(room.work[model.gates + 3], n)
             if wants:
-                _reach_gates(model, n_gates, n, room)
+                reach_gates(model, n_gates, n, room)
                 _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
     if wants:
         for leaf in range(place.shape[0]):
@@ -425,7 +400,8 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
 
 
 @elementwise
-def _relevant(reach, loss, weight, n, out):
+def relevant(reach, loss, weight, n, out):
+    """``out`` = loss x weight, 0 where a leaf is not reached."""
     for i in range(n):
         out[i] = loss[i] * weight[i] if reach[i] > 0 else 0.0
 
@@ -498,293 +474,3 @@ def _penalty(model, weights, penalties, x, gradient, room):
                 for leaf in range(n_leaves):
                     gradient[place[leaf, j]] += penalties.apart[j] * (room.theta[leaf, j] - mean)
     return value
-
-
-# ------------------------------------------------------------------ curvature
-
-
-@summing
-def _bend(slope, left, right, n, out):
-    for i in range(n):
-        out[i] = abs(slope[i] * (right[i] - left[i]))
-
-
-@compiled
-def _pieces(first, last, rows):
-    """Size, number and spacing of the pieces of a range whose curvature about so many rows tell."""
-    if last - first <= rows:
-        return last - first, 1
-    return PIECE, -(-rows // PIECE)
-
-
-@compiled
-def _clear(blocks):
-    for b in range(blocks.shape[0]):
-        for j in range(blocks.shape[1]):
-            fill(blocks[b, j], blocks.shape[2], 0.0)
-
-
-@compiled
-def _scale(blocks, factor):
-    for b in range(blocks.shape[0]):
-        for j in range(blocks.shape[1]):
-            for k in range(blocks.shape[2]):
-                blocks[b, j, k] *= factor
-
-
-@compiled
-def put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
-    """As :func:`metric_of_step`, which is compiled once."""
-    _call_for_metric(model.metric, (model, rows, weights, penalties, x, of_gates, of_leaves, room))
-
-
-@compiled
-def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room):
-    """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
-
-    Where slopes are shared the leaves have one block.
-    """
-    n_gates, place = weights.n_gates, weights.place
-    n_leaves = place.shape[0]
-    _clear(of_gates)
-    _clear(of_leaves)
-    for leaf in range(n_leaves):
-        for j in range(place.shape[1]):
-            room.theta[leaf, j] = x[place[leaf, j]]
-    m = rows.x.shape[1]
-    if weights.what == LEAVES:
-        for leaf in range(n_leaves):
-            first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
-            most = MAX_ROWS if last - first == m else max(PIECE, MAX_ROWS * (last - first) // max(m, 1))
-            length, count = _pieces(first, last, most)
-            set_shapes(model, room.theta[leaf], room)
-            weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
-            spread = np.empty((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
-            for j in range(spread.shape[0]):
-                fill(spread[j], spread.shape[1], 0.0)
-            factor = (last - first) / max(1, length * count)
-            for piece in range(count):
-                begin = first + (last - first - length) * piece // max(1, count - 1)
-                for lo in range(begin, begin + length, room.work.shape[1]):
-                    n = min(room.work.shape[1], begin + length - lo)
-                    _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread, room)
-            _put_leaf(model, weights, leaf, factor, spread, of_leaves)
-    else:
-        length, count = _pieces(0, m, MAX_ROWS)
-        factor = m / max(1, length * count)
-        d = place.shape[1]
-        spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
-        _clear(spread)
-        for piece in range(count):
-            begin = (m - length) * piece // max(1, count - 1)
-            for lo in range(begin, begin + length, room.work.shape[1]):
-                n = min(room.work.shape[1], begin + length - lo)
-                _gate_curvature(model, rows, weights, lo, n, x, of_gates, spread, room)
-        for leaf in range(n_leaves):
-            _put_leaf(model, weights, leaf, factor, spread[leaf], of_leaves)
-        _scale(of_gates, factor)
-        if of_gates.shape[1] > 1:
-            for b in range(n_gates):
-                mirror(of_gates[b], model.p_gate)
-    _add_penalties(model, weights, penalties, x, of_gates, of_leaves)
-    for b in range(of_gates.shape[0]):
-        invert(of_gates[b])
-    for b in range(of_leaves.shape[0]):
-        invert(of_leaves[b])
-
-
-@compiled
-def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
-    """Add the curvature of a block of rows in gates, and in leaves too if these are thawed."""
-    n_gates, p = weights.n_gates, model.p_gate
-    gate_sides(model, rows.x, lo, n, x, n_gates, room)
-    if weights.what == LOGISTIC:
-        product(room.work[model.gates + 1], room.work[model.gates + 2], n, room.work[SPARE])
-        product(room.work[SPARE], weights.ends[0, lo:], n, room.work[model.gates + 0])
-    else:
-        if weights.what == JOINT:
-            reach_ends(model, n_gates, n, room)
-            weight = weights.ends[0, lo:]
-            for leaf in range(weights.place.shape[0]):
-                product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
-                set_shapes(model, room.theta[leaf], room)
-                leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                _relevant(
-                    room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf]
-                )
-                _leaf_curvature(
-                    model, rows, lo, n, room.theta[leaf], room.work[model.reach + leaf], of_leaves[leaf], room
-                )
-        else:
-            _set_ends(model, weights, lo, n, room)
-        expect(model, n, n_gates, room)
-        _reach_gates(model, n_gates, n, room)
-        for b in range(n_gates):
-            _bend(
-                room.work[model.gates + 4 * b],
-                room.work[model.gates + 4 * b + 1],
-                room.work[model.gates + 4 * b + 2],
-                n,
-                room.work[model.gates + 4 * b],
-            )
-    for b in range(n_gates):
-        bend = room.work[model.gates + 4 * b]
-        if of_gates.shape[1] > 1:
-            gram(rows.x, model.first_gate, p, lo, n, bend, of_gates[b], room.work[SPARE])
-        else:
-            at = b * (p + 1)
-            squares(rows.x, model.first_gate, p, lo, n, bend, of_gates[at:, 0, 0])
-            of_gates[at + p, 0, 0] += total(bend, n)
-
-
-@elementwise
-def _weigh_second(weight, n, v):
-    for i in range(n):
-        value = weight[i] * v[i]
-        v[i] = value if weight[i] > 0 and abs(value) < math.inf else 0.0
-
-
-@compiled
-def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
-    """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
-    leaf_scores(model, rows.x, lo, n, theta, room)
-    s, p, first = model.s, model.p_leaf, model.first_leaf
-    call_for_rows(
-        model.curvatures,
-        (
-            model.kind,
-            rows.columns,
-            lo,
-            rows.event[lo:],
-            n,
-            room.work[Z],
-            room.work[model.shape :],
-            room.work[model.linked :],
-            s,
-            room.work[model.second :],
-            room.work[SPARE],
-            room.work[DG],
-        ),
-    )
-    pairs = n_pairs(model.kind, model.s)
-    for pair in range(pairs):
-        _weigh_second(weight, n, room.work[model.second + pair])
-    if out.shape[1] == 1:
-        squares(rows.x, first, p, lo, n, room.work[model.second + 0], out[:, 0])
-        out[p, 0] += total(room.work[model.second + 0], n)
-        for k in range(s):
-            own = room.work[model.second + 1 + s + k]
-            out[p + 1 + k, 0] += total(own, n)
-            if model.linear:
-                squares(rows.x, first, p, lo, n, own, out[p + 1 + s + k * p :, 0])
-        return
-    gram(rows.x, first, p, lo, n, room.work[model.second], out, room.work[SPARE])
-    for j in range(s + 1):
-        for k in range(max(j, 1), s + 1):
-            pair = k if j == 0 else s + k
-            if 0 < j < k:
-                if pairs == 2 * s + 1:
-                    break
-                # Pairs of different shapes follow row by row.
-                pair = 2 * s + (j - 1) * s - (j - 1) * j // 2 + k - j
-            _add_pair(model, rows.x, lo, n, room.work[model.second + pair], j, k, out, room)
-
-
-@compiled
-def _add_pair(model, x, lo, n, v, j, k, out, room):
-    """Add second derivatives in shapes j, 0 for g, and k > 0."""
-    s, p, first = model.s, model.p_leaf, model.first_leaf
-    one, other = p + j, p + k
-    sum_v = total(v, n)
-    out[one, other] += sum_v
-    if j < k:
-        out[other, one] += sum_v
-    if j > 0 and not model.linear:
-        return
-    # Slopes of the one with the constant of the other.
-    sums = room.work[SPARE2]
-    for i in range(p):
-        sums[i] = 0.0
-    pull_back(x, first, p, lo, n, v, sums)
-    row = 0 if j == 0 else p + 1 + s + (j - 1) * p
-    column = p + 1 + s + (k - 1) * p
-    for i in range(p):
-        if j < k:
-            out[row + i, other] += sums[i]
-            out[other, row + i] += sums[i]
-        if model.linear:
-            out[one, column + i] += sums[i]
-            out[column + i, one] += sums[i]
-    for i in range(p if model.linear else 0):
-        product(x[first + i, lo:], v, n, room.work[SPARE])
-        for h in range(p):
-            sums[h] = 0.0
-        pull_back(x, first, p, lo, n, room.work[SPARE], sums)
-        for h in range(p):
-            out[row + i, column + h] += sums[h]
-            if j < k:
-                out[column + h, row + i] += sums[h]
-
-
-@compiled
-def _put_leaf(model, weights, leaf, factor, own, of_leaves):
-    """Write a leaf's curvature, estimated from a part of the rows, where it belongs."""
-    d = own.shape[0]
-    full = own.shape[1] > 1
-    if full:
-        mirror(own, model.p_leaf)
-    start = weights.n_gates * (model.p_gate + 1)
-    shared = _is_shared(weights)
-    for j in range(d):
-        at = weights.place[leaf, j] - start
-        if not full:
-            of_leaves[at, 0, 0] += factor * own[j, 0]
-        elif shared:
-            for k in range(d):
-                of_leaves[0, at, weights.place[leaf, k] - start] += factor * own[j, k]
-        else:
-            for k in range(d):
-                of_leaves[leaf, j, k] += factor * own[j, k]
-
-
-@compiled
-def _is_shared(weights):
-    return weights.place.shape[0] > 1 and weights.place[0, 0] == weights.place[1, 0]
-
-
-@compiled
-def _add_penalties(model, weights, penalties, x, of_gates, of_leaves):
-    n_gates, p = weights.n_gates, model.p_gate
-    for j in range(p if n_gates else 0):
-        each = penalties.ridge[j]
-        if penalties.lasso > 0:
-            square = penalties.frozen[j]
-            for b in range(n_gates):
-                square += x[b * (p + 1) + j] ** 2
-            each += penalties.lasso / math.sqrt(square + SMOOTHING**2)
-        for b in range(n_gates):
-            if of_gates.shape[1] > 1:
-                of_gates[b, j, j] += each
-            else:
-                of_gates[b * (p + 1) + j, 0, 0] += each
-    n_leaves, d = weights.place.shape
-    start = n_gates * (p + 1)
-    pull = 1.0 - 1.0 / max(1, penalties.leaves.shape[0])
-    shared = _is_shared(weights)
-    for leaf in range(n_leaves):
-        for j in range(d):
-            each = penalties.own[j] + pull * penalties.apart[j]
-            if j < model.p_leaf:
-                for piece in range(penalties.cone.shape[0]):
-                    each += penalties.cone_weight * penalties.cone[piece, j] ** 2
-            at = weights.place[leaf, j] - start
-            if of_leaves.shape[1] == 1:
-                of_leaves[at, 0, 0] += each
-            elif shared:
-                of_leaves[0, at, at] += each
-            else:
-                of_leaves[leaf, j, j] += each
-
-
-# Types of the arguments of :func:`evaluate_step`.
-EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)

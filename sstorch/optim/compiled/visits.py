@@ -1,4 +1,4 @@
-"""What trainers do with one problem: a visit of a node, all parameters at once, leaves alone, and E.
+"""A visit of a node of one problem: the step of its gates and that of the leaves below it.
 
 Nothing is kept between calls: a problem's rows are gathered and its scores worked out anew, which costs a few
 per cent of the steps and bounds the memory by one problem a thread.
@@ -7,7 +7,6 @@ per cent of the steps and bounds the memory by one problem a thread.
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from functools import cache
 
 import numpy as np
@@ -15,20 +14,17 @@ from numba import types
 
 from sstorch.optim.compiled.elementary import TINY
 from sstorch.optim.compiled.jit import address, call_by_address, compiled, entry, take
-from sstorch.optim.compiled.lbfgs import NON_FINITE, OPTIONS, minimize
+from sstorch.optim.compiled.lbfgs import OPTIONS, minimize
 from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
+from sstorch.optim.compiled.parts import PROBLEMS, fit_leaves, gathered, picked, rows_of
+from sstorch.optim.compiled.records import BN, N_RECORDS, NONE, SHARE, STEP, WLR, write_record, write_skip
 from sstorch.optim.compiled.steps import (
     GATES,
-    JOINT,
-    LEAVES,
     LOGISTIC,
-    MODEL,
     ROOM,
     Penalties,
-    Rows,
     V,
     Weights,
-    evaluate,
     gate_sides,
     leaf_losses,
     make_room,
@@ -37,121 +33,15 @@ from sstorch.optim.compiled.steps import (
 )
 from sstorch.optim.compiled.steps import ROWS as ROWS_OF_STEP
 
-# All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
-# events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
-# same, ``owner`` (R,) tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
-# Coefficients of penalties have one row a problem. Last, addresses of the two steps of a visit.
-Problems = namedtuple(
-    "Problems",
-    [
-        "model",
-        "depth",
-        "x",
-        "split",
-        "owner",
-        "event",
-        "columns",
-        "entry",
-        "late",
-        "weight",
-        "rows_per_person",
-        "gates",
-        "leaves",
-        "ridge",
-        "lasso",
-        "own",
-        "apart",
-        "shared",
-        "cone_weight",
-        "cone",
-        "train_gates",
-        "train_leaves",
-    ],
-)
-
-_INT, _INTS, _NUMBERS = types.int64, types.int64[::1], types.float64[::1]
-_TWO, _THREE = types.float64[:, ::1], types.float64[:, :, ::1]
-_PROBLEMS = types.NamedTuple(
-    [
-        MODEL,
-        _INT,
-        _THREE,
-        *[_INTS] * 2,
-        _TWO,
-        *[_THREE] * 2,
-        *[_TWO] * 2,
-        _NUMBERS,
-        *[_THREE] * 2,
-        _TWO,
-        _NUMBERS,
-        *[_TWO] * 2,
-        types.boolean[::1],
-        _NUMBERS,
-        _THREE,
-        *[_INT] * 2,
-    ],
-    Problems,
-)
+_NUMBERS = types.float64[::1]
 # Problems, one of them, a node, its rows, their weights and the sum of these; thresholds and the number of
 # training rows; options, record and room.
-_VISITED = _PROBLEMS, _INT, _INT, ROWS_OF_STEP, _NUMBERS, types.float64
+_VISITED = PROBLEMS, types.int64, types.int64, ROWS_OF_STEP, _NUMBERS, types.float64
 _TRAIN_GATES = types.void(*_VISITED, _NUMBERS, types.float64, OPTIONS, _NUMBERS, ROOM)
 _TRAIN_LEAVES = types.void(*_VISITED, OPTIONS, _NUMBERS, ROOM)
 _call_for_step = call_by_address(_TRAIN_GATES, _TRAIN_LEAVES)
-
-# Numbers of the records of a step.
-STEP, STATUS, EVALUATIONS, ROWS, SHARE, BEFORE, AFTER, NORM = range(8)
-N_RECORDS = 8
-NONE, BN, WLR, LN, JOINT_STEP, SKIP = range(6)
 # A leaf whose hazard overflows at a row; as sstorch.optim.steps.LOSS_CEILING.
 CEILING = 1e10
-
-
-@compiled
-def _rows_of(b, k):
-    o = b.owner[k]
-    return Rows(b.x[b.split[k]], b.event[o], b.columns[o], b.entry[o], b.late[o])
-
-
-@compiled
-def _gathered(rows, keep):
-    """Copies of some of the rows; the rows themselves if they are all."""
-    if keep.size == rows.x.shape[1]:
-        return rows
-    return Rows(
-        _taken(rows.x, keep),
-        _picked(rows.event, keep),
-        _taken(rows.columns, keep),
-        _taken(rows.entry, keep),
-        _picked(rows.late, keep),
-    )
-
-
-@compiled
-def _taken(values, keep):
-    m = keep.size if values.shape[0] else 0
-    out = np.empty((values.shape[0], m))
-    for j in range(values.shape[0]):
-        row, target = values[j], out[j]
-        for i in range(m):
-            target[i] = row[keep[i]]
-    return out
-
-
-@compiled
-def _picked(values, keep):
-    out = np.empty(keep.size if values.size else 0)
-    for i in range(out.size):
-        out[i] = values[keep[i]]
-    return out
-
-
-@compiled
-def _count(weight):
-    count = 0
-    for i in range(weight.size):
-        count += weight[i] > 0
-    return count
 
 
 @compiled
@@ -238,82 +128,8 @@ def _gate_penalties(b, k, node, n_thawed):
 
 
 @compiled
-def _own_penalty(b, k, leaf):
-    """Ridge and monotony of one leaf."""
-    value, theta = 0.0, b.leaves[k, leaf]
-    for j in range(theta.size):
-        value += 0.5 * b.own[k, j] * theta[j] ** 2
-    cone = b.cone[k]
-    for piece in range(cone.shape[0]):
-        along = min(inner(cone[piece], theta, b.model.p_leaf), 0.0)
-        value += 0.5 * b.cone_weight[k] * along * along
-    return value
-
-
-@compiled
-def _leaf_penalties(b, k, first, count):
-    """Penalties of a step in which so many leaves from ``first`` on are thawed."""
-    constant = 0.0
-    for leaf in range(b.leaves.shape[1]):
-        if leaf < first or leaf >= first + count:
-            constant += _own_penalty(b, k, leaf)
-    return Penalties(
-        np.zeros(b.model.p_gate),
-        0.0,
-        np.zeros(b.model.p_gate),
-        b.own[k],
-        b.apart[k],
-        b.leaves[k].copy(),
-        first,
-        b.cone_weight[k],
-        b.cone[k],
-        constant,
-    )
-
-
-@compiled
-def _places(n_leaves, d, start):
-    """Leaves one after the other, from a position on."""
-    place = np.empty((n_leaves, d), np.int64)
-    for leaf in range(n_leaves):
-        for j in range(d):
-            place[leaf, j] = start + leaf * d + j
-    return place
-
-
-@compiled
-def _shared_places(model, n_leaves, d):
-    """Leaves with the same slopes: those of the first leaf, then intercept and shapes of each other."""
-    place = np.empty((n_leaves, d), np.int64)
-    own = 1 + model.s
-    for leaf in range(n_leaves):
-        for j in range(d):
-            mine = leaf > 0 and model.p_leaf <= j < model.p_leaf + own
-            place[leaf, j] = d + (leaf - 1) * own + j - model.p_leaf if mine else j
-    return place
-
-
-@compiled
 def _nowhere(d):
     return np.empty((0, d), np.int64)
-
-
-@compiled
-def _record(record, step, result, rows, share):
-    record[STEP] = step
-    record[STATUS], record[EVALUATIONS] = result.status, result.evaluations
-    record[ROWS], record[SHARE] = rows, share
-    record[BEFORE], record[AFTER], record[NORM] = result.before, result.value, result.norm
-
-
-@compiled
-def _skip(record, rows, share):
-    fill(record, N_RECORDS, math.nan)
-    record[STEP], record[EVALUATIONS] = SKIP, 0
-    record[ROWS], record[SHARE] = rows, share
-
-
-# ------------------------------------------------------------------ a visit
 
 
 @compiled
@@ -414,7 +230,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
         result = minimize(model, rows, weights, _gate_penalties(b, k, node, thawed), x, options, room)
         for h in range(thawed):
             copy(x[h * width :], width, b.gates[k, _gate_under(node, h) - 1])
-        _record(record, BN, result, m, share)
+        write_record(record, BN, result, m, share)
         return
     ends = np.empty((2, m))
     labels = left.copy()
@@ -433,64 +249,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     x = np.zeros(width)
     result = minimize(model, rows, Weights(LOGISTIC, 1, ends, no_ranges, nowhere), one, x, options, room)
     copy(x, width, b.gates[k, node - 1])
-    _record(record, WLR, result, m, share)
-
-
-@compiled
-def _fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
-    """Minimise over leaves from ``first`` on; they stay as they are where one of them overflows.
-
-    Without a penalty that ties them leaves are minimised one by one.
-    """
-    count, d = ranges.shape[0], b.leaves.shape[2]
-    gates = 0
-    tied = shared
-    for j in range(d):
-        tied = tied or b.apart[k, j] > 0
-    penalties = _leaf_penalties(b, k, first, count)
-    if tied:
-        place = _shared_places(b.model, count, d) if shared else _places(count, d, 0)
-        x = np.empty((d + (count - 1) * (1 + b.model.s)) if shared else count * d)
-        for leaf in range(count - 1, -1, -1):
-            for j in range(d):
-                x[place[leaf, j]] = b.leaves[k, first + leaf, j]
-        weights = Weights(LEAVES, gates, ends, ranges, place)
-        result = minimize(b.model, rows, weights, penalties, x, options, room)
-        if result.status != NON_FINITE:
-            for leaf in range(count):
-                for j in range(d):
-                    b.leaves[k, first + leaf, j] = x[place[leaf, j]]
-        _record(record, LN, result, rows.x.shape[1], record[SHARE])
-        return
-    found = np.empty((count, d))
-    record[STEP], record[STATUS], record[EVALUATIONS], record[NORM] = LN, 0.0, 0.0, 0.0
-    record[BEFORE] = record[AFTER] = penalties.constant
-    record[ROWS] = rows.x.shape[1]
-    for leaf in range(count):
-        one = Penalties(
-            penalties.ridge,
-            0.0,
-            penalties.frozen,
-            penalties.own,
-            penalties.apart,
-            penalties.leaves,
-            first + leaf,
-            penalties.cone_weight,
-            penalties.cone,
-            0.0,
-        )
-        copy(b.leaves[k, first + leaf], d, found[leaf])
-        at = min(leaf, ends.shape[0] - 1)
-        weights = Weights(LEAVES, gates, ends[at : at + 1], ranges[leaf : leaf + 1], _places(1, d, 0))
-        result = minimize(b.model, rows, weights, one, found[leaf], options, room)
-        record[BEFORE] += result.before
-        record[AFTER] += result.value
-        record[STATUS] = max(record[STATUS], result.status)
-        record[EVALUATIONS] = max(record[EVALUATIONS], result.evaluations)
-        record[NORM] = max(record[NORM], result.norm)
-    if record[STATUS] != NON_FINITE:
-        for leaf in range(count):
-            copy(found[leaf], d, b.leaves[k, first + leaf])
+    write_record(record, WLR, result, m, share)
 
 
 @compiled
@@ -502,7 +261,7 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
     m = rows.x.shape[1]
     events = inner(rows.event, weight, m)
     if not events > 0:
-        _skip(record, m, record[SHARE])
+        write_skip(record, m, record[SHARE])
         return
     reach = _reach(b, k, rows, node, under - 1, room)
     people = mass / b.rows_per_person[k]
@@ -511,7 +270,7 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
             reach[leaf, i] *= weight[i] / people
     ranges = np.empty((under, 2), np.int64)
     ranges[:, 0], ranges[:, 1] = 0, m
-    _fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)
+    fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)
 
 
 @entry
@@ -537,7 +296,7 @@ def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, 
         if j >= problems.size:
             return
         k, record = problems[j], records[j]
-        whole = _rows_of(b, k)
+        whole = rows_of(b, k)
         keep = _visiting(b, k, whole, node, room)
         m = keep.size
         if gates:
@@ -545,13 +304,13 @@ def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, 
                 fill(record[slot], N_RECORDS, math.nan)
                 record[slot, STEP] = NONE
             if is_branch and m < 2:
-                weight = _picked(b.weight[k], keep)
+                weight = picked(b.weight[k], keep)
                 # No row has no share.
-                _skip(record[0], m, math.nan if m == 0 else _share_left(b, k, whole, keep, node))
+                write_skip(record[0], m, math.nan if m == 0 else _share_left(b, k, whole, keep, node))
         if m < 2:
             continue
-        rows = _gathered(whole, keep)
-        weight = _picked(b.weight[k], keep)
+        rows = gathered(whole, keep)
+        weight = picked(b.weight[k], keep)
         mass = total(weight, weight.size)
         if gates and is_branch:
             _call_for_step(
@@ -576,172 +335,3 @@ def _share_left(b, k, rows, keep, node):
 def steps_of_visit() -> tuple[int, int]:
     """Addresses of both steps; they are compiled, or loaded, at the first call."""
     return address(_train_gates, _TRAIN_GATES), address(_train_leaves, _TRAIN_LEAVES)
-
-
-# ------------------------------------------------------------------ the whole tree
-
-
-@compiled
-def _flat(b, k):
-    x, at = np.empty(b.gates[k].size + b.leaves[k].size), 0
-    for rows in (b.gates[k], b.leaves[k]):
-        for j in range(rows.shape[0]):
-            copy(rows[j], rows.shape[1], x[at:])
-            at += rows.shape[1]
-    return x
-
-
-@compiled
-def _unflatten(x, rows, at):
-    for j in range(rows.shape[0]):
-        copy(x[at + j * rows.shape[1] :], rows.shape[1], rows[j])
-
-
-@compiled
-def _objective(b, k):
-    """E of a problem as a step."""
-    weight = b.weight[k]
-    d, n_leaves = b.leaves.shape[2], b.leaves.shape[1]
-    n_gates = b.gates.shape[1]
-    share = np.empty((1, weight.size))
-    people = total(weight, weight.size) / b.rows_per_person[k]
-    for i in range(weight.size):
-        share[0, i] = weight[i] / people if people > 0 else 0.0
-    place = _places(n_leaves, d, n_gates * (b.model.p_gate + 1))
-    leaves = _leaf_penalties(b, k, 0, n_leaves)
-    penalties = Penalties(
-        b.ridge[k],
-        b.lasso[k],
-        leaves.frozen,
-        leaves.own,
-        leaves.apart,
-        leaves.leaves,
-        0,
-        leaves.cone_weight,
-        leaves.cone,
-        0.0,
-    )
-    return Weights(JOINT, n_gates, share, np.empty((0, 2), np.int64), place), penalties
-
-
-@entry
-def objectives(b, problems, queue, values):
-    """E of some problems, (K,), written."""
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    nothing = np.empty(0)
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        weights, penalties = _objective(b, k)
-        values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), nothing, room)
-
-
-@entry
-def gradients(b, problems, queue, values, gradient):
-    """E of some problems (K,) and its gradient in all parameters (K, n), gates first; written."""
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        weights, penalties = _objective(b, k)
-        values[j] = evaluate(b.model, _rows_of(b, k), weights, penalties, _flat(b, k), gradient[j], room)
-
-
-@entry
-def train_jointly(b, problems, queue, options, records):
-    """Minimise E of some problems over all parameters; they stay as they are where that overflows.
-
-    ``records`` (K, N_RECORDS) are written.
-    """
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        weights, penalties = _objective(b, k)
-        x = _flat(b, k)
-        result = minimize(b.model, _rows_of(b, k), weights, penalties, x, options, room)
-        if result.status != NON_FINITE:
-            _unflatten(x, b.gates[k], 0)
-            _unflatten(x, b.leaves[k], b.gates[k].size)
-        _record(records[j], JOINT_STEP, result, _count(b.weight[k]), math.nan)
-
-
-@compiled
-def _leaves_of_rows(b, k, leaf_of, room):
-    """Leaf of the most probable path of each row, (N,), written."""
-    model, x, size = b.model, b.x[b.split[k]], room.work.shape[1]
-    for lo in range(0, leaf_of.size, size):
-        n = min(size, leaf_of.size - lo)
-        for g in range(b.gates.shape[1]):
-            theta, z = b.gates[k, g], room.work[model.gates + 4 * g]
-            score(x, model.first_gate, model.p_gate, lo, n, theta, theta[model.p_gate], z)
-        for i in range(n):
-            node = 1
-            for _ in range(b.depth):
-                node = 2 * node + (0 if room.work[model.gates + 4 * (node - 1), i] >= 0 else 1)
-            leaf_of[lo + i] = node - (1 << b.depth)
-
-
-@entry
-def train_leaves(b, problems, queue, options, records):
-    """Minimise over the leaves of some problems, each on its own rows; as :func:`train_jointly`."""
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    n_leaves, leaf_of = b.leaves.shape[1], np.empty(b.weight.shape[1], np.int64)
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        _leaves_of_rows(b, k, leaf_of, room)
-        keep = np.empty(b.weight.shape[1], np.int64)
-        ranges = np.zeros((n_leaves, 2), np.int64)
-        m = 0
-        for leaf in range(n_leaves):
-            ranges[leaf, 0] = m
-            for i in range(keep.size):
-                if b.weight[k, i] > 0 and leaf_of[i] == leaf:
-                    keep[m] = i
-                    m += 1
-            ranges[leaf, 1] = m
-        # Rows of a leaf follow each other: also all of them are gathered.
-        keep = keep[:m]
-        whole = _rows_of(b, k)
-        rows = Rows(
-            _taken(whole.x, keep),
-            _picked(whole.event, keep),
-            _taken(whole.columns, keep),
-            _taken(whole.entry, keep),
-            _picked(whole.late, keep),
-        )
-        weight = _picked(b.weight[k], keep)
-        ends = np.empty((1, m))
-        people = total(weight, weight.size) / b.rows_per_person[k]
-        for i in range(m):
-            ends[0, i] = weight[i] / people
-        records[j, SHARE] = math.nan
-        _fit_leaves(b, k, 0, rows, ends, ranges, b.shared[k], options, records[j], room)
-
-
-@entry
-def leaf_masses(b, problems, queue, masses):
-    """Share of each problem's weight whose most probable path ends in each leaf, (K, L), written."""
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    leaf_of = np.empty(b.weight.shape[1], np.int64)
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        _leaves_of_rows(b, k, leaf_of, room)
-        fill(masses[j], masses.shape[1], 0.0)
-        for i in range(leaf_of.size):
-            masses[j, leaf_of[i]] += b.weight[k, i]
-        whole = max(total(b.weight[k], leaf_of.size), TINY)
-        for leaf in range(masses.shape[1]):
-            masses[j, leaf] /= whole
