@@ -519,7 +519,8 @@ def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
 
 def median_event_time(data: SurvivalData) -> float:
     """Median of the observed event times, by weight; one of them."""
-    time, weight = data.time[data.event], data.sample_weight[data.event]
+    time, weight = data.nominal_time[data.event], data.sample_weight[data.event]
     order = np.argsort(time, kind="stable")
-    share = weight[order].cumsum()
+    # By a power of two, so that sums of the largest weights are finite and nothing is rounded.
+    share = np.ldexp(weight, -np.frexp(weight.max())[1])[order].cumsum()
     return float(time[order][np.searchsorted(share, share[-1] / 2)])

@@ -284,7 +284,7 @@ class FittedTree:
         """
         if self._n_leaves == 1:
             return replace(self, groups=np.ones(1, dtype=np.int64))
-        leaf = self.leaf(x)
+        leaf, weight = self.leaf(x), weight / weight.max()  # sums of the largest weights are not finite
         times = end * (np.arange(_PROGNOSIS_TIMES) + 0.5) / _PROGNOSIS_TIMES
         mean = self.curves(x, times).astype(np.float64).mean(axis=1)
         total, count = (np.bincount(leaf, part, self._n_leaves) for part in (weight * mean, weight))
@@ -448,6 +448,8 @@ class FittedTree:
                 n_gate_features=len(preprocessor.gate_features),
             )
             module.load_state_dict(own)
+        if not hazards:
+            raise ValueError("there is no hazard")
         tree = cls(
             hazards,
             preprocessor,

@@ -41,6 +41,7 @@ class Joint(Trainer):
     compiled_from: ClassVar[int | None] = 1_000_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_integer("lap", self.lap, least=1)
 
     @property
@@ -102,6 +103,7 @@ class NodecJoint(Trainer):
     compiled_from: ClassVar[int | None] = 1_000_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.joint.race is not None:
             raise ConfigError("the race of nodec+joint is that of the decomposition: give joint none")
 

@@ -187,6 +187,7 @@ class Nodec(Trainer):
     compiled_from: ClassVar[int | None] = 1_000_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.eps, Thresholds) and self.eps not in THRESHOLDS:
             raise ConfigError(f"eps must be one of {', '.join(THRESHOLDS)}, or Thresholds, got {self.eps!r}")
         check_integer("macro_iterations", self.macro_iterations, least=1)

@@ -210,7 +210,8 @@ def train_encoded(
         if held is not None:
             # Before initial solutions are made, which can take long.
             trainer = replace(settings.trainer, engine="auto")  # results agree but for rounding
-            held.identify(settings=settings.facts(), trainer=trainer, coefficients=coefficients)
+            known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
+            held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
 
 

@@ -53,7 +53,7 @@ from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
-from sstorch.soft.settings import BatchSettings
+from sstorch.soft.settings import BatchSettings, as_json
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 
@@ -625,7 +625,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _plain_parameters(self) -> dict[str, Any]:
         """Parameters as JSON holds them; depth and dtype are those of the fitted tree."""
         values = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED
+            name: as_json(value)
+            for name, value in self.get_params(deep=False).items()
+            if name not in _NOT_SAVED
         }
         tree = self._tree
         plain: dict[str, Any] = {

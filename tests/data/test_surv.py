@@ -298,9 +298,11 @@ def test_cross_val_score_splits_it() -> None:
 def test_grid_search_pipeline_and_joblib_take_it() -> None:
     X, y = rows()
     pipeline = make_pipeline(StandardScaler(), SurvivalRegression(columns=Columns(numeric="linear")))
-    search = GridSearchCV(pipeline, {"softsurvivaltree__ridge": [1e-3, 1.0]}, cv=2, error_score="raise")
+    search = GridSearchCV(
+        pipeline, {"survivalregression__penalties__ridge": [1e-3, 1.0]}, cv=2, error_score="raise"
+    )
     search.fit(X, y)
-    assert search.best_params_.keys() == {"softsurvivaltree__ridge"}
+    assert search.best_params_.keys() == {"survivalregression__penalties__ridge"}
     fit = joblib.delayed(SurvivalRegression(columns=Columns(numeric="linear")).fit)
     (tree,) = joblib.Parallel(n_jobs=1)([fit(X, y)])
     assert tree.score(X, y) > 0.6
@@ -347,13 +349,12 @@ def test_estimators_refuse_the_other_kind_of_outcome() -> None:
     X, y = rows()
     cause = np.where(y.event, 1 + (X["z"] > 0), 0)
     causes = Surv(y.time, cause, causes=("a", "b"))
-    with pytest.raises(DataError, match="competing causes"):
-        SurvivalRegression().fit(X, causes)
-    with pytest.raises(DataError, match=r"one event; a model of competing risks needs Surv"):
-        SurvivalRegression().fit(X, y)
     tree = SurvivalRegression(columns=Columns(numeric="linear")).fit(X, causes)
     with pytest.raises(DataError, match="trained on competing causes"):
         tree.score(X, y)
+    tree.fit(X, y)
+    with pytest.raises(DataError, match="trained on one event"):
+        tree.score(X, causes)
 
 
 # ---------------------------------------------------------------------- roles left among the features

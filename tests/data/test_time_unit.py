@@ -6,7 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import (
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+)
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
 from sstorch.data.time_unit import check_time_unit, round_horizons
@@ -66,7 +72,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     )
     assert export_text(tree).endswith(" days")
     tree.save(tmp_path / "tree")
-    again = SoftSurvivalTree.load(tmp_path / "tree")
+    again = SurvivalRegression.load(tmp_path / "tree")
     assert (again.time_unit_, again.summary()) == ("days", tree.summary())
     pd.testing.assert_frame_equal(
         group_table(again, data.frame, (data.time, data.event)),

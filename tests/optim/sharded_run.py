@@ -18,8 +18,8 @@ def train(n_shards: int) -> tuple[SoftTree, float]:
     sample = random_sample(6, n_splits=2, n_rows=240, seed=2)
     tree = SoftTree(3, 2, "log_logistic", (6,))
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(6)])
-    trainer = NodecJoint(Nodec(macro_iterations=3, lbfgs=LBFGSOptions(max_iterations=30)))
-    history = trainer.train(tree, TrainingObjective(1e-3, 1e-3), sample, n_shards=n_shards)
+    trainer = NodecJoint(Nodec(macro_iterations=3, lbfgs=LBFGSOptions(max_iterations=30)), n_shards=n_shards)
+    history = trainer.train(tree, TrainingObjective(1e-3, 1e-3), sample)
     assert {"BN", "WLR", "LN", "JOINT"} <= set(history.steps["step"])
     return tree, float(history.macro_iterations["objective"].iloc[-1])
 

@@ -79,7 +79,7 @@ class _Recorder(Callback):
 def test_freezing_is_real_over_a_whole_run(depth: int, engine: Engine) -> None:
     tree, sample = _start(12, depth)
     recorder = _Recorder(tree)
-    Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [recorder], engine=engine)
+    Nodec(macro_iterations=3, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
     steps = {context.step for context in recorder.seen}
     assert steps == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
     nodes = {context.node for context in recorder.seen if context.step == "LN"}
@@ -98,7 +98,7 @@ def test_history_and_best_so_far(engine: Engine) -> None:
     tree, sample = _start(6)
     with torch.no_grad():
         initial = OBJECTIVE(tree, sample)
-    history = Nodec(macro_iterations=4).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=4, engine=engine).train(tree, OBJECTIVE, sample)
     with torch.no_grad():
         final = OBJECTIVE(tree, sample)
     macro, steps = history.macro_iterations, history.steps
@@ -175,10 +175,10 @@ def test_an_interrupted_run_leaves_the_best_trees_so_far(engine: Engine) -> None
 
     tree, sample = _start(5)
     one = tree.select(torch.arange(5))
-    Nodec(macro_iterations=1).train(one, OBJECTIVE, sample, engine=engine)
+    Nodec(macro_iterations=1, engine=engine).train(one, OBJECTIVE, sample)
     callback = Interruption()
     with pytest.raises(KeyboardInterrupt):
-        Nodec(macro_iterations=3).train(tree, OBJECTIVE, sample, [callback], engine=engine)
+        Nodec(macro_iterations=3, engine=engine).train(tree, OBJECTIVE, sample, [callback])
     assert callback.ended
     assert all(parameter.requires_grad for parameter in tree.parameters())
     with torch.no_grad():
@@ -188,13 +188,13 @@ def test_an_interrupted_run_leaves_the_best_trees_so_far(engine: Engine) -> None
 @pytest.mark.parametrize("engine", ENGINES)
 def test_patience_and_gradient_retire_problems(engine: Engine) -> None:
     tree, sample = _start(5, depth=0)
-    history = Nodec(macro_iterations=10, gradient_tolerance=1e-3).train(
-        tree, OBJECTIVE, sample, engine=engine
+    history = Nodec(macro_iterations=10, gradient_tolerance=1e-3, engine=engine).train(
+        tree, OBJECTIVE, sample
     )
     assert history.macro_iterations["macro_iteration"].max() < 10
     tree, sample = _start(5)
     patient = Nodec(macro_iterations=6).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
-    hasty = Nodec(macro_iterations=6, patience=1).train(tree, OBJECTIVE, sample, engine=engine)
+    hasty = Nodec(macro_iterations=6, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
     assert len(hasty.steps) < len(patient.steps)
 
 
@@ -206,7 +206,7 @@ def test_a_leaf_region_without_events_keeps_its_leaves(engine: Engine) -> None:
         tree.gate(1).bias.fill_(5.0)
     before = {k: v.clone() for k, v in tree.state_dict().items()}
     sample.event[1] = 0.0
-    history = Nodec(macro_iterations=2).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample)
     skipped = history.steps[history.steps["step"] == "SKIP"]
     assert set(skipped["problem"]) == {1}
     assert torch.equal(tree.state_dict()["leaves.2.slope"][1], before["leaves.2.slope"][1])
@@ -221,7 +221,7 @@ def test_an_overflowing_leaf_starts_again(engine: Engine) -> None:
         tree.leaf(1).shape[0] = 30.0
         tree.leaf(1).intercept[0] = -5.0
         assert not torch.isfinite(OBJECTIVE(tree, sample)[0])
-    history = Nodec(macro_iterations=1).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=1, engine=engine).train(tree, OBJECTIVE, sample)
     with torch.no_grad():
         value = OBJECTIVE(tree, sample)
     assert torch.isfinite(value).all()
@@ -235,7 +235,7 @@ def test_a_point_that_overflows_does_not_retire_a_problem(engine: Engine) -> Non
         tree.leaf(3).shape[0] = 6.0
         tree.leaf(3).intercept[0] = -5.0
     sample.event[0] = 0.0  # its LN steps are skipped, so the point stays where it is
-    history = Nodec(macro_iterations=3, gradient_tolerance=0.0).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=3, gradient_tolerance=0.0, engine=engine).train(tree, OBJECTIVE, sample)
     assert (history.macro_iterations.groupby("problem")["macro_iteration"].max() == 3).all()
 
 
@@ -245,7 +245,7 @@ def test_any_finite_point_is_better_than_a_start_that_is_none(engine: Engine) ->
     with torch.no_grad():
         tree.leaf(2).intercept.fill_(-5000.0)
         assert not torch.isfinite(OBJECTIVE(tree, sample)).any()
-    Nodec(macro_iterations=2).train(tree, OBJECTIVE, sample, engine=engine)
+    Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample)
     with torch.no_grad():
         assert torch.isfinite(OBJECTIVE(tree, sample)).all()
 
@@ -266,7 +266,7 @@ def test_one_row_is_skipped() -> None:
 def test_tight_tolerances_reach_a_stationary_leaf(engine: Engine) -> None:
     tree, sample = _start(3, depth=0)
     options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(macro_iterations=1, lbfgs=options).train(tree, OBJECTIVE, sample, engine=engine)
+    history = Nodec(macro_iterations=1, lbfgs=options, engine=engine).train(tree, OBJECTIVE, sample)
     assert (history.last_macro_iteration()["gradient_norm"] < 1e-8).all()
 
 

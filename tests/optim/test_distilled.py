@@ -8,13 +8,13 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import Columns, PrognosticTree, Surv, load_dataset
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
-from sstorch.optim import GateColumns, Joint, LBFGSOptions, Leaves, Nodec
+from sstorch.optim import Distillation, GateColumns, Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.leaves import most_probable
 from sstorch.optim.starts.distilled import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
@@ -143,7 +143,7 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
 def test_every_leaf_has_real_groups(leaf: str) -> None:
     data = whas500()
     tree = PrognosticTree(depth=2, leaf=leaf).fit(data.frame, (data.time, data.event))
-    shares = np.bincount(tree.apply(data.frame), minlength=4) / len(data)
+    shares = np.bincount(tree.apply(data.frame), minlength=5)[1:] / len(data)
     assert (shares >= 0.1 - 1e-9).all()
     assert np.isfinite(tree.log_likelihood(data.frame, (data.time, data.event)))
     assert tree.log_likelihood(data.frame, (data.time, data.event)) > -50
@@ -158,7 +158,7 @@ def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_feature
     data = load_dataset("gbsg2")
     tree = PrognosticTree(depth=depth, min_leaf=min_leaf, gate_features=gate_features)
     tree.fit(data.frame, (data.time, data.event))
-    counts = np.bincount(tree.apply(data.frame), minlength=2**depth)
+    counts = np.bincount(tree.apply(data.frame), minlength=2**depth + 1)
     assert counts[counts > 0].min() >= min_leaf * len(data) - 1e-6
     columns = gate_coefficients(tree).query("coefficient != 0").groupby("node")["column"].nunique()
     if gate_features is not None:
@@ -173,7 +173,7 @@ def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> No
     data = load_dataset("gbsg2")
     tree = PrognosticTree(columns=Columns(gate_numeric=gate_numeric), gate_features=gate_features)
     tree.fit(data.frame, (data.time, data.event))
-    counts = np.bincount(tree.apply(data.frame), minlength=4)
+    counts = np.bincount(tree.apply(data.frame), minlength=5)[1:]
     assert counts.min() >= 0.1 * len(data) - 1e-6
     if gate_features == 1:
         plain = PrognosticTree(gate_features=1).fit(data.frame, (data.time, data.event))
@@ -208,27 +208,45 @@ def test_a_target_that_is_constant_makes_no_gates() -> None:
     rng = np.random.default_rng(0)
     y = (rng.exponential(size=40), np.ones(40, dtype=bool))
     tree = PrognosticTree().fit(pd.DataFrame({"x": np.ones(40)}), y)
-    assert set(tree.apply(pd.DataFrame({"x": np.ones(40)}))) == {0}
+    assert set(tree.apply(pd.DataFrame({"x": np.ones(40)}))) == {1}
 
 
-def test_what_is_none_depends_on_start_and_trainer() -> None:
-    groups = BatchSettings.check()
+def test_leaves_of_each_class_by_default() -> None:
+    groups = PrognosticTree().settings()
+    assert groups == BatchSettings.check()
     assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
     assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
+    assert (groups.gate_features, groups.min_leaf) == (2, 0.1)
+    published = SoftSurvivalTree().settings()
+    assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)
+    assert (published.fused, published.offset, published.fused_shape) == (0.0, 0.0, 0.0)
+    assert (published.numeric.plain, published.gate_ridge_units, published.min_leaf) == (
+        "linear",
+        "range",
+        0.0,
+    )
+
+
+def test_distilled_starts_are_one() -> None:
+    trained = SoftSurvivalTree(init="distilled", trainer="joint", n_starts=7).settings()
+    assert (trained.init, trained.n_starts, trained.gate_features, trained.min_leaf) == (
+        "distilled",
+        1,
+        2,
+        0.1,
+    )
+    start = Distillation(gate_features=1, min_leaf=0.2)
+    options = SoftSurvivalTree(init=start, trainer="joint").settings()
+    assert (options.n_starts, options.gate_features, options.min_leaf) == (1, 1, 0.2)
+
+
+def test_automatic_curves_follow_the_events() -> None:
+    groups = BatchSettings.check()
     assert groups.for_events(150).numeric.plain == "spline(4)"
     assert groups.for_events(149).numeric.plain == "log"
     named = BatchSettings.check(numeric={"age": "auto", "nodes": "log"}, gate_numeric="auto").for_events(200)
     assert named.numeric.plain == {"age": "spline(4)", "nodes": "log"}
     assert named.gate_numeric.plain == "spline(4)"
-    for given in ({"trainer": "nodec"}, {"init": "random"}, {"init": "random", "trainer": "nodec"}):
-        published = BatchSettings.check(**given)
-        assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)
-        assert (published.fused, published.offset, published.fused_shape) == (0.0, 0.0, 0.0)
-        assert published.numeric.plain == "linear"
-    trained = BatchSettings.check(init="distilled", trainer="joint")
-    assert (trained.n_starts, trained.fused, trained.numeric.plain) == (1, 0.0, "linear")
-    assert BatchSettings.check(trainer="leaves", init="kmeans").n_starts == 10
-    assert BatchSettings.check(numeric="log", fused=0.5).fused == 0.5
 
 
 def test_what_cannot_be_is_refused() -> None:

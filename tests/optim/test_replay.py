@@ -41,7 +41,7 @@ def _run(
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     states = _States(tree)
     tight = LBFGSOptions(max_iterations=300, gradient_tolerance=1e-9, relative_tolerance=0.0)
-    history = Nodec(eps=eps, lbfgs=tight, **settings).train(tree, OBJECTIVE, sample, [states], engine=engine)
+    history = Nodec(eps=eps, lbfgs=tight, **settings, engine=engine).train(tree, OBJECTIVE, sample, [states])
     blocks = [b for b in history._steps if b["step"][0] != "SKIP"]
     assert len(blocks) == len(states.seen)
     return tree, sample, states.seen, blocks

@@ -310,7 +310,7 @@ def test_fingerprints() -> None:
     # Roughness acts on curves alone.
     trained = SoftSurvivalTree()
     coefficients = fingerprint(trained.settings().coefficients, "c")
-    curved = fingerprint(trained.set_params(numeric="log").settings().coefficients, "c")
+    curved = fingerprint(trained.set_params(columns__numeric="log").settings().coefficients, "c")
     assert differences(coefficients, curved) == "c.roughness is 0.0 there and 0.01 here"
 
     class Module(torch.nn.Module):
@@ -460,7 +460,7 @@ def test_an_estimator_goes_on_from_its_checkpoint(
 
     cut_short = clone(tree).set_params(verbose=1)
     with monkeypatch.context() as patch:
-        patch.setattr("sstorch.soft.tree.ProgressBar", _Stop)
+        patch.setattr("sstorch.soft.estimator.ProgressBar", _Stop)
         with pytest.raises(KeyboardInterrupt):
             cut_short.fit(small_data.frame, y, checkpoint=path)
     assert _n_passes(path) == 1
@@ -472,8 +472,11 @@ def test_an_estimator_goes_on_from_its_checkpoint(
     for changes, message in (
         ({"random_state": 1}, "settings.seed is 0 there and 1 here"),
         ({"leaf": "weibull"}, "settings.leaf is log_logistic there and weibull here"),
-        ({"trainer": Nodec(macro_iterations=4)}, "trainer.macro_iterations is 3 there and 4 here"),
-        ({"numeric": "piecewise(5)"}, r"settings\.numeric"),
+        (
+            {"trainer": Nodec(macro_iterations=4, holdout=0.2)},
+            "trainer.macro_iterations is 3 there and 4 here",
+        ),
+        ({"columns__numeric": "piecewise(5)"}, r"settings\.numeric"),
     ):
         with pytest.raises(ConfigError, match=message):
             clone(tree).set_params(**changes).fit(small_data.frame, y, checkpoint=path)

@@ -98,21 +98,23 @@ def test_processes_of_torchrun_train_the_same_tree(n_processes: int, tmp_path: P
 
 def test_what_does_not_go_with_shards() -> None:
     sample, tree = random_sample(2, n_rows=30), SoftTree(3, 1, batch_shape=(2,))
-    for n_shards in (0, 31, 2.5, True):
-        with pytest.raises(ConfigError, match="n_shards must be an integer from 1 to 30"):
-            Nodec().train(tree, OBJECTIVE, sample, n_shards=n_shards)  # type: ignore[arg-type]
+    for n_shards in (0, 2.5, True):
+        with pytest.raises(ConfigError, match="n_shards must be "):
+            Nodec(n_shards=n_shards)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="n_shards must be an integer from 1 to 30"):
+        Nodec(n_shards=31).train(tree, OBJECTIVE, sample)
     with pytest.raises(ConfigError, match="gate_sparsity needs all rows"):
-        Nodec().train(tree, TrainingObjective(gate_sparsity=0.1), sample, n_shards=2)
+        Nodec(n_shards=2).train(tree, TrainingObjective(gate_sparsity=0.1), sample)
 
 
 def test_another_number_of_shards_is_another_run(tmp_path: Path) -> None:
     sample = random_sample(2, n_rows=60)
-    Nodec(macro_iterations=1).train(
-        random_tree(2, 1), OBJECTIVE, sample, checkpoint=Checkpoint(tmp_path / "run"), n_shards=2
+    Nodec(macro_iterations=1, n_shards=2).train(
+        random_tree(2, 1), OBJECTIVE, sample, checkpoint=Checkpoint(tmp_path / "run")
     )
     with pytest.raises(ConfigError, match="n_shards"):
-        Nodec(macro_iterations=1).train(
-            random_tree(2, 1), OBJECTIVE, sample, checkpoint=Checkpoint(tmp_path / "run"), n_shards=3
+        Nodec(macro_iterations=1, n_shards=3).train(
+            random_tree(2, 1), OBJECTIVE, sample, checkpoint=Checkpoint(tmp_path / "run")
         )
 
 

@@ -24,7 +24,7 @@ from lifelines.datasets import load_gbsg2, load_lung, load_rossi
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalRegression
+from sstorch import Penalties, SoftSurvivalTree, SurvivalRegression
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import nightly
@@ -207,7 +207,7 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
     peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(np.arange(14.0)).to_numpy()
     assert 0.5 < peer[-1] < 0.8
     for prediction in ("hbp", "mixture"):
-        tree = PrognosticTree(depth=1, leaf=LogisticHazard(), random_state=0, prediction=prediction)
+        tree = soft_tree(depth=1, leaf=LogisticHazard(), random_state=0, prediction=prediction)
         tree.fit(one.assign(zero=np.arange(len(x)) % 2), (month, event))
         late = tree.predict_quantile(one[:2].assign(zero=[0, 1]), 0.5)
         assert np.isinf(late).all()

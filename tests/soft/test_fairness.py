@@ -140,7 +140,7 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     positions = [batch.position(s, t, k) for s in range(2) for k in range(2) for t in range(2)]
     assert positions == list(range(8))
     for k, rho in enumerate((0.0, 2.0)):
-        alone = train_batch(splits, estimator.set_params(rho=rho).settings())
+        alone = train_batch(splits, estimator.set_params(penalties__rho=rho).settings())
         for split in range(2):
             own = [int(batch.position(split, t, k)) for t in range(2)]
             torch.testing.assert_close(
@@ -158,7 +158,7 @@ def test_other_leaves_holdout_weights_and_precision(cohort: pd.DataFrame) -> Non
         {"leaf": "piecewise_exponential"},
         {"holdout": 0.2},
         {"dtype": "float32"},
-        {"init": "kmeans", "depth": 0},
+        {"depth": 0},
     ):
         plain = _parity(_fit(cohort, fairness="l2", rho=0.0, **options), cohort)
         fair = _parity(_fit(cohort, fairness="l2", rho=3.0, **options), cohort)

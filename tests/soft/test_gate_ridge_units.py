@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError
-from sstorch.objective import GateRidge
 from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
 from sstorch.soft import BatchSettings
@@ -21,23 +20,20 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
     return data.time, data.event
 
 
-def test_what_is_left_open() -> None:
-    assert BatchSettings.check().gate_ridge_units == "sd"
-    assert BatchSettings.check(trainer="nodec").gate_ridge_units == "range"
-    assert BatchSettings.check(init="kmeans").gate_ridge_units == "range"
-    assert BatchSettings.check(init="distilled", trainer="joint").gate_ridge_units == "sd"
-    paper = SoftSurvivalTree.paper(gate_ridge=0.1).settings()
-    assert (paper.gate_ridge_units, paper.min_leaf) == ("range", 0.0)
+def test_units_by_default() -> None:
+    assert SoftSurvivalTree().settings().gate_ridge_units == "range"
+    paper = SoftSurvivalTree.paper(penalties=GatePenalties(gate_ridge=0.1)).settings()
+    assert (paper.gate_ridge, paper.gate_ridge_units, paper.min_leaf) == (0.1, "range", 0.0)
     with pytest.raises(ConfigError, match="gate_ridge_units must be one of range, sd"):
         BatchSettings.check(gate_ridge_units="iqr")
 
 
-def test_what_is_compared_between_runs() -> None:
-    """Units without effect, those of gates that stay, are not compared."""
+def test_units_without_effect_are_not_compared() -> None:
+    """Those of gates that stay, of two runs."""
     assert "gate_ridge_units" not in BatchSettings.check().facts()
-    assert BatchSettings.check(trainer="nodec").facts()["gate_ridge_units"] == "range"
-    said = BatchSettings.check(trainer="nodec", gate_ridge_units="sd").facts()
-    assert said["gate_ridge_units"] == "sd"
+    for units in ("range", "sd"):
+        settings = SoftSurvivalTree(penalties=GatePenalties(gate_ridge_units=units)).settings()
+        assert settings.facts()["gate_ridge_units"] == units
 
 
 def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData) -> None:
@@ -48,9 +44,10 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
         SurvivalData(part.frame.assign(constant=1.0), _y(part), sample_weight=part.sample_weight)
         for part in splits
     ]
-    settings = BatchSettings.check(trainer="nodec", n_starts=2)
+    settings = SoftSurvivalTree(leaf="log_logistic", n_starts=2).settings()
     preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
-    found = _gate_deviations(*stack_splits(splits, preprocessors, settings)).numpy()
+    features = [each.transform(part.frame) for each, part in zip(preprocessors, splits, strict=True)]
+    found = _gate_deviations(*stack_splits(splits, features, preprocessors[0], settings)).numpy()
     for k, (part, preprocessor) in enumerate(zip(splits, preprocessors, strict=True)):
         x, w = preprocessor.transform(part.frame), part.sample_weight
         mean = np.average(x, axis=0, weights=w)
@@ -85,28 +82,12 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
     assert not np.allclose(weights[0], weights[2], rtol=1e-2)
 
 
-def test_gates_that_stay_pay_but_do_not_move(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, _y(small_data)
-    one, other = (PrognosticTree().fit(X, y) for units in ("sd", "range"))
-    times = np.quantile(small_data.time, [0.2, 0.8])
-    np.testing.assert_array_equal(
-        one.predict_survival_function(X, times), other.predict_survival_function(X, times)
-    )
-    x = one.preprocessor_.transform(X)[:, : one.module_.n_gate_features]
-    gates = one.module_.gate_parameters()
-    ridge = GateRidge(1e-4, scale=None)
-    scaled = GateRidge(1e-4, scale=gates.weight.new_tensor(np.where(x.std(0) > 0, x.std(0), 1))[None])
-    expected = float(ridge(gates).detach()) - float(scaled(gates).detach())
-    assert other.objective_ - one.objective_ == pytest.approx(expected, rel=1e-9)
-    assert expected > 0
-
-
 def test_units_are_kept(small_data: SurvivalData, tmp_path: Path) -> None:
     parameters = {"trainer": "joint", "init": "random", "n_starts": 1, "gate_ridge_units": "sd"}
     tree = soft_tree(depth=1, min_leaf=0.2, **parameters).fit(small_data.frame, _y(small_data))
     tree.save(tmp_path / "tree")
     loaded = SoftSurvivalTree.load(tmp_path / "tree")
-    assert (loaded.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
+    assert (loaded.penalties.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
 
 
 def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:

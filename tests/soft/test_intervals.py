@@ -15,7 +15,6 @@ from sstorch import (
     Penalties,
     PrognosticTree,
     PrognosticTreeCV,
-    SoftSurvivalTree,
     Surv,
     SurvivalRegression,
     load_dataset,
@@ -141,7 +140,7 @@ def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: P
     assert table["events"].sum() == 299
     assert "NPMLE is Turnbull's curve of these rows" in tree.summary()
     tree.save(tmp_path / "tree")
-    again = SoftSurvivalTree.load(tmp_path / "tree")
+    again = PrognosticTree.load(tmp_path / "tree")
     pd.testing.assert_frame_equal(leaf_table(again), table)
 
 

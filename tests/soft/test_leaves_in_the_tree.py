@@ -55,7 +55,7 @@ def test_ancillary_regression_in_a_tree(leaf: HazardFamily, small_data: Survival
     np.testing.assert_array_equal(again.predict(small_data.frame), tree.predict(small_data.frame))
     # The row's own shape parameters are those of its leaf and features, written out.
     x = torch.as_tensor(tree.preprocessor_.transform(small_data.frame))
-    node = int(tree.apply(small_data.frame)[5]) + 2
+    node = int(tree.tree_.leaf(x)[5]) + 2
     module = tree.module_.leaf(node)
     shape = module.shape + module.shape_slope @ x[5]
     linear = module.intercept + module.slope @ x[5]

@@ -61,7 +61,7 @@ def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     x, time = pd.DataFrame({"x": np.arange(96) % 5}), np.arange(96) % 4 + 1.0
     tree = SurvivalRegression(leaf="logistic_hazard").fit(x, (time, np.ones(96, dtype=bool)))
     tree.save(tmp_path / "tree")
-    loaded = SoftSurvivalTree.load(tmp_path / "tree")
+    loaded = SurvivalRegression.load(tmp_path / "tree")
     np.testing.assert_array_equal(
         loaded.predict_survival_function(x, [1, 2.5, 9]), tree.predict_survival_function(x, [1, 2.5, 9])
     )
@@ -74,7 +74,7 @@ def test_the_leaf_that_was_asked_for_is_kept(tmp_path: Path) -> None:
 def test_all_that_a_prediction_needs_is_kept(saved: Path, tmp_path: Path) -> None:
     tree = SoftSurvivalTree.load(saved / "soft")
     state = json.loads((saved / "soft" / "model.json").read_text())
-    assert state["leaf"]["name"] == "spline_po"
+    assert [(leaf["cause"], leaf["name"]) for leaf in state["leaves"]] == [("event", "spline_po")]
     assert state["preprocessing"]["schema"]["categories"]["stage"] == ["I", "II", "III"]
     assert {"sstorch_version", "torch_version", "format_version", "objective", "node_table"} <= set(state)
     assert tree.metrics_ == {}
@@ -138,10 +138,12 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
         with pytest.raises(FormatError, match="incomplete or altered"):
             SoftSurvivalTree.load(_forged(saved, tmp_path, tensors=blob))
     for changes in (
-        {"leaf": {"name": "../../etc/passwd", "options": {}}},
-        {"leaf": {"name": "weibull", "options": {}}},
-        {"leaf": "os.system"},
-        {"parameters": {"depth": 10**9}},
+        {"leaves": [{"cause": "event", "name": "../../etc/passwd", "options": {}}]},
+        {"leaves": [{"cause": "event", "name": "weibull", "options": {}}]},
+        {"leaves": ["os.system"]},
+        {"leaves": []},
+        {"groups": [1, 1]},
+        {"depth": 10**9},
         {"parameters": {"depth": 1, "path": "/"}},
         {"event_times": "now"},
         {"node_table": {}},

@@ -1,21 +1,56 @@
 """Declarations of the settings of trees: defaults, rules, and where else they stand."""
 
 import dataclasses
-import inspect
+from typing import get_args
 
 import pytest
 
-from sstorch import PrognosticTree, SoftSurvivalTree
+from sstorch import Columns, PrognosticTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
+from sstorch.nn import FAMILIES
 from sstorch.soft import BatchSettings, Coefficients
-from sstorch.soft.settings import SETTINGS, coefficient, coefficient_or_inf
+from sstorch.soft.settings import (
+    AUTO,
+    DTYPES,
+    INITS,
+    SETTINGS,
+    TRAINERS,
+    Dtype,
+    Init,
+    LeafName,
+    TrainerName,
+    coefficient,
+    coefficient_or_inf,
+)
 
 
-def test_declared_defaults_are_those_of_the_estimator() -> None:
-    parameters = inspect.signature(SoftSurvivalTree).parameters
-    ours = {name: item.default for name, item in SETTINGS.items() if name != "seed"}
-    assert ours == {name: parameters[name].default for name in ours}
-    assert set(parameters) - set(ours) == {"random_state", "time_unit", "verbose"}
+def test_declared_defaults_are_those_of_prognostic_trees() -> None:
+    values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().get_params()
+    values.pop("trainer")  # a name among the settings
+    shared = set(values) & set(SETTINGS)
+    assert {name: SETTINGS[name].default for name in shared} == {name: values[name] for name in shared}
+    assert set(SETTINGS) - shared == {
+        *("trainer", "init", "n_starts", "prediction", "seed", "own_penalties"),
+        *("gate_ridge", "gate_ridge_units", "gate_sparsity"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (get_args(LeafName), {*FAMILIES, AUTO}),
+        (get_args(TrainerName), set(TRAINERS)),
+        (get_args(Init), set(INITS)),
+        (get_args(Dtype), set(DTYPES)),
+    ],
+)
+def test_names_for_type_checkers_are_those_that_exist(names: tuple[str, ...], values: set[str]) -> None:
+    assert set(names) == values
+
+
+def test_misspelt_leaf_names_the_one_that_is_meant() -> None:
+    with pytest.raises(ConfigError, match=r"unknown leaf 'weibul'.*Did you mean 'weibull'"):
+        SurvivalRegression(leaf="weibul").settings()  # type: ignore[arg-type]
 
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
@@ -26,7 +61,7 @@ def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in()
 def test_defaults_pass_their_own_rules() -> None:
     plain = BatchSettings.check()
     assert plain == PrognosticTree().settings()
-    assert BatchSettings.check(n_starts=3) == dataclasses.replace(plain, n_starts=3)
+    assert BatchSettings.check(min_leaf=0.2) == dataclasses.replace(plain, min_leaf=0.2)
 
 
 def test_settings_that_are_saved_have_plain_values() -> None:

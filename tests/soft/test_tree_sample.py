@@ -62,7 +62,9 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
 
 
 def test_curves_of_a_resample_have_its_knots(small_data: SurvivalData) -> None:
-    estimator = clone(PLAIN).set_params(numeric="spline", roughness=0.1, leaf="weibull", ridge=0.01)
+    estimator = clone(PLAIN).set_params(
+        columns__numeric="spline", penalties__roughness=0.1, penalties__ridge=0.01, leaf="weibull"
+    )
     sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
     counts = np.random.default_rng((0, 3)).multinomial(120, np.full(120, 1 / 120))
     kept = small_data.reweighted(counts)
@@ -72,7 +74,7 @@ def test_curves_of_a_resample_have_its_knots(small_data: SurvivalData) -> None:
     np.testing.assert_allclose(curves[0], alone.predict_survival_function(X, times), atol=2e-4)
     assert np.isfinite(curves).all()
     assert (sample.spread(X, times) > 0).all()
-    straight = bootstrap_trees(clone(estimator).set_params(numeric="linear"), X, _y(small_data), 3)
+    straight = bootstrap_trees(clone(estimator).set_params(columns__numeric="linear"), X, _y(small_data), 3)
     assert np.abs(straight.survival(X, times) - curves).max() > 0.01
 
 

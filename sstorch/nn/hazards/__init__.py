@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.check import check_family
@@ -47,7 +48,10 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
             raise ConfigError(f"{leaf!r} is a family already and takes no options, got {', '.join(options)}")
         return leaf
     if not isinstance(leaf, str) or leaf not in FAMILIES:
-        raise ConfigError(f"unknown leaf {leaf!r}; known leaves: {', '.join(sorted(FAMILIES))}")
+        raise ConfigError(
+            f"unknown leaf {leaf!r}; known leaves: {', '.join(sorted(FAMILIES))}."
+            + nearest_text(str(leaf), FAMILIES.keys())
+        )
     choices = FAMILIES[leaf]().options()
     if unknown := sorted(set(options) - set(choices)):
         raise ConfigError(
