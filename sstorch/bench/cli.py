@@ -41,7 +41,6 @@ from sstorch.bench.arguments import as_hydra_takes, help_text, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.engines import make_engine
-from sstorch.bench.estimators import estimator_for
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.checks import nearest_text
@@ -60,7 +59,7 @@ from sstorch.files import write_whole
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.optim import Checkpoint
-from sstorch.soft import SoftSurvivalTree
+from sstorch.soft.batch import check_causes, events_of_causes
 
 # What is told in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
@@ -168,33 +167,32 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     Raises:
         SstorchError: the configuration or the data cannot be used.
     """
-    tree, cv = config.estimator(), config.cv
-    settings = tree.settings()
+    estimator, cv = config.estimator(), config.cv
+    settings = estimator.settings()
     data = config.load()
     settings.check_columns(data)
-    # Unless a leaf is asked for, each cause has the one that suits its number of events.
-    estimator = estimator_for(data, tree, None if _overrides_of("leaf") else "auto")
-    as_batch = isinstance(estimator, SoftSurvivalTree)
+    check_causes(data, settings)
+    competing = data.causes is not None
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
         print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
         return None
     make_folds(data, cv.n_folds, cv.seed)
     data.warn_of_few_events()
-    n_trees = (cv.n_folds + 1) * (settings.n_starts if as_batch else 1)
-    _set_threads(config.device.threads, n_trees * 2**config.tree.depth * len(data))
+    n_trees = (cv.n_folds + 1) * settings.n_starts
+    _set_threads(config.device.threads, n_trees * 2**settings.depth * len(data))
     print(f"data     {config.dataset.name}: {data.describe()}")
     if data.groups is not None:
-        counts = zip(data.groups.labels, data.groups.counts, strict=True)
-        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in counts))
+        sizes = zip(data.groups.labels, data.groups.counts, strict=True)
+        print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
     trainer = type(settings.trainer).__name__.lower()
-    parts = [f"{config.leaf.name} leaves", f"{settings.init} gates", f"{trainer} trainer"]
-    if not as_batch:
-        parts = [f"{settings.init} gates", "a hazard of every cause in each leaf"]
-    print(f"model    depth {config.tree.depth}, {', '.join(parts)}")
-    starts = f" x {settings.n_starts} starts" if as_batch else ", one after the other"
+    counts = events_of_causes(data)
+    leaves = [settings.for_cause(name if competing else None, n).family.name for name, n in counts.items()]
+    of_causes = [f"{leaf} leaves of {name}" for leaf, name in zip(leaves, counts, strict=True)]
+    parts = [*(of_causes if competing else [f"{leaves[0]} leaves"]), f"{settings.init} gates"]
+    print(f"model    depth {settings.depth}, {', '.join([*parts, f'{trainer} trainer'])}")
     print(
-        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows){starts}, "
+        f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
         f"{config.device.dtype} on {_device_text(config.device.name)}",
         flush=True,
     )
@@ -205,19 +203,25 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         if killed is not None:
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
             print(f"note     the run here was killed ({killed}), as where memory ends{rest}", flush=True)
-        callbacks: list[Callback] = [HistoryWriter(folder.history)] if as_batch else []
+        # Causes are trained one after the other, and their records would overwrite each other.
+        callbacks: list[Callback] = [] if competing else [HistoryWriter(folder.history)]
         board = None
         if config.logger.tensorboard:
             board = TensorBoardLogger(folder.tensorboard, split_names(cv.n_folds), settings.n_starts)
             board.log_text("config", config_text)
-            callbacks.append(board)
+            callbacks += [] if competing else [board]
         if config.logger.progress:
             callbacks.append(ProgressBar())
         begin = time.perf_counter()
         try:
             with _Interruption() as interruption:
                 result = cross_validate(
-                    estimator, data, cv.n_folds, cv.seed, [*callbacks, interruption], checkpoint
+                    estimator,
+                    data,
+                    cv.n_folds,
+                    cv.seed,
+                    [*callbacks, interruption],
+                    None if competing else checkpoint,
                 )
             seconds = time.perf_counter() - begin
             peers = score_run(result, estimator, data) if cv.peers else None
@@ -236,7 +240,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     if peers is not None:
         print(f"\n{_peers_text(peers)}")
     print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
-    if board is not None and as_batch:
+    if board is not None and not competing:
         print(f"training curves: tensorboard --logdir {folder.tensorboard}")
     print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
@@ -310,7 +314,8 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     trees = {name: entry for name, entry in study.soft_trees.items() if name in wanted}
     baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
     searches = {name: entry for name, entry in study.searches.items() if name in wanted}
-    soft = soft_tree_models(config.estimator(), trees) + soft_search_models(config.estimator(), searches)
+    shared = config.flat()
+    soft = soft_tree_models(shared, trees) + soft_search_models(shared, searches)
     return soft + baseline_models(baselines, config.seed)
 
 

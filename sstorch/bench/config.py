@@ -13,17 +13,17 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
+from sstorch.bench.flat import soft_tree
 from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.exceptions import ConfigError
 from sstorch.installing import checkout
-from sstorch.nn import FAMILIES, make_family
+from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
 from sstorch.optim import (
     JOINT_RACE,
-    Engine,
     Joint,
     LBFGSOptions,
     Leaves,
@@ -32,8 +32,8 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
-from sstorch.soft import SoftSurvivalTree
-from sstorch.soft.settings import INITS, SETTINGS, Setting
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.settings import AUTO, INITS, SETTINGS, Setting
 
 
 def setting(default: Any, text: str) -> Any:
@@ -100,9 +100,15 @@ class DatasetConfig:
             return load_dataset("csv", **options)
 
 
+# Settings whose default depends on the class of the estimator: null.
+_BY_CLASS = ("gate_ridge_units", "fused", "offset", "fused_shape", "min_leaf", "numeric")
+
+
 def _tree_field(name: str, item: Setting) -> tuple[str, Any, Any]:
     """Name, type and default of a setting as a field; a mapping or a list has no type, its rule checks it."""
     default = list(item.default) if isinstance(item.default, tuple) else item.default
+    if name in _BY_CLASS:
+        return name, Any, setting(None, item.text)
     kind = Any if item.nested or isinstance(default, list) else type(default)
     return name, kind, setting(default, item.text)
 
@@ -117,12 +123,20 @@ TreeConfig = make_dataclass(
 
 @dataclass
 class LeafConfig:
-    """Hazard family of the leaves; ``options`` are those of its class."""
+    """Hazard family of the leaves; ``options`` are those of its class. ``auto`` depends on the outcome."""
 
     name: str = setting(MISSING, "of the hazard family; leaf=NAME chooses one")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"text": "of the family, such as leaf.options.knots=3"}
     )
+
+    def build(self) -> str | HazardFamily:
+        """Build the family, or ``"auto"``.
+
+        Raises:
+            ConfigError: there is no such family or option.
+        """
+        return AUTO if self.name == AUTO and not self.options else make_family(self.name, **self.options)
 
 
 # The settings of the penalty that each choice of the group stands for.
@@ -168,6 +182,10 @@ class TrainerConfig:
     """Settings of a trainer; each has a class of its own, which is an option of the group ``trainer``."""
 
     name: str = setting(MISSING, "of the trainer; trainer=NAME chooses one")
+    holdout: float = setting(
+        0.0, "share of the training rows on which training is stopped and the start chosen"
+    )
+    n_shards: int = setting(1, "parts of the rows that training works through one by one")
 
     def build(self) -> Trainer | None:
         """Build the trainer; None leaves it to the kind of start.
@@ -269,7 +287,10 @@ class InitConfig:
 # Options of groups without files, by name.
 REGISTERED: dict[str, dict[str, Any]] = {
     "dataset": {name: DatasetConfig(name) for name in (*ENTRIES, "csv")},
-    "leaf": {name: LeafConfig(name, family().options()) for name, family in FAMILIES.items()},
+    "leaf": {
+        AUTO: LeafConfig(AUTO),
+        **{name: LeafConfig(name, family().options()) for name, family in FAMILIES.items()},
+    },
     "trainer": dict(TRAINER_CONFIGS),
     "init": {name: InitConfig(name) for name in ("auto", *INITS)},
 }
@@ -309,9 +330,9 @@ class LoggerConfig:
 class StudyConfig:
     """Every model on the same folds of every data set; models that are compared, and where it runs.
 
-    ``soft_trees`` are :class:`~sstorch.SoftSurvivalTree` by name: each a mapping of its parameters, which win
-    over those of the configuration, with ``leaf_options`` for the options of the leaf. ``baselines`` are
-    mappings of their options. A parameter that is a list makes a model for each of its values. ``searches``
+    ``soft_trees`` are estimators by name: each a mapping of flat settings (:func:`~sstorch.bench.soft_tree`),
+    which win over those of the configuration, with ``leaf_options`` for the options of the leaf.
+    ``baselines`` are mappings of their options. A parameter that is a list makes a model for each of its values. ``searches``
     are :class:`~sstorch.PrognosticTreeCV` by name, in which the values of a list are compared. ``models``
     takes some of all of these by name, and None all.
     """
@@ -357,24 +378,30 @@ class Config:
             data if fairness.sensitive is None else data.with_sensitive(fairness.sensitive, fairness.feature)
         )
 
-    def estimator(self) -> SoftSurvivalTree:
-        """Build the unfitted tree that the configuration describes."""
-        parity = self.fairness.build()
+    def flat(self) -> dict[str, Any]:
+        """The settings of the tree by name, as :func:`~sstorch.bench.soft_tree` takes them."""
+        parity, trainer = self.fairness.build(), self.trainer
         # A configuration has lists where Python's defaults, and so equal estimators, have tuples.
         tree: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in vars(self.tree).items()}
-        return SoftSurvivalTree(
+        return {
             **tree,
-            leaf=make_family(self.leaf.name, **self.leaf.options),
-            n_starts=self.cv.n_starts,
-            trainer=self.trainer.build(),
-            init=None if self.init.name == "auto" else self.init.name,
-            device=self.device.name,
-            dtype=self.device.dtype,
-            engine=cast(Engine, self.device.engine),
-            random_state=self.seed,
-            fairness=parity,
-            rho=self.fairness.rho if parity is not None else 0.0,
-        )
+            "leaf": self.leaf.build(),
+            "n_starts": self.cv.n_starts,
+            "trainer": trainer.build(),
+            "holdout": trainer.holdout,
+            "n_shards": trainer.n_shards,
+            "engine": self.device.engine,
+            "init": None if self.init.name == "auto" else self.init.name,
+            "device": self.device.name,
+            "dtype": self.device.dtype,
+            "random_state": self.seed,
+            "fairness": parity,
+            "rho": None if parity is None else self.fairness.rho,
+        }
+
+    def estimator(self) -> SoftEstimator:
+        """Build the unfitted estimator that the configuration describes."""
+        return soft_tree(**self.flat())
 
 
 def to_config(composed: DictConfig) -> Config:
@@ -402,7 +429,7 @@ def no_setting_text(setting: str, group: type) -> str:
         group: class of the group.
     """
     known = [item.name for item in fields(group) if item.name != "name"]
-    if issubclass(group, TrainerConfig) and not known:
+    if group in (TrainerConfig, AutoConfig):
         return f"{setting} belongs to a trainer: say which, such as trainer=nodec"
     if issubclass(group, TrainerConfig):
         return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
+from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import IntArray
@@ -37,11 +38,11 @@ from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
-from sstorch.soft import PrognosticTree, SoftSurvivalTree, TrainedBatch, train_batch
-from sstorch.soft.batch import with_heats
+from sstorch.soft import TrainedBatch, train_batch
+from sstorch.soft.batch import check_causes, train_encoded, with_heats
+from sstorch.soft.estimator import SoftEstimator
 
 ACCURACY = tuple(names_of("event", "accuracy"))
-Tree = SoftSurvivalTree | PrognosticTree
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,14 @@ class CrossValidation:
         model: the tree trained on all rows, chosen among its own starts alike; its ``metrics_`` are the means
             of the chosen trees' scores on the test rows of the folds, its ``group_validation_`` is that of
             their groups.
-        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows. None for trees
-            of competing risks, which are trained one by one.
+        batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
         folds: fold of each row, shape (n,).
     """
 
     scores: pd.DataFrame
-    trees: list[Tree]
-    model: Tree
-    batch: TrainedBatch | None
+    trees: list[SoftEstimator]
+    model: SoftEstimator
+    batch: TrainedBatch
     folds: IntArray
 
     @property
@@ -94,7 +94,7 @@ class CrossValidation:
             data: all rows.
 
         Returns:
-            A row for each row: ``row`` from 0, ``fold``, ``leaf`` in the tree of the fold, and ``S(t)``, or
+            A row for each row: ``row`` from 0, ``fold``, ``group`` in the tree of the fold, and ``S(t)``, or
             where causes compete the cumulative incidence ``F(t):cause`` of each, at round times near the
             quartiles of the event times.
         """
@@ -106,14 +106,14 @@ class CrossValidation:
         for fold, tree in enumerate(self.trees):
             rows = np.flatnonzero(self.folds == fold)
             frame = data.frame.iloc[rows]
-            if isinstance(tree, PrognosticTree):
+            if data.causes is not None:
                 values = tree.predict_cumulative_incidence(frame, times).reshape(len(frame), -1)
             else:
                 values = tree.falling_curves(frame, times)
             table = pd.DataFrame(values, index=frame.index, columns=names)
-            parts.append(table.assign(row=rows, fold=fold, leaf=tree.apply(frame)))
+            parts.append(table.assign(row=rows, fold=fold, group=tree.apply(frame)))
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
-        return whole[["row", "fold", "leaf", *names]]
+        return whole[["row", "fold", "group", *names]]
 
     @property
     def score_names(self) -> list[str]:
@@ -155,11 +155,11 @@ class _Fit(NamedTuple):
     start: int
     chosen: bool
     finished: bool
-    tree: Tree
+    tree: SoftEstimator
 
 
 def cross_validate(
-    estimator: Tree,
+    estimator: SoftEstimator,
     data: SurvivalData,
     n_folds: int = 5,
     seed: int = 0,
@@ -168,26 +168,27 @@ def cross_validate(
 ) -> CrossValidation:
     """Train trees outside each fold and on all rows, and score those of the folds.
 
-    Of a :class:`~sstorch.SoftSurvivalTree` ``n_starts`` trees on each fold, and those of all rows, are one
-    batch; trees of competing risks are trained one by one. All statistics of preprocessing and all training
-    choices come from the training rows of a fold; only the vocabulary of the categorical columns is read from
-    the whole table.
+    All starts on all folds, and those on all rows, are one batch; where causes compete one for each cause,
+    under gates that all share. All statistics of preprocessing and all training choices come from the
+    training rows of a fold; only the vocabulary of the categorical columns is read from the whole table.
 
     Args:
         estimator: parameters of the trees; not fitted.
-        data: all rows, with the outcome of the estimator.
+        data: all rows.
         n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
         checkpoint: file that is written after every pass of a batch; if it is there already, training goes on
-            from it. See :class:`~sstorch.optim.Checkpoint`.
+            from it. See :class:`~sstorch.optim.Checkpoint`. Not for competing causes.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
-        ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to another run.
+        ConfigError: a parameter has a value that does not exist, gates are to be trained where causes
+            compete, or the checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    data.check_causes(isinstance(estimator, PrognosticTree))
+    settings = estimator.settings()
+    check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
@@ -196,15 +197,11 @@ def cross_validate(
             DataWarning,
             stacklevel=2,
         )
-    schema, batches = Schema.of(data.frame), list[TrainedBatch]()
+    schema, joined, trained = Schema.of(data.frame), data.joined(), list[tuple[TrainedBatch, Tensor]]()
 
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-        if isinstance(estimator, PrognosticTree):
-            for fold, rows in enumerate(splits):
-                yield fold, _Fit(0, True, True, clone(estimator).fit_data(rows, schema))
-            return
-        batch = train_batch([*splits, data], estimator.settings(), schema, callbacks, checkpoint)
-        batches.append(batch)
+        batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, checkpoint)
+        trained.append((batch, encoded[len(splits), : len(joined)]))
         dropped = batch.history.dropped()
         for fold, rows in enumerate(splits):
             best = batch.best_start(fold)
@@ -213,7 +210,7 @@ def cross_validate(
                 finished = batch.position(fold, start) not in dropped
                 yield fold, _Fit(start, start == best, finished, tree)
 
-    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, Tree]:
+    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, SoftEstimator]:
         rows = []
         for part, part_rows in fold.parts.items():
             about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
@@ -222,7 +219,7 @@ def cross_validate(
             if data.groups is not None:
                 scores |= score_fairness(fit.tree, part_rows, fold.train)
             rows.append(about | scores)
-        return rows, fit.tree.apply(data.frame) if estimator.depth else None, fit.tree
+        return rows, fit.tree.apply(data.frame) if settings.depth else None, fit.tree
 
     with warnings.catch_warnings():
         # That predictions are extrapolated is for users to know who predict, not of folds.
@@ -233,22 +230,17 @@ def cross_validate(
     table = pd.DataFrame([row for rows, _, _ in found for row in rows])
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
-    if isinstance(estimator, PrognosticTree):
-        whole = clone(estimator).fit_data(data, schema)
-        if groups:
-            try:
-                whole.group_validation_ = held_out_groups_of_causes(data, folds, np.stack(groups))
-            except DataError as error:
-                warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
-        return CrossValidation(table, trees, whole, None, folds)
-    (batch,) = batches
-    model = clone(estimator).adopt(batch, data, n_folds, batch.best_start(n_folds))
-    model.warn_of_step_curves(data)
+    ((batch, x),) = trained
+    model = clone(estimator).adopt_best(batch, joined, n_folds, x)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
     if groups and data.intervals is None:
-        model.group_validation_ = held_out_groups(data, folds, np.stack(groups))
+        try:
+            held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
+            model.group_validation_ = held_out(data, folds, np.stack(groups))
+        except DataError as error:
+            warnings.warn(f"groups are not validated: {error}", DataWarning, stacklevel=2)
     return CrossValidation(table, trees, model, batch, folds)
 
 
@@ -286,13 +278,13 @@ class FairnessPath:
     batch: TrainedBatch
     folds: IntArray
     data: SurvivalData
-    estimator: SoftSurvivalTree
+    estimator: SoftEstimator
 
-    def tree(self, rho: float, fold: int, start: int | None = None) -> SoftSurvivalTree:
+    def tree(self, rho: float, fold: int, start: int | None = None) -> SoftEstimator:
         """The tree of a rho, fold and start; of the start with the lowest training objective if None."""
         k = self.batch.rhos.index(rho)
         start = self.batch.best_start(fold, k) if start is None else start
-        tree: SoftSurvivalTree = clone(self.estimator)
+        tree: SoftEstimator = clone(self.estimator)
         return tree.adopt(self.batch, self.part(fold, "train"), fold, start, k)
 
     def part(self, fold: int, part: str) -> SurvivalData:
@@ -318,7 +310,7 @@ class FairnessPath:
 
 
 def fairness_path(
-    estimator: SoftSurvivalTree,
+    estimator: SoftEstimator,
     data: SurvivalData,
     rhos: Sequence[float],
     n_folds: int = 5,
@@ -330,7 +322,7 @@ def fairness_path(
     Every rho has the same folds, and its starts begin from the same trees.
 
     Args:
-        estimator: parameters of the trees, with ``fairness``; its ``rho`` is not read.
+        estimator: parameters of the trees, with ``penalties.fairness``; ``penalties.rho`` is not read.
         data: all rows, with their groups.
         rhos: coefficients, >= 0, different.
         n_folds: folds, stratified by event.
@@ -342,20 +334,20 @@ def fairness_path(
         DataError: a fold cannot be scored, or its training rows are all of one group.
     """
     known_groups(data)
-    if estimator.fairness is None:
+    if estimator.penalties.fairness is None:
         raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
-    values = [clone(estimator).set_params(rho=rho).settings().rho for rho in rhos]
+    values = [clone(estimator).set_params(penalties__rho=rho).settings().rho for rho in rhos]
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
-    data.check_causes(False)
-    folds = make_folds(data, n_folds, seed)
     settings = estimator.settings()
+    check_causes(data, settings)
+    folds = make_folds(data, n_folds, seed)
     # All runs are averaged, so all are trained to the end.
     settings = replace(settings, trainer=with_heats(settings.trainer, 0))
     strengths = [replace(settings.coefficients, rho=rho) for rho in values]
     batches = list[TrainedBatch]()
 
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftSurvivalTree]]]:
+    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftEstimator]]]:
         batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
         batches.append(batch)
         for fold, rows in enumerate(splits):
@@ -365,7 +357,7 @@ def fairness_path(
                     about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
                     yield fold, (about, clone(estimator).adopt(batch, rows, fold, start, k))
 
-    def score(fold: Fold, fit: tuple[dict[str, Any], SoftSurvivalTree]) -> list[dict[str, Any]]:
+    def score(fold: Fold, fit: tuple[dict[str, Any], SoftEstimator]) -> list[dict[str, Any]]:
         rows, (about, tree) = [], fit
         for part, part_rows in fold.parts.items():
             accuracy = metrics.evaluate(tree, fold.train, part_rows, metrics=ACCURACY)["value"]

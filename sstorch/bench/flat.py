@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -40,7 +40,9 @@ SOFT_TREE = (
 )
 SOFT_SEARCH = tuple(
     dict.fromkeys(
-        (*PrognosticTreeCV._get_param_names(), *(name for name in SOFT_TREE if name != "prediction"))
+        name
+        for name in (*PrognosticTreeCV._get_param_names(), *_GRID, *_COLUMNS, *_TRAINING)
+        if name not in ("grid", "columns")
     )
 )
 
@@ -128,6 +130,16 @@ def soft_search(**values: Any) -> PrognosticTreeCV:
     own = {name: given[name] for name in PrognosticTreeCV._get_param_names() if name in given}
     own |= {"grid": Grid(**_some(given, _GRID)), "columns": Columns(**_some(given, _COLUMNS))}
     return PrognosticTreeCV(**own)
+
+
+def unused(values: Mapping[str, Any], estimators: Iterable[SoftEstimator]) -> list[str]:
+    """Flat settings of a tree, among some, that no estimator made of them has."""
+    known = {"depth", "leaf_options", "init", "trainer", "prediction", *_TRAINING}
+    for each in estimators:
+        known |= {name.rpartition("__")[2] for name in each.get_params()}
+        if isinstance(each, SoftSurvivalTree) and isinstance(each.init, Distillation):
+            known.add("gate_features")
+    return [name for name in values if name not in known]
 
 
 def _some(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

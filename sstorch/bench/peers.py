@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
 
 from sstorch._types import IntArray
 from sstorch.bench.baselines import make_baseline
@@ -16,13 +16,15 @@ from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
 from sstorch.bench.baselines.competing import model_for
 from sstorch.bench.baselines.regressions import WeibullAFT
 from sstorch.bench.baselines.ridge_cox import RidgeCox
-from sstorch.bench.cross_validation import CrossValidation, Tree
+from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import LIKELIHOOD, Predictor, PredictsCauses, score_predictor, scores_of
+from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.registry import names_of
-from sstorch.soft import PrognosticTree, train_batch
+from sstorch.soft import train_batch
+from sstorch.soft.estimator import SoftEstimator
 
 # Of the scores of a study those that describe one run best, the likelihood last.
 SCORES = (*names_of("event", "peers"), LIKELIHOOD)
@@ -33,7 +35,7 @@ TURNBULL, AFT = "Turnbull", "Weibull AFT"
 MOST_FOREST_ROWS = 5_000
 
 
-def peers_of(data: SurvivalData, estimator: Tree, forest: bool = False) -> list[str]:
+def peers_of(data: SurvivalData, estimator: SoftEstimator, forest: bool = False) -> list[str]:
     """Names of the models that a tree is compared with.
 
     Args:
@@ -45,7 +47,7 @@ def peers_of(data: SurvivalData, estimator: Tree, forest: bool = False) -> list[
         forest: whether a random forest is one, where scikit-survival is installed and rows are 5 000 at most.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
-    leaf = [ONE_LEAF] if estimator.depth else []
+    leaf = [ONE_LEAF] if estimator.settings().depth else []
     if data.causes is not None:
         return [AALEN_JOHANSEN, *leaf, CAUSE_COX]
     if data.intervals is not None:
@@ -58,7 +60,9 @@ def peers_of(data: SurvivalData, estimator: Tree, forest: bool = False) -> list[
     return names
 
 
-def score_peers(names: Sequence[str], estimator: Tree, data: SurvivalData, folds: IntArray) -> pd.DataFrame:
+def score_peers(
+    names: Sequence[str], estimator: SoftEstimator, data: SurvivalData, folds: IntArray
+) -> pd.DataFrame:
     """Scores of some models on the test rows of each fold.
 
     Args:
@@ -94,17 +98,14 @@ def score_row(name: str, fold: Fold, predictor: Predictor | PredictsCauses) -> d
 
 
 def _fits(
-    name: str, estimator: Tree, splits: list[SurvivalData], schema: Schema
+    name: str, estimator: SoftEstimator, splits: list[SurvivalData], schema: Schema
 ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
     """A model fitted to each training part."""
-    if name == ONE_LEAF and isinstance(estimator, PrognosticTree):
-        for fold, train in enumerate(splits):
-            yield fold, clone(estimator).set_params(depth=0).fit_data(train, schema)
-        return
     if name == ONE_LEAF:
-        leaf = clone(estimator).set_params(depth=0, n_starts=1, fairness=None, rho=0.0)
-        batch = train_batch(splits, leaf.settings(), schema)
-        yield from ((fold, clone(leaf).adopt(batch, train, fold, 0)) for fold, train in enumerate(splits))
+        leaf = replace(estimator.settings(), depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
+        batch = train_batch(splits, leaf, schema)
+        trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
+        yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))
         return
     baselines: dict[str, Baseline] = {AFT: WeibullAFT(), COX: RidgeCox(), CAUSE_COX: RidgeCox()}
     baselines |= dict.fromkeys((KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL), KaplanMeierBaseline())
@@ -120,7 +121,7 @@ def _fits(
             )
 
 
-def score_run(result: CrossValidation, estimator: Tree, data: SurvivalData) -> pd.DataFrame:
+def score_run(result: CrossValidation, estimator: SoftEstimator, data: SurvivalData) -> pd.DataFrame:
     """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`.
 
     Args:

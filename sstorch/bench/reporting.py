@@ -18,7 +18,8 @@ from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
 from sstorch.document import Document
 from sstorch.exceptions import ConfigError, show_warnings_as_notes
-from sstorch.soft import PrognosticTree, SoftSurvivalTree
+from sstorch.prediction import load_tree
+from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
@@ -59,8 +60,8 @@ def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
 
 
 def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:
-    kind = SoftSurvivalTree if data.causes is None else PrognosticTree
-    model = kind.load(path / "model")
+    model = load_tree(path)
+    assert isinstance(model, SoftEstimator)
     held_out = pd.read_csv(path / "held_out.csv")
     peers = pd.read_csv(path / "peers.csv") if (path / "peers.csv").is_file() else None
     if peers is not None and FOREST in peers_of(data, model, forest=True):

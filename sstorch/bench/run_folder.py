@@ -22,7 +22,6 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
-from sstorch.soft import PrognosticTree, SoftSurvivalTree
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
@@ -183,7 +182,7 @@ class RunFolder:
         result.model.save(self.path / "model")
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
-        if isinstance(result.model, PrognosticTree):
+        if data.causes is not None:
             (first, *_) = plot_incidence(result.model, data.frame, data.y, sample_weight=data.sample_weight)
             drawn = first.get_figure(root=True)
             assert drawn is not None
@@ -192,7 +191,6 @@ class RunFolder:
         figures = {}
         tests = [*(fold.test for fold in split(data, result.folds)), data]
         for name, tree, rows in zip(result.split_names, [*result.trees, result.model], tests, strict=True):
-            assert isinstance(tree, SoftSurvivalTree)
             figure = Figure(figsize=(7, 4.5), layout="constrained")
             plot_survival_by_leaf(tree, rows.frame, figure.subplots())
             figure.savefig(folder / f"survival_by_leaf_{name}.png", dpi=120)

@@ -20,7 +20,7 @@ from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.registry import METRICS, declare, names_of
 from sstorch.metrics.scored_rows import ScoredRows, default_grids, split_rows
 from sstorch.objective import L2Parity
-from sstorch.soft import PrognosticTree, SoftSurvivalTree
+from sstorch.soft.estimator import SoftEstimator
 
 # Scores that a study computes from the curves of any model; a likelihood is added where the model has one.
 CURVE_SCORES = tuple(names_of("event", "study"))
@@ -115,9 +115,7 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     metrics.concordance_harrell_risk(rows.y, np.zeros(len(rows)))
 
 
-def score_tree(
-    tree: SoftSurvivalTree | PrognosticTree, rows: SurvivalData, train: SurvivalData
-) -> dict[str, float]:
+def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> dict[str, float]:
     """Score a tree.
 
     Args:
@@ -318,26 +316,26 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")
 
 
-def depth_of(tree: SoftSurvivalTree | PrognosticTree) -> int:
+def depth_of(tree: SoftEstimator) -> int:
     """Gates on every path of a fitted tree; its parameter may have been set anew since."""
-    first = next(iter(tree.trees_.values())) if isinstance(tree, PrognosticTree) else tree
-    return int(first.module_.topology.depth)
+    return tree.module_.topology.depth
 
 
-def leaf_table(tree: SoftSurvivalTree | PrognosticTree, rows: SurvivalData) -> pd.DataFrame:
-    """Rows, Gini index and share of each sensitive group in the leaves of a tree.
+def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
+    """Rows, Gini index and share of each sensitive group in the prognostic groups of a tree, by number.
 
     Raises:
         ConfigError: the sensitive groups of the rows are not known.
     """
     groups = known_groups(rows)
     n_leaves = 2 ** depth_of(tree)
-    table = leaf_groups(tree.apply(rows.frame), groups.codes, len(groups.labels), n_leaves)
+    table = leaf_groups(tree.apply(rows.frame) - 1, groups.codes, len(groups.labels), n_leaves)
+    table.index = pd.RangeIndex(1, n_leaves + 1, name="group")
     return table.rename(columns={f"share_{k}": f"{groups.name}={v}" for k, v in enumerate(groups.labels)})
 
 
 def score_fairness(
-    tree: SoftSurvivalTree | PrognosticTree,
+    tree: SoftEstimator,
     rows: SurvivalData,
     train: SurvivalData,
     tau: float | None = None,

@@ -17,16 +17,20 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
 from sstorch.bench.baselines.competing import model_for
-from sstorch.bench.estimators import estimator_for
+from sstorch.bench.flat import SOFT_SEARCH, SOFT_TREE, soft_search, soft_tree, unused
 from sstorch.bench.scores import Predictor, PredictsCauses
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import make_family
+from sstorch.optim import Trainer
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
-from sstorch.soft import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, train_batch
+from sstorch.soft import PrognosticTreeCV, train_batch
+from sstorch.soft.batch import check_causes
 from sstorch.soft.candidates import SEARCHED
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.settings import AUTO, BatchSettings
 
 
 class EncodedRows:
@@ -54,8 +58,12 @@ class EncodedTree:
         """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
         return self._tree.curves(self._encode(X), times, falling=True)
 
+    def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """Cumulative incidence of each of K causes, (n, K, n_times)."""
+        return self._tree.incidence(self._encode(X), times)
+
     def apply(self, X: pd.DataFrame) -> IntArray:
-        """Leaf of each row's most probable path, (n,)."""
+        """Group of each row, (n,)."""
         return self._tree.apply(self._encode(X))
 
     def log_likelihood(self, X: pd.DataFrame, y: object) -> float:
@@ -131,21 +139,21 @@ class StudyModel(ABC):
 
 
 class SoftTreeModel(StudyModel):
-    """Soft survival trees: all starts of all folds are one batch; where causes compete one tree a fold.
+    """Soft trees: all starts of all folds are one batch.
 
     Args:
         name: by which the results are known.
         estimator: its parameters; the device is the study's.
     """
 
-    def __init__(self, name: str, estimator: SoftSurvivalTree) -> None:
+    def __init__(self, name: str, estimator: SoftEstimator) -> None:
         super().__init__(name)
         self.estimator = estimator
 
     @property
     def depth(self) -> int:
         """Gates on every path."""
-        return int(self.estimator.depth)
+        return self.estimator.settings().depth
 
     @property
     def n_starts(self) -> int:
@@ -159,8 +167,9 @@ class SoftTreeModel(StudyModel):
     def check_data(self, data: SurvivalData) -> None:
         """Check the columns that it names, and that its parameters suit the outcome."""
         try:
-            estimator_for(data, self.estimator)
-            self.estimator.settings().check_columns(data)
+            settings = self.estimator.settings()
+            check_causes(data, settings)
+            settings.check_columns(data)
         except ConfigError as error:
             raise ConfigError(f"{self.name}: {error}") from error
 
@@ -169,25 +178,18 @@ class SoftTreeModel(StudyModel):
         checked = replace(self.estimator.settings(), device="cpu")
         return {
             **fingerprint(checked.facts(), "tree"),
-            **fingerprint(checked.trainer, "trainer"),
-            "tree.prediction": self.estimator.prediction,
+            **fingerprint(_plain_trainer(checked), "trainer"),
+            "tree.prediction": checked.prediction,
         }
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Train the batch, then yield its trees."""
-        for_causes = estimator_for(splits[0], clone(self.estimator).set_params(device=device))
-        if isinstance(for_causes, PrognosticTree):
-            for fold, train in enumerate(splits):
-                fitted = clone(for_causes).fit_data(train, schema)
-                yield Fit(fold, 0, True, fitted.objective_, fitted)
-            return
         settings = replace(self.estimator.settings(), device=device)
         batch = train_batch(splits, settings, schema)
         for fold in range(len(splits)):
             best = batch.best_start(fold)
             trees = [
-                batch.fitted(fold, start, prediction=self.estimator.prediction)
-                for start in range(self.n_starts)
+                batch.fitted(fold, start, prediction=settings.prediction) for start in range(batch.n_starts)
             ]
             encode = EncodedRows(trees[best].encode)
             for start, tree in enumerate(trees):
@@ -261,12 +263,10 @@ class SoftTreeCVModel(StudyModel):
         self.estimator.candidates()
 
     def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names, and that there is one event."""
-        shared = self.estimator.shared()
+        """Check the columns that it names."""
         try:
-            data.check_causes(False)
             for each in self.estimator.candidates(data):
-                SoftSurvivalTree(**each.parameters, **shared).settings().check_columns(data)
+                self.estimator.estimator(each).settings().check_columns(data)
         except (ConfigError, DataError) as error:
             raise type(error)(f"{self.name}: {error}") from error
 
@@ -274,7 +274,7 @@ class SoftTreeCVModel(StudyModel):
         """Everything that is compared and how, and the trainer, but for the device."""
         search = clone(self.estimator).set_params(device="cpu", verbose=0)
         candidates = search.candidates()
-        trees = [SoftSurvivalTree(**each.parameters, **search.shared()).settings() for each in candidates]
+        trees = [search.estimator(each).settings() for each in candidates]
         # Encodings are among the facts of those candidates in which they matter.
         facts = {name: value for tree in trees for name, value in tree.facts().items()}
         compared = {
@@ -286,7 +286,7 @@ class SoftTreeCVModel(StudyModel):
         how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
         if any(each.family == "groups" for each in candidates):
             how["prefer"] = search.prefer
-        trainers = dict.fromkeys(tree.trainer for tree in trees)
+        trainers = dict.fromkeys(_plain_trainer(tree) for tree in trees)
         return {
             **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
             **fingerprint(shared, "tree"),
@@ -298,7 +298,6 @@ class SoftTreeCVModel(StudyModel):
                 ).items()
             },
             **fingerprint(how, "search"),
-            "tree.prediction": search.prediction,
         }
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
@@ -308,36 +307,42 @@ class SoftTreeCVModel(StudyModel):
             row = search.cv_results_.astype(object).iloc[search.best_index_]
             facts = {name: row[name] for name in SEARCHED}
             facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
-            yield Fit(fold, 0, True, search.tree_.objective_, search, facts)
+            best = search.best_estimator_
+            yield Fit(fold, 0, True, best.objective_, best, facts)
 
 
-def soft_tree_models(
-    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
-) -> list[StudyModel]:
+def _plain_trainer(settings: BatchSettings) -> Trainer:
+    """The trainer without its engine: engines agree but for rounding."""
+    return replace(settings.trainer, engine="auto")
+
+
+def soft_tree_models(shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[StudyModel]:
     """Soft trees by name.
 
     Args:
-        estimator: parameters that all have.
-        entries: for each name parameters of its own, which win, and ``leaf_options`` of its leaf. A list
+        shared: flat settings that all have, see :func:`~sstorch.bench.soft_tree`.
+        entries: for each name settings of its own, which win, and ``leaf_options`` of its leaf. A list
             stands for one model with each of its values, but for ``interactions``.
 
     Raises:
-        ConfigError: there is no such parameter, or a value does not exist.
+        ConfigError: there is no such setting, no model of the entry uses it, or a value does not exist.
     """
-    known = [*estimator.get_params(deep=False), "leaf_options"]
     models: list[StudyModel] = []
     for name, entry in entries.items():
-        for parameter in set(entry) - set(known):
-            hint = nearest_text(parameter, known)
-            raise ConfigError(f"study.soft_trees.{name}: a tree has no parameter {parameter!r}.{hint}")
+        _check_entry(f"study.soft_trees.{name}: a tree", entry, (*SOFT_TREE, "leaf_options"))
         if entry.get("fairness") is not None:
             raise ConfigError(f"study.soft_trees.{name}: a study has no sensitive groups: leave fairness out")
+        own = list[SoftTreeModel]()
         for suffix, chosen in _grid(entry):
-            options = chosen.pop("leaf_options", {})
-            leaf = chosen.pop("leaf", estimator.leaf)
-            if options or isinstance(leaf, str):
-                leaf = make_family(leaf, **options)
-            models.append(SoftTreeModel(name + suffix, clone(estimator).set_params(leaf=leaf, **chosen)))
+            settings = {**shared, **chosen}
+            if options := settings.pop("leaf_options", {}):
+                settings["leaf"] = make_family(settings.get("leaf", AUTO), **options)
+            own.append(SoftTreeModel(name + suffix, soft_tree(**settings)))
+        estimators = [model.estimator for model in own]
+        for setting in unused(entry, estimators):
+            kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in estimators))
+            raise ConfigError(f"study.soft_trees.{name}: {setting} is not used by {kinds}: leave it out")
+        models += own
     return models
 
 
@@ -367,33 +372,35 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
 
 
 def soft_search_models(
-    estimator: SoftSurvivalTree, entries: Mapping[str, Mapping[str, Any]]
+    shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]
 ) -> list[StudyModel]:
     """Searches for soft trees by name.
 
     Args:
-        estimator: parameters that all candidates have.
-        entries: for each name parameters of :class:`~sstorch.PrognosticTreeCV`; a list is compared.
-            Encodings of numeric columns are those of the estimator where an entry names none.
+        shared: flat settings of all candidates; those that a search compares are its own.
+        entries: for each name settings of the search, see :func:`~sstorch.bench.soft_search`; a list is
+            compared. Encodings of numeric columns are the shared ones where an entry names none.
 
     Raises:
-        ConfigError: there is no such parameter.
+        ConfigError: there is no such setting.
     """
-    names = list(PrognosticTreeCV().get_params(deep=False))
-    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in names}
+    given = {name: value for name, value in shared.items() if name in SOFT_SEARCH and name not in SEARCHED}
+    numeric = shared.get("numeric")
     models: list[StudyModel] = []
     for name, entry in entries.items():
-        for parameter in set(entry) - set(names):
-            hint = nearest_text(parameter, names)
-            raise ConfigError(f"study.searches.{name}: a search has no parameter {parameter!r}.{hint}")
-        # What is searched has the values of the search, unless the entry says otherwise. Of encodings several
-        # are compared with groups, or on request.
-        shared = {key: value for key, value in given.items() if key not in SEARCHED}
-        without_groups = {"init", "trainer"} & {key for key, value in (shared | dict(entry)).items() if value}
-        if given["numeric"] or without_groups:
-            shared["numeric"] = given["numeric"] or "linear"
-        models.append(SoftTreeCVModel(name, PrognosticTreeCV(**(shared | dict(entry)))))
+        _check_entry(f"study.searches.{name}: a search", entry, SOFT_SEARCH)
+        # Of encodings several are compared with groups, or on request.
+        settings = {**given, **entry}
+        if numeric is not None or settings.get("init") or settings.get("trainer"):
+            settings.setdefault("numeric", "linear" if numeric is None else numeric)
+        models.append(SoftTreeCVModel(name, soft_search(**settings)))
     return models
+
+
+def _check_entry(what: str, entry: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in entry:
+        if name not in known:
+            raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")
 
 
 def _is_installed(model: BaselineModel) -> bool:

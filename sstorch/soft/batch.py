@@ -304,8 +304,9 @@ def _train(
 ) -> tuple[TrainedBatch, Tensor]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     competing = splits[0].causes is not None
-    if competing:
-        _check_causes(splits, settings, checkpoint)
+    check_causes(splits[0], settings)
+    if competing and checkpoint is not None:
+        raise ConfigError("a checkpoint is of one training run, and each cause has its own: leave it out")
     if settings.fairness is not None:
         _check_groups(splits)
     preprocessors = fit_preprocessors(splits, settings, schema)
@@ -340,15 +341,14 @@ def sum_of(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
 
 
-def _check_causes(
-    splits: Sequence[SurvivalData], settings: BatchSettings, checkpoint: Checkpoint | None
-) -> None:
-    """Refuse what cannot be trained where causes compete.
+def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
+    """Make sure that what is to be trained exists for competing causes, where rows have some.
 
     Raises:
-        ConfigError: gates are to be trained on the outcomes, the prediction mixes leaves, or there is a
-            fairness penalty or a checkpoint.
+        ConfigError: gates are to be trained on the outcomes, or there is a fairness penalty.
     """
+    if data.causes is None:
+        return
     if settings.init != "distilled" or not isinstance(settings.trainer, Leaves):
         raise ConfigError(
             "gates that are trained on the outcomes divide by the likelihood of one event: use "
@@ -360,8 +360,6 @@ def _check_causes(
             "the fairness penalty compares survival curves, which those of a single cause are not: use "
             "fairness=None"
         )
-    if checkpoint is not None:
-        raise ConfigError("a checkpoint is of one training run, and each cause has its own: leave it out")
 
 
 def _distil(

@@ -141,12 +141,24 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             _warn_of_rare_causes(data)
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
-        self.adopt(batch, data, 0, batch.best_start(0), x=x[0])
-        self._warn_of_step_curves(data, x[0])
-        self._make_node_table(x[0])
+        self.adopt_best(batch, data, 0, x[0])
+        self._fitted_with(settings, data, x[0])
+        return self
+
+    def adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: Tensor) -> Self:
+        """Take over the chosen start of a split, with the tables of its training rows.
+
+        Args:
+            batch: trained trees.
+            data: training rows of the split, :meth:`~sstorch.SurvivalData.joined`.
+            split: number of the split.
+            x: the same rows, encoded, shape (n, p).
+        """
+        self.adopt(batch, data, split, batch.best_start(split), x=x)
+        self._warn_of_step_curves(data, x)
+        self._make_node_table(x)
         if data.causes is not None:
             self.group_table_ = table_of(self, data)
-        self._fitted_with(settings, data, x[0])
         return self
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
