@@ -83,11 +83,11 @@ def test_penalties_that_round_end_no_search_early():
 
 
 def test_bounds_leave_few_thresholds(monkeypatch):
-    from sstorch.exact.compiled import bounded
+    from sstorch.exact.compiled.root import Root
 
     tried = []
-    tries = bounded._Root._try
-    monkeypatch.setattr(bounded._Root, "_try", lambda *task: (tried.append(task), tries(*task))[1])
+    tries = Root._try
+    monkeypatch.setattr(Root, "_try", lambda *task: (tried.append(task), tries(*task))[1])
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(300, 3))
     task = LogLikelihood(rng.exponential(np.exp(-2.0 * (numbers[:, 0] > 0.5))), np.ones(300))
