@@ -1,4 +1,4 @@
-"""Figure of what each column does in the leaves of a tree."""
+"""Figure of what each column does in the groups of a tree."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer, check_share
+from sstorch.data.causes import cause_number
 from sstorch.data.columns import as_frame, numeric_values
 from sstorch.exceptions import ConfigError
 from sstorch.plots.figures import COLOURS, colour_of, new_figure
@@ -47,12 +48,13 @@ def plot_effects(
     max_columns: int = 12,
     inner: float = 0.98,
     figure: Figure | SubFigure | None = None,
+    cause: int | str = 1,
 ) -> list[Axes]:
     """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
 
     A line says how the hazard, time or odds of a person change with a number, against the median (the dot)
     and with all other columns at their reference; points do the same for categories. Ticks at the bottom are
-    rows, a few hundred at most. Leaves have a colour each where they differ, and those that no row is in are
+    rows, a few hundred at most. Groups have a colour each where they differ, and those that no row is in are
     left out. Families without a ratio, and shapes that depend on x, show the change of the linear predictor.
 
     Args:
@@ -65,6 +67,7 @@ def plot_effects(
         inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
             are, a curve has little to say.
         figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
+        cause: where causes compete, the one whose hazard is drawn, by number or name.
 
     Returns:
         The axes, one a column, in the order drawn.
@@ -72,12 +75,13 @@ def plot_effects(
     Raises:
         DataError: columns are missing, or have no known value in any row.
         ConfigError: an argument is out of range, ``columns`` is empty, or a band is asked for that does not
-            exist: see :func:`sstorch.reading.effects`.
+            exist: see :func:`sstorch.reading.effects`; or there is no such cause.
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level)
     if "cause" in table:
-        raise ConfigError("causes compete: draw the effects of one of them, of a tree of Surv.of_cause")
+        name = tree.causes_[cause_number(cause, tree.causes_) - 1]
+        table = table[table["cause"] == name].dropna(axis="columns", how="all")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
     table = table[table["group"].isin(rows.index)]
     frame, panels = as_frame(X), {}
@@ -109,7 +113,8 @@ def plot_effects(
     has_words = any(panels[name].numbers is None for name in order)
     title = f"{what} against the median{' or most frequent category' * has_words}"
     band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
-    figure.suptitle(title[0].upper() + title[1:] + band, fontsize=11)
+    of_cause = f" ({name})" if "cause" in table else ""
+    figure.suptitle(title[0].upper() + title[1:] + of_cause + band, fontsize=11)
     if any(not panels[name].alike for name in order):
         handles = [
             Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")

@@ -20,7 +20,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import COLOURS, colour_of, new_figure, survival_text, time_label
+from sstorch.plots.figures import colour_of, new_figure, survival_text, time_label
 
 _INK, _GREY = "#222222", "#777777"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
@@ -201,7 +201,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     again are blocks of one colour. On the right the share of the resamples in which each row is elsewhere.
 
     Args:
-        stability: what ``tree.stability(X, y)`` gives.
+        stability: what :func:`sstorch.validation.stability` gives.
         figure: to draw on; a new one if None.
 
     Returns:
@@ -211,9 +211,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     moves = np.asarray(stability.moves)
     rows = np.lexsort((moves, group))
     columns = np.argsort((others != group).mean(axis=1), kind="stable")
-    palette = np.array(
-        [to_rgb(COLOURS[k % len(COLOURS)]) for k in range(int(max(group.max(), others.max())) + 1)]
-    )
+    palette = np.array([to_rgb(colour_of(k)) for k in range(int(max(group.max(), others.max())) + 1)])
     if figure is None:
         figure = new_figure(_WIDTH, 5.0, "constrained")
     strip, heat, shares = figure.subplots(
@@ -240,7 +238,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
     strip.set_yticks(middles, names, fontsize=9)
     for label, k in zip(strip.get_yticklabels(), present, strict=True):
-        label.set_color(_dark(COLOURS[k % len(COLOURS)]))
+        label.set_color(_dark(colour_of(int(k))))
     strip.set_xticks([])
     strip.tick_params(length=0)
     heat.tick_params(left=False, labelleft=False)

@@ -176,9 +176,9 @@ def plot_soft_tree(
     A gate's bar points to the side that its feature draws to, over its whole training range or where the
     category applies, and has the change of the score beside it; a gate on one column, whose rule is a
     threshold or a list of categories, has its rule instead. A group shows the mean predicted survival of its
-    rows, of competing causes that free of any event, and the band that holds the middle 80 % of their curves:
-    how much subjects differ, no interval of confidence. Gates that send all training rows one way and leaves
-    without them are not drawn.
+    rows, free of any event where causes compete, and the band that holds the middle 80 % of their curves:
+    how much subjects differ, no confidence interval. Gates that send all training rows one way and leaves
+    without rows are not drawn.
 
     Args:
         tree: fitted.
@@ -215,7 +215,7 @@ def plot_soft_tree(
         return _Node(f"[{number}] {gates['rows'][number]} rows", draw, list(sides))
 
     caption = [
-        f"Groups: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of the persons' "
+        f"Groups: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of their rows' "
         "curves (their spread, no confidence interval)."
     ]
     caption += _condition(tree)

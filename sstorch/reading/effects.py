@@ -1,4 +1,4 @@
-"""Effects of columns in the leaves: how far the linear predictor moves when one column alone varies."""
+"""Effects of columns in the groups: how far the linear predictor moves when one column alone varies."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from sstorch.data import Preprocessor
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
+
+_OTHER_TREES = (
+    "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
+    "parameters and the rows of this tree"
+)
 
 
 class SampleOfTrees(Protocol):
@@ -45,17 +50,22 @@ def effects(
         level: of the band, in (0, 1).
     """
     varied = _Varied.of(tree.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
-    if tree.competing:
-        if sample is not None:
-            raise ConfigError("there is no band where causes compete: leave sample out")
-        tables = {name: _table(tree.of_cause(name), varied, None, level) for name in tree.causes}
-        return pd.concat([each.assign(cause=name) for name, each in tables.items()], ignore_index=True)[
-            ["cause", *next(iter(tables.values())).columns]
-        ]
-    return _table(tree, varied, sample, level)
+    trees = None if sample is None else list(sample.fitted_trees())
+    if not tree.competing:
+        return _table(tree, varied, trees, level)
+    if trees and trees[0].causes != tree.causes:
+        raise ConfigError(_OTHER_TREES)
+    tables = []
+    for name in tree.causes:
+        own = None if trees is None else [each.of_cause(name) for each in trees]
+        tables.append(_table(tree.of_cause(name), varied, own, level))
+        tables[-1].insert(0, "cause", name)
+    return pd.concat(tables, ignore_index=True)
 
 
-def _table(tree: FittedTree, varied: _Varied, sample: SampleOfTrees | None, level: float) -> pd.DataFrame:
+def _table(
+    tree: FittedTree, varied: _Varied, trees: Sequence[FittedTree] | None, level: float
+) -> pd.DataFrame:
     by_leaf = varied.effects(tree)[tree.group_numbers.argsort()]
     n_leaves, family = len(by_leaf), tree.module.family
     table = pd.DataFrame(
@@ -69,9 +79,9 @@ def _table(tree: FittedTree, varied: _Varied, sample: SampleOfTrees | None, leve
     # With shapes that depend on x the ratio is another one at every time.
     if family.ratio is not None and family.ancillary == "constant":
         table[family.ratio] = np.exp(table["effect"])
-    if sample is not None:
+    if trees is not None:
         tail = (1 - check_share(level, "level", "a share in (0, 1)", closed=False)) / 2
-        draws = _of_sample(tree, varied, sample)
+        draws = _of_sample(tree, varied, trees)
         for name, share in (("lower", tail), ("upper", 1 - tail)):
             table[name] = np.tile(np.quantile(draws, share, axis=0), n_leaves)
     return table
@@ -153,17 +163,13 @@ def _cells(column: pd.Series, categories: list[str] | None) -> npt.NDArray[np.ob
     return numbers[~np.isnan(numbers)]
 
 
-def _of_sample(tree: FittedTree, varied: _Varied, sample: SampleOfTrees) -> FloatArray:
+def _of_sample(tree: FittedTree, varied: _Varied, trees: Sequence[FittedTree]) -> FloatArray:
     """Effects in the groups of each tree, all alike, (K, R)."""
-    trees = list(sample.fitted_trees())
     if (
         trees[0].preprocessor.schema != tree.preprocessor.schema
         or trees[0].module.family.name != tree.module.family.name
     ):
-        raise ConfigError(
-            "sample holds trees of other columns or another leaf; draw it by bootstrap_trees with the "
-            "parameters and the rows of this tree"
-        )
+        raise ConfigError(_OTHER_TREES)
     if not all(each.shares_slopes() for each in (tree, *trees)):
         raise ConfigError(
             "groups of different trees do not correspond: there is no band where groups have slopes of their "

@@ -78,15 +78,20 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
 
 
 def leaf_table(tree: ReadableTree) -> pd.DataFrame:
-    """One row for each leaf.
+    """One row for each group: what its training rows had, and what is predicted for them.
 
     Returns:
-        Indexed by leaf, left to right: ``node``, training ``rows`` and ``events``, ``median`` (time at
-        which the mean predicted survival of these rows is 1/2, nan if that is after the last training
-        event or the leaf has no rows), mean predicted survival ``S(t)`` at three times, ``KM median``
-        with its 95 % confidence limits and ``KM S(t)``, Kaplan-Meier of the same rows (nan where it is
-        not reached or not known; ``NPMLE``, Turnbull's estimate, where times are intervals), and shape
-        parameters. Means, Kaplan-Meier and its limits are weighted, numbers of rows and events are not.
+        Indexed by ``group``, 1 for the longest survival; columns of two levels, quantity and statistic:
+        training ``rows`` and ``events``; ``median`` with its Kaplan-Meier ``estimate``, 95 % confidence
+        limits ``lower`` and ``upper``, and ``model``, the time at which the mean predicted survival of the
+        rows is 1/2, nan if that is after the last training event; ``S(t)`` at three times with ``model``,
+        the mean prediction, and at the first and the last with ``estimate`` (Turnbull's where times are
+        intervals, without limits); and shape parameters. Estimates are nan where they are not reached or
+        not known, all but the counts nan where a group has no rows. Estimates, limits and means are weighted,
+        numbers of rows and events are not. Where causes compete there are ``events CAUSE`` instead of
+        ``events``, ``F(t) CAUSE`` with Aalen-Johansen's ``estimate`` and ``model``, and median and ``S(t)``
+        are free of any event.
+
         These rows have placed the gates, which makes groups look further apart than they are;
         :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
         predicted median and ``S(t)`` are from time zero if the covariates stay as in the row.
@@ -95,10 +100,11 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
 
 
 def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
-    """Coefficients of the leaves' regressions.
+    """Coefficients of the groups' regressions.
 
     Returns:
-        Indexed by leaf and encoded feature, the largest effect first: raw ``column``, ``coefficient`` per
+        Indexed by group and encoded feature, and by cause before them where causes compete, the largest
+        effect first: raw ``column``, ``coefficient`` per
         original unit or of a category against the reference of its column (the most frequent in training,
         which is left out), ``effect`` over the training range, and the exponential of the coefficient as
         ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has. The ridge penalty
@@ -116,8 +122,8 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
     lost without a column: for that see :func:`sklearn.inspection.permutation_importance`.
 
     Returns:
-        Indexed by raw column: ``gates`` and ``leaves``, each with sum one, or zero if no column has any
-        effect there (no gates, or no slopes).
+        Indexed by raw column: ``gates`` and ``leaves``, or ``leaves CAUSE`` of each cause where causes
+        compete, each with sum one, or zero if no column has any effect there (no gates, or no slopes).
     """
     return tables.importance(tree._tree, tree.node_table_, tree.feature_names_in_)
 
@@ -130,7 +136,7 @@ def effects(
     sample: SampleOfTrees | None = None,
     level: float = 0.9,
 ) -> pd.DataFrame:
-    """What each column does in the leaves: the change of the linear predictor as it alone varies.
+    """What each column does in the groups: the change of the linear predictor as it alone varies.
 
     Everyone is compared with a reference: the median of every number in X (of an even number of rows the
     lower middle value), and the most frequent category of the other columns. A number goes through
@@ -147,33 +153,34 @@ def effects(
         level: share of the sample's trees between lower and upper end at each value, in (0, 1).
 
     Returns:
-        Columns ``leaf`` (left to right), ``column``, ``value`` (a number or a category), ``effect``
-        (change of the leaf's linear predictor), and its exponential as ``hazard ratio``, ``time ratio``
-        or ``odds ratio``, whichever the family has; with a sample ``lower`` and ``upper`` of the effect.
+        Columns ``cause`` where causes compete, ``group``, ``column``, ``value`` (a number or a category),
+        ``effect`` (change of the linear predictor in the group), and its exponential as ``hazard ratio``,
+        ``time ratio`` or ``odds ratio``, whichever the family has; with a sample ``lower`` and ``upper`` of
+        the effect.
 
     Raises:
         DataError: columns are missing, or have no known value in any row.
-        ConfigError: ``n_points`` or ``level`` is out of range; or a band is asked for, and the leaves of
-            a tree have slopes of their own: leaves of different trees do not correspond.
+        ConfigError: ``n_points`` or ``level`` is out of range; or a band is asked for, and the groups of
+            a tree have slopes of their own: groups of different trees do not correspond.
     """
     return effects_of(tree._tree, tree._cleaned(X), columns, n_points, sample, level)
 
 
 def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> pd.DataFrame:
-    """When a person whose columns change is in which leaf, and what has moved her from one to the next.
+    """When a subject with time-varying covariates is in which group, and which change led to the next one.
 
     Args:
         tree: fitted.
         X: rows with the training columns.
-        entry: time from which each row holds, (n,): until the person's next row, the last one for ever.
-        id: person of each row, (n,).
+        entry: time from which each row holds, (n,): until the subject's next row, the last one for ever.
+        id: subject of each row, (n,).
 
     Returns:
-        One row for each stay of a person in a leaf: ``id``, ``from``, ``until``, ``leaf``, and of all but
+        One row for each stay of a subject in a group: ``id``, ``from``, ``until``, ``group``, and of all but
         the first the ``gate`` that has turned, and ``why``: what is other in its columns, and its rule.
 
     Raises:
-        DataError: two rows of a person begin at once, a column is missing, or entry and id are not (n,).
+        DataError: two rows of a subject begin at once, a column is missing, or entry and id are not (n,).
     """
     frame = tree._cleaned(X)
     return stays(tree._tree, tree._gate_rules, frame, Paths.of(entry, id, len(frame)))
@@ -200,18 +207,19 @@ def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> Simplifi
 def merge_leaves(
     tree: ReadableTree, X: object, tolerance: float = 0.05, min_leaf: float = 0.0
 ) -> MergedLeaves:
-    """Groups of leaves that do not differ: a reading, the tree itself stays as it is.
+    """Groups that do not differ, merged: a reading, the tree itself stays as it is.
 
-    First every leaf with fewer than a share ``min_leaf`` of the rows joins a group beside it, below the
+    First every group with fewer than a share ``min_leaf`` of the rows joins one beside it, below the
     lowest gate that parts them: that with the nearest mean curve. Then the two groups whose mean curves
     are nearest are joined, wherever they are, again and again, until any two differ by ``tolerance`` or
-    more. Curves are the predicted survival of the groups' rows from zero to the last training event, and
-    their distance is the largest difference at any time. Leaves without rows always join others.
+    more. Curves are the predicted survival of the groups' rows from zero to the last training event, or
+    where causes compete the predicted incidence of each, and their distance is the largest difference at any
+    time. Groups without rows always join others.
 
     Args:
         tree: fitted.
         X: rows, best those of training.
-        tolerance: of survival probabilities, in [0, 1); with 0 only small leaves join others.
+        tolerance: of probabilities, in [0, 1); with 0 only small groups join others.
         min_leaf: in [0, 1).
 
     Raises:

@@ -1,4 +1,4 @@
-"""A fitted tree as a notebook shows it: its rules as nested lists, and the table of its leaves."""
+"""A fitted tree as a notebook shows it: its rules as nested lists, and the table of its groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import longer_sides, shown_node
 from sstorch.reading.rules import GateRule
-from sstorch.reading.texts import group_rows, leaf_texts
+from sstorch.reading.texts import events_text, group_rows, leaf_texts
 
 _TERMS = 4
 
@@ -42,10 +42,14 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     module = tree.module
     families = dict.fromkeys(own.family.name for own in tree.hazards.values())
     depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
-    head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {int(nodes['rows'].iloc[0])} rows"
+    root = nodes.iloc[0]
+    counts = f"{int(root['rows'])} rows, {escape(events_text(tree, root))}"
+    head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {counts}"
     table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
     unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""
     note = f"S(t): mean predicted survival of the rows of a group{unit}; KM: Kaplan-Meier of the same rows"
+    if tree.competing:
+        note += "; both are of any event; F(t): mean predicted incidence of a cause; AJ: Aalen-Johansen"
     if tree.time_varying:
         note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
     return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"

@@ -1,4 +1,4 @@
-"""Leaves that do not differ, or are too small, taken together: a reading of a tree, not a change of it."""
+"""Groups that do not differ, or are too small, taken together: a reading of a tree, not a change of it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ Path = tuple[tuple[int, bool], ...]
 
 @dataclass(frozen=True)
 class MergedLeaves:
-    """Groups of leaves.
+    """Merged groups of a tree.
 
     Attributes:
-        group: of each group of the tree that which it is merged into, 1 for the longest survival.
-            ``merged.group[tree.apply(X)]`` are the merged groups of rows.
-        table: a row for each group: ``who`` (the rules that lead there), ``groups``, ``rows``, and mean
-            predicted survival ``S(t)`` at three times.
-        distance: largest difference of the groups' mean predicted survival at any time up to the last event,
-            shape (G, G).
+        group: merged group of each group of the tree, which is its index; 1 for the longest survival, of any
+            event where causes compete. ``merged.group[tree.apply(X)]`` are the merged groups of rows.
+        table: a row for each merged group: ``who`` (the rules that lead there), ``groups`` of the tree,
+            ``rows``, and mean predicted survival ``S(t)`` at three times; where causes compete mean predicted
+            incidence of each, ``F(t) CAUSE``.
+        distance: largest difference of the mean predicted survival of two merged groups, or of the incidence
+            of any cause, at any time up to the last event, shape (G, G).
     """
 
     group: pd.Series
@@ -42,20 +43,22 @@ class MergedLeaves:
     def __str__(self) -> str:
         total, lines = self.table["rows"].sum(), []
         for number, row in self.table.iterrows():
-            leaves = ", ".join(map(str, row["leaves"]))
-            name = f"Group {number} (lea{'f' if len(row['leaves']) == 1 else 'ves'} {leaves})"
+            groups = ", ".join(map(str, row["groups"]))
+            name = f"Merged group {number} (group{'s' * (len(row['groups']) > 1)} {groups})"
             lines.append(f"{name}: {row['who']}: {row['rows']} of {total} rows")
         if len(self.table) > 1:
             least = self.distance[np.triu_indices(len(self.table), 1)].min()
+            competing = any(str(name).startswith("F(") for name in self.table)
             lines.append(
-                f"Mean predicted survival of any two groups differs by {least:.3f} or more at some time"
+                f"Mean predicted {'incidences' if competing else 'survival'} of any two merged groups "
+                f"differ{'' if competing else 's'} by {least:.3f} or more at some time"
             )
         return "\n".join(lines)
 
 
 @dataclass
 class _Group:
-    """Leaves in order, their rows, and the sum of the rows' curves, (n_times,)."""
+    """Leaves in order, their rows, and the sum of the rows' curves, (K, n_times)."""
 
     leaves: list[int]
     rows: int
@@ -80,7 +83,7 @@ def merge_leaves(
     tolerance: float,
     min_leaf: float,
 ) -> MergedLeaves:
-    """Groups of leaves: see :meth:`ReadableTree.merge_leaves`.
+    """Merged groups: see :func:`sstorch.reading.merge_leaves`.
 
     Args:
         tree: trained.
@@ -97,7 +100,8 @@ def merge_leaves(
     tolerance, min_leaf = check_part("tolerance", tolerance), check_part("min_leaf", min_leaf)
     quartiles = np.quantile(event_times, [0.25, 0.5, 0.75])
     times = np.r_[np.linspace(0.0, event_times[-1], _N_TIMES), quartiles]
-    leaf, curves = tree.leaf(x), tree.curves(x, times)
+    leaf = tree.leaf(x)
+    curves = tree.incidence(x, times) if tree.competing else tree.curves(x, times)[:, None]
     groups = [
         _Group([k], int(np.count_nonzero(leaf == k)), curves[leaf == k].sum(axis=0))
         for k in range(len(tree.module.topology.leaves))
@@ -115,8 +119,9 @@ def merge_leaves(
         if one.distance(two) >= tolerance:
             break
         groups = _joined(groups, one, two)
-    groups.sort(key=lambda group: -float(group.curves.mean()) / max(group.rows, 1))
-    number = {int(tree.group_numbers[k]): g for g, group in enumerate(groups, 1) for k in group.leaves}
+    sign = 1 if tree.competing else -1  # incidences sum to what survival lacks
+    groups.sort(key=lambda group: sign * float(group.curves[:, :_N_TIMES].mean()) / max(group.rows, 1))
+    merged = {int(tree.group_numbers[k]): g for g, group in enumerate(groups, 1) for k in group.leaves}
     means = np.array([group.curves / max(group.rows, 1) for group in groups])
     table = pd.DataFrame(
         {
@@ -124,13 +129,17 @@ def merge_leaves(
             "groups": [sorted(tree.group_numbers[group.leaves].tolist()) for group in groups],
             "rows": [group.rows for group in groups],
         }
-        | {f"S({time:g})": means[:, _N_TIMES + k] for k, time in enumerate(quartiles)},
+        | {
+            (f"F({time:g}) {cause}" if tree.competing else f"S({time:g})"): means[:, number, _N_TIMES + k]
+            for number, cause in enumerate(tree.causes)
+            for k, time in enumerate(quartiles)
+        },
         index=pd.RangeIndex(1, len(groups) + 1, name="group"),
     )
     return MergedLeaves(
-        pd.Series(number, name="merged").sort_index().rename_axis("group"),
+        pd.Series(merged, name="merged").sort_index().rename_axis("group"),
         table,
-        np.abs(means[:, None] - means[None]).max(axis=-1),
+        np.abs(means[:, None] - means[None]).max(axis=(-2, -1)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which leaf a person is in from when to when, and what has moved her there."""
+"""Groups of a subject with time-varying covariates over time, and which change led to each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TERMS = 4
 def path_table(
     tree: FittedTree, rules: Mapping[int, GateRule], frame: pd.DataFrame, path: Paths
 ) -> pd.DataFrame:
-    """One row for each stay of a person in a group: see :func:`sstorch.reading.path_table`.
+    """One row for each stay of a subject in a group: see :func:`sstorch.reading.path_table`.
 
     Args:
         tree: trained.

@@ -42,7 +42,7 @@ class SimplifiedRules:
 
 
 def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
-    """Shorter rules that route nearly all rows as the gates do: see :meth:`ReadableTree.simplify`.
+    """Shorter rules that route nearly all rows as the gates do: see :func:`sstorch.reading.simplify`.
 
     Args:
         tree: trained.

@@ -14,11 +14,14 @@ from sstorch.reading.nodes import group_of, in_order
 from sstorch.reading.rules import GateRule, branch_index
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
+# Of a quantity, in the order of the columns of a table of groups.
+_STATISTICS = ("", "estimate", "lower", "upper", "model")
+
 
 def gate_table(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> pd.DataFrame:
-    """One row for each gate: see :meth:`ReadableTree.gate_table`.
+    """One row for each gate: see :func:`sstorch.reading.gate_table`.
 
     Args:
         tree: trained.
@@ -54,7 +57,7 @@ def gate_terms(tree: FittedTree) -> list[str]:
 
 
 def gate_coefficients(tree: FittedTree) -> pd.DataFrame:
-    """Coefficients of the gates by node and feature: see :meth:`ReadableTree.gate_coefficients`."""
+    """Coefficients of the gates by node and feature: see :func:`sstorch.reading.gate_coefficients`."""
     tables = {node: _gate(tree, node) for node in tree.module.topology.branches}
     for table in tables.values():
         size = table["effect"].abs()
@@ -76,10 +79,13 @@ def leaf_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
 def leaf_table(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
     """The same with columns of two levels: see :func:`sstorch.reading.leaf_table`."""
     table = leaf_rows(tree, nodes)
+    if tree.competing:  # those of each cause are there
+        table = table.drop(columns="events")
     names = [_two_levels(str(name)) for name in table]
     quantities = list(dict.fromkeys(quantity for quantity, _ in names))
-    table.columns = pd.MultiIndex.from_tuples(names)
-    return table[[name for quantity in quantities for name in names if name[0] == quantity]]
+    table.columns = pd.MultiIndex.from_tuples(names, names=["quantity", "statistic"])
+    order = sorted(names, key=lambda name: (quantities.index(name[0]), _STATISTICS.index(name[1])))
+    return table[order]
 
 
 def _two_levels(name: str) -> tuple[str, str]:
@@ -107,7 +113,7 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
 
 
 def importance(tree: FittedTree, nodes: pd.DataFrame, columns: npt.NDArray[np.object_]) -> pd.DataFrame:
-    """Shares of the raw columns in gates and leaves: see :meth:`ReadableTree.importance`."""
+    """Shares of the raw columns in gates and leaves: see :func:`sstorch.reading.importance`."""
     module = tree.module
 
     def shares(scores: Mapping[int, Score]) -> pd.Series:

@@ -42,7 +42,7 @@ def describe_tree(
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
     depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
     root = nodes.iloc[0]
-    lines = [f"{title}: {depth}{leaves} leaves, {int(root['rows'])} rows, {_events_text(tree, root)}"]
+    lines = [f"{title}: {depth}{leaves} leaves, {int(root['rows'])} rows, {events_text(tree, root)}"]
     lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
     shown = in_order(tree, shown_leaves(nodes))
     if len(shown) == 1 and module.topology.depth:
@@ -79,7 +79,7 @@ def describe_tree(
     return "\n".join([*lines, constants] if constants else lines)
 
 
-def _events_text(tree: FittedTree, row: pd.Series) -> str:
+def events_text(tree: FittedTree, row: pd.Series) -> str:
     """Events of a row of the node table, of each cause where they compete."""
     if tree.competing:
         return ", ".join(f"{int(row[f'events {cause}'])} {cause}" for cause in tree.causes)
@@ -224,8 +224,9 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame, medians: bool | None = Non
     shown = shown_leaves(nodes)
     for leaf, (_, row) in zip(shown, nodes.loc[list(shown)].iterrows(), strict=True):
         rows = int(row["rows"])
-        reached = f", {median_text(float(row['median']), tree.time_unit)}" if medians else ""
-        counts = f"{rows} row{'s' * (rows != 1)}, {_events_text(tree, row)}"
+        median = "event-free " * tree.competing + median_text(float(row["median"]), tree.time_unit)
+        reached = f", {median}" if medians else ""
+        counts = f"{rows} row{'s' * (rows != 1)}, {events_text(tree, row)}"
         lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
     return lines
 

@@ -32,4 +32,4 @@ def test_leaves_have_colours_where_they_differ(gbsg2: SurvivalData) -> None:
     axes = plot_effects(tree, gbsg2.frame, ["age", "pnodes"])
     texts = [text.get_text() for text in axes[0].figure.legends[0].get_texts()]
     leaf = tree.apply(gbsg2.frame)
-    assert texts == [f"leaf {k}: {(leaf == k).sum()} rows" for k in np.unique(leaf)]
+    assert texts == [f"group {k}: {(leaf == k).sum()} rows" for k in np.unique(leaf)]

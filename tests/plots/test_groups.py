@@ -42,18 +42,18 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     heights = sorted(text.get_position()[1] for text in ax.texts)
     assert min(np.diff(heights)) > 0.09
     counts = [text.get_text() for text in below.texts]
-    assert counts[: counts.index("group 1")][1] == str((leaf == 0).sum())
+    assert counts[: counts.index("group 2")][1] == str((leaf == 1).sum())
     assert ax.get_xlabel() == "days"
     start = np.where(np.arange(len(gbsg2)) % 2, 0.4 * gbsg2.time, 0.0)
     ax, below = plot_groups(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=start))
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
     band = metrics.KaplanMeierBand.fit(
-        Surv(*(part[leaf == 0] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 0])
+        Surv(*(part[leaf == 1] for part in (gbsg2.time, gbsg2.event)), entry=start[leaf == 1])
     )
     times, values = steps[0].get_data()
     np.testing.assert_allclose(values, band.at(times).value)
     counts = [text.get_text() for text in below.texts]
-    assert counts[: counts.index("group 1")][1] == str(((leaf == 0) & (start == 0)).sum())
+    assert counts[: counts.index("group 2")][1] == str(((leaf == 1) & (start == 0)).sum())
     with pytest.raises(DataError, match="one target for every row"):
         plot_groups(fitted, gbsg2.frame[:5], (gbsg2.time, gbsg2.event))
 
@@ -89,8 +89,8 @@ def test_a_group_of_one_row_and_a_figure_of_ones_own(fitted: SoftSurvivalTree, g
 
 
 def test_who_changes_group() -> None:
-    groups = np.array([1, 0, 1, 0, 1])
-    resampled = np.array([[1, 0, 0, 0, 1], [1, 0, 1, 0, 1], [1, 0, 0, 1, 1]])
+    groups = np.array([2, 1, 2, 1, 2])
+    resampled = np.array([[2, 1, 1, 1, 2], [2, 1, 2, 1, 2], [2, 1, 1, 2, 2]])
     moves = (resampled != groups).mean(axis=0)
     stable = Stability(groups, resampled, 0.5, 0.6, moves, pd.DataFrame())
     strip, heat, shares = plot_stability(stable)
@@ -103,6 +103,6 @@ def test_who_changes_group() -> None:
     np.testing.assert_allclose(shown[:, 0], light)  # the resample that agrees in all
     np.testing.assert_allclose(shown[4, 1:], [first, first])  # row 2 moves most of its group
     np.testing.assert_allclose(shown[1, 2], second)
-    assert [label.get_text() for label in strip.get_yticklabels()] == ["group 0\n2 rows", "group 1\n3 rows"]
+    assert [label.get_text() for label in strip.get_yticklabels()] == ["group 1\n2 rows", "group 2\n3 rows"]
     assert heat.get_title(loc="left") == "a row changes group in 20 %; adjusted Rand index 0.50"
     assert shares.get_xlim() == (0, 100)

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_gates_show_their_effects_and_leaves_their_curves(
 ) -> None:
     edges, *nodes = plot_soft_tree(fitted, gbsg2.frame, n_features=3)
     assert len(nodes) == 7
-    effects, gates, leaf = gate_coefficients(fitted), gate_table(fitted), fitted.apply(gbsg2.frame)
+    effects, gates, group = gate_coefficients(fitted), gate_table(fitted), fitted.apply(gbsg2.frame)
     for node in (1, 2, 3):
         ax = nodes[node - 1]
         assert ax.get_title() == f"[{node}] {gates['rows'][node]} rows"
@@ -42,10 +43,10 @@ def test_gates_show_their_effects_and_leaves_their_curves(
         for side, share in (("left", left), ("right", 1 - left))
     }
     for number, ax in enumerate(nodes[3:]):
-        rows = leaf == number
-        assert ax.get_title().startswith(
-            f"leaf {number}\n{rows.sum()} rows, {gbsg2.event[rows].sum()} events"
-        )
+        place = fitted._tree.group_numbers[number]
+        rows = group == place
+        events = f"{rows.sum()} rows, {gbsg2.event[rows].sum()} events" if rows.any() else "no rows"
+        assert ax.get_title() == f"group {place}\n{events}"
         assert len(ax.lines) == (1 if rows.any() else 0)
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("time", "survival")
         if rows.any():
@@ -64,7 +65,7 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
     figure = Figure()
     edges, leaf = plot_soft_tree(soft_tree(depth=0, **quick).fit(frame, y), frame, figure)
     assert edges.figure is figure
-    assert leaf.get_title() == "leaf 0\n686 rows, 299 events"
+    assert leaf.get_title() == "group 1\n686 rows, 299 events"
     gate = plot_soft_tree(soft_tree(depth=1, **quick).fit(frame, y), frame)[1]
     assert {text.get_text().split("\n")[0] for text in gate.texts} == {"age", "number… nodes"}
 
@@ -72,7 +73,7 @@ def test_a_single_leaf_long_names_and_a_figure_of_ones_own(gbsg2: SurvivalData) 
 def test_times_have_their_unit_and_no_leaf_is_empty(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear"), time_unit="days")
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    some = gbsg2.frame[tree.apply(gbsg2.frame) == 0]
+    some = gbsg2.frame[tree.apply(gbsg2.frame) == tree._tree.group_numbers[0]]
     _, gate, *leaves = plot_soft_tree(tree, some)
     assert [ax.get_xlabel() for ax in leaves] == ["days", "days"]
     assert [bool(ax.lines) for ax in leaves] == [True, False]
@@ -96,11 +97,16 @@ def test_gates_that_divide_nothing_are_not_drawn(fitted: SoftSurvivalTree, gbsg2
             gate.weight.zero_()
             gate.weight[place] = slope / p.scale_[place]
             gate.bias.fill_(constant + slope * p.offset_[place])
+    tree.tree_ = replace(tree.tree_, groups=None)
     tree._read_later(gbsg2)
     edges, *nodes = plot_soft_tree(tree, gbsg2.frame)
     titles = [ax.get_title().split("\n")[0] for ax in nodes]
     few = int((gbsg2.frame["pnodes"] <= 5).sum())
-    assert titles == ["[1] 686 rows", f"[2] {few} rows", "leaf 0", "leaf 1", "leaf 2"]
+    assert titles == [
+        "[1] 686 rows",
+        f"[2] {few} rows",
+        *(f"group {number}" for number in tree._tree.group_numbers[:3]),
+    ]
     assert [text.get_text() for ax in nodes[:2] for text in ax.texts] == ["pnodes <= 5.5", "pnodes > 2"]
     assert len(edges.lines) == 4
     top, inner, *leaves = (ax.get_position() for ax in nodes)

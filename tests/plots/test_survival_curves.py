@@ -12,7 +12,7 @@ def test_curves_by_leaf(small_data: SurvivalData) -> None:
     ax = plot_survival_by_leaf(tree, small_data.frame, max_curves=50)
     leaf = tree.apply(small_data.frame)
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == [f"leaf {k}: {(leaf == k).sum()} rows" for k in np.unique(leaf)]
+    assert labels == [f"group {k}: {(leaf == k).sum()} rows" for k in np.unique(leaf)]
     means = [line for line in ax.get_lines() if line.get_linewidth() > 2]
     assert len(means) == len(labels)
     assert len(ax.get_lines()) == 50 + len(labels)

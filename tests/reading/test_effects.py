@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import Grid, PrognosticTreeCV, SoftSurvivalTree, SurvivalData
+from sstorch import SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
@@ -12,7 +12,7 @@ from sstorch.optim import Nodec
 from sstorch.reading import effects, leaf_coefficients
 from sstorch.soft import bootstrap_trees, start_trees
 
-PLAIN = SoftSurvivalTree(depth=0, leaf="exponential", trainer="joint", n_starts=1)
+PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
@@ -20,8 +20,7 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(data: SurvivalData, **parameters: object) -> SoftSurvivalTree:
-    parameters = {**PLAIN.get_params(), "init": "random", **parameters}
-    return soft_tree(**parameters).fit(data.frame, _y(data))
+    return soft_tree(**(PLAIN | parameters)).fit(data.frame, _y(data))
 
 
 def _reference(frame: pd.DataFrame, n_rows: int) -> pd.DataFrame:
@@ -45,8 +44,8 @@ def _log_hazards(tree: SoftSurvivalTree, frame: pd.DataFrame, column: str, value
 
 def test_a_straight_line_is_its_coefficient_times_the_difference(gbsg2: SurvivalData) -> None:
     tree = _fit(gbsg2, leaf="weibull")
-    table, slopes = effects(tree, gbsg2.frame), leaf_coefficients(tree).loc[0]["coefficient"]
-    assert list(table) == ["leaf", "column", "value", "effect", "time ratio"]
+    table, slopes = effects(tree, gbsg2.frame), leaf_coefficients(tree).loc[1]["coefficient"]
+    assert list(table) == ["group", "column", "value", "effect", "time ratio"]
     assert list(dict.fromkeys(table["column"])) == list(gbsg2.frame)
     reference = _reference(gbsg2.frame, 1).iloc[0]
     for name, own in table.groupby("column"):
@@ -110,8 +109,9 @@ def test_missing_cells_and_unseen_categories_are_no_reference(small_data: Surviv
 def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
     tree = _fit(gbsg2, depth=1, numeric="piecewise(3)", trainer=Nodec(macro_iterations=1))
     table = effects(tree, gbsg2.frame, ["pnodes"])
-    assert list(table["leaf"].unique()) == [0, 1]
-    first, second = (table.loc[table["leaf"] == leaf, "effect"].to_numpy() for leaf in (0, 1))
+    assert list(table["group"].unique()) == [1, 2]
+    numbers = tree._tree.group_numbers
+    first, second = (table.loc[table["group"] == group, "effect"].to_numpy() for group in numbers)
     assert np.abs(first - second).max() > 1e-2
     # The leaves alone, whichever of them the gate would choose.
     for leaf, effect in enumerate((first, second)):
@@ -125,16 +125,16 @@ def test_every_leaf_has_its_own_effect(gbsg2: SurvivalData) -> None:
 def test_ratios_are_there_where_the_family_has_one(small_data: SurvivalData, leaf: str) -> None:
     table = effects(_fit(small_data, leaf=leaf), small_data.frame)
     name = {"exponential": ["hazard ratio"], "weibull": ["time ratio"]}.get(leaf, [])
-    assert list(table) == ["leaf", "column", "value", "effect", *name]
+    assert list(table) == ["group", "column", "value", "effect", *name]
 
 
 def test_no_ratio_where_shapes_depend_on_x(small_data: SurvivalData) -> None:
     tree = _fit(small_data, leaf=make_family("weibull", ancillary="linear"))
-    assert list(effects(tree, small_data.frame)) == ["leaf", "column", "value", "effect"]
+    assert list(effects(tree, small_data.frame)) == ["group", "column", "value", "effect"]
 
 
 def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
-    estimator = soft_tree(**{**PLAIN.get_params(), "numeric": "spline"})
+    estimator = soft_tree(**PLAIN, numeric="spline")
     sample = bootstrap_trees(estimator, gbsg2.frame, _y(gbsg2), n_resamples=20)
     tree = estimator.fit(gbsg2.frame, _y(gbsg2))
     wide = effects(tree, gbsg2.frame, ["pnodes", "horTh"], sample=sample, level=0.9)
@@ -153,14 +153,6 @@ def test_a_band_holds_its_share_of_the_trees(gbsg2: SurvivalData) -> None:
     np.testing.assert_allclose(wide.loc[wide["column"] == "pnodes", "lower"], lower, atol=1e-6)
 
 
-def test_a_search_hands_on_the_effects_of_its_tree(small_data: SurvivalData) -> None:
-    search = PrognosticTreeCV(depth=0, leaf="exponential", grid=Grid(ridge=1e-3, n_starts=1), cv=2)
-    search.fit(small_data.frame, _y(small_data))
-    pd.testing.assert_frame_equal(
-        effects(search, small_data.frame, ["x1"]), effects(search.tree_, small_data.frame, ["x1"])
-    )
-
-
 def test_refusals(small_data: SurvivalData) -> None:
     X, y, quick = small_data.frame, _y(small_data), Nodec(macro_iterations=1)
     tree = _fit(small_data)
@@ -168,13 +160,13 @@ def test_refusals(small_data: SurvivalData) -> None:
         effects(tree, X, ["size"])
     with pytest.raises(ConfigError, match="n_points must be at least 2"):
         effects(tree, X, n_points=1)
-    sample = start_trees(PLAIN, X, y)
+    sample = start_trees(soft_tree(**PLAIN), X, y)
     with pytest.raises(ConfigError, match=r"level: expected a share in \(0, 1\)"):
         effects(tree, X, sample=sample, level=90)
-    with pytest.raises(ConfigError, match="trees of other columns or another leaf"):
+    with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
         effects(_fit(small_data, leaf="weibull"), X, sample=sample)
     deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, n_starts=1)
-    with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
+    with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
         effects(tree, X, sample=start_trees(deep, X, y))
-    with pytest.raises(ConfigError, match=r"do not correspond.*depth=0"):
+    with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
         effects(deep.fit(X, y), X, sample=sample)

@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -43,6 +44,11 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
+def _leaf(tree: SoftSurvivalTree, X: pd.DataFrame) -> np.ndarray:
+    """Leaf of each row, 0 .. L - 1 from left to right, whatever the number of its group."""
+    return tree._tree.leaf(tree._encode(X))
+
+
 def _raw(tree: SoftSurvivalTree, X: pd.DataFrame) -> pd.DataFrame:
     """Encoded features in original units."""
     p = tree.preprocessor_
@@ -63,7 +69,7 @@ def _holds(rule: str, raw: pd.DataFrame) -> np.ndarray:
 
 def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     table, long, raw = gate_table(fitted), gate_coefficients(fitted), _raw(fitted, gbsg2.frame)
-    leaf = fitted.apply(gbsg2.frame)
+    leaf = _leaf(fitted, gbsg2.frame)
     assert list(table.index) == [1, 2, 3]
     assert table["rows"][1] == 686
     assert table["left"][1] == pytest.approx((leaf < 2).mean())
@@ -80,22 +86,37 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
         np.testing.assert_allclose(score - score[0], expected - expected[0], atol=1e-9)
 
 
-def test_leaf_tables(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table, leaf = leaf_table(fitted), fitted.apply(gbsg2.frame)
-    assert list(table["node"]) == [4, 5, 6, 7]
-    np.testing.assert_array_equal(table["rows"], np.bincount(leaf, minlength=4))
-    last = fitted.event_times_[-1]
+def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
+    fitted: SoftSurvivalTree, gbsg2: SurvivalData
+) -> None:
+    table, group = leaf_table(fitted), fitted.apply(gbsg2.frame)
+    assert list(table.index) == [1, 2, 3, 4]
+    assert (table.index.name, table.columns.names) == ("group", ["quantity", "statistic"])
+    np.testing.assert_array_equal(table["rows", ""], np.bincount(group, minlength=5)[1:])
+    statistics = table.columns.to_frame(index=False).groupby("quantity", sort=False)["statistic"].agg(list)
+    assert statistics.to_dict() == {
+        "rows": [""],
+        "events": [""],
+        "median": ["estimate", "lower", "upper", "model"],
+        "S(500)": ["estimate", "model"],
+        "S(700)": ["model"],
+        "S(1000)": ["estimate", "model"],
+        "log_a": [""],
+    }
+    last, leaf = fitted.event_times_[-1], _leaf(fitted, gbsg2.frame)
     reached = 0
-    for k in range(4):
-        rows = gbsg2.frame[leaf == k]
-        if len(rows) and np.isfinite(table["median"][k]):
+    for k in np.unique(group):
+        rows, median = gbsg2.frame[group == k], table["median", "model"][k]
+        (node,) = np.unique(leaf[group == k]) + 4
+        if np.isfinite(median):
             reached += 1
-            assert 0 < table["median"][k] <= last
-            curves = fitted.predict_survival_function(rows, [table["median"][k]])
-            assert curves.mean() == pytest.approx(0.5, abs=1e-6)
-        elif len(rows):
+            assert 0 < median <= last
+            assert fitted.predict_survival_function(rows, [median]).mean() == pytest.approx(0.5, abs=1e-6)
+        else:
             assert fitted.predict_survival_function(rows, [last]).mean() > 0.5
-        assert table["log_a"][k] == float(fitted.module_.leaf(4 + k).shape.detach()[0])
+        early = fitted.predict_survival_function(rows, [500.0]).mean()
+        assert table["S(500)", "model"][k] == pytest.approx(early, rel=1e-12)
+        assert table["log_a", ""][k] == float(fitted.module_.leaf(node).shape.detach()[0])
     assert reached >= 2
 
 
@@ -103,7 +124,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
     weight, entry = 1.0 + np.arange(len(gbsg2)) % 2, 0.2 * gbsg2.time
     tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear"))
     tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry), sample_weight=weight)
-    table, leaf = tree.node_table_, tree.apply(gbsg2.frame) + 4
+    table, leaf = tree.node_table_, _leaf(tree, gbsg2.frame) + 4
     horizons = round_horizons(tree.event_times_)[[0, -1]]
     for node in range(1, 8):
         inside = leaf >> (2 - (node.bit_length() - 1)) == node
@@ -120,7 +141,9 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             np.where(np.isfinite(medians), medians, np.nan),
         )
         np.testing.assert_array_equal([row[f"KM S({time:g})"] for time in horizons], band.at(horizons).value)
-    assert list(leaf_table(tree).filter(like="KM")) == list(table.filter(like="KM"))
+    of_groups, node = leaf_table(tree)["median"], 4 + np.argsort(tree._tree.group_numbers)
+    for statistic, name in (("estimate", ""), ("lower", " lower"), ("upper", " upper")):
+        np.testing.assert_array_equal(of_groups[statistic], table.loc[node, f"KM median{name}"])
     assert table["KM median"][4:].notna().any()
     for node in table.index[(table.index > 3) & (table["rows"] > 0)]:
         value, lower, upper = (
@@ -151,7 +174,7 @@ def test_kaplan_meier_where_little_is_known() -> None:
 )  # fmt: skip
 def test_ratios_are_what_they_say(small_data: SurvivalData, leaf: str, kind: str) -> None:
     tree = soft_tree(depth=0, leaf=leaf, **QUICK).fit(small_data.frame, (small_data.time, small_data.event))
-    ratio = leaf_coefficients(tree).loc[0][kind]["x1"]
+    ratio = leaf_coefficients(tree).loc[1][kind]["x1"]
     one = small_data.frame.iloc[[0]]
     more = one.assign(x1=one["x1"] + 1.0)
     times = np.array([10.0, 40.0])
@@ -172,7 +195,7 @@ def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
     assert gate_table(tree).empty
     assert gate_coefficients(tree).empty
     assert (importance(tree)["gates"] == 0).all()
-    assert export_text(tree).startswith("leaf 0: 120 rows, 80 events, median ")
+    assert export_text(tree).startswith("group 1: 120 rows, 80 events, median ")
     assert tree.explain(small_data.frame.iloc[[5]]).path.empty
 
 
@@ -182,8 +205,8 @@ def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: Surviv
     for row in range(0, 60, 3):
         x = holes.iloc[[row]]
         found, encoded = fitted.explain(x), fitted._encode(x)
-        node = found.leaf + 4
-        assert found.leaf == fitted.apply(x)[0]
+        node = int(_leaf(fitted, x)[0]) + 4
+        assert found.group == fitted.apply(x)[0]
         assert list(found.path.index) == [1, 2 if node < 6 else 3]
         with torch.no_grad():
             for branch in found.path.index:
@@ -191,15 +214,16 @@ def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: Surviv
                 assert found.contributions[f"gate {branch}"].sum() == pytest.approx(score, rel=1e-12)
                 assert found.path["score"][branch] == pytest.approx(score, rel=1e-12)
             linear = float(fitted.module_.linear_predictor(encoded, [node])[0, 0])
-        assert found.contributions[f"leaf {found.leaf}"].sum() == pytest.approx(linear, rel=1e-12)
+        assert found.contributions[f"group {found.group}"].sum() == pytest.approx(linear, rel=1e-12)
         proba = fitted.predict_leaf_proba(x)[0]
-        np.testing.assert_allclose(found.leaf_probability, proba)
-        assert found.path["reached"].iloc[-1] == pytest.approx(proba[found.leaf])
+        np.testing.assert_allclose(found.group_probability, proba)
+        assert list(found.group_probability.index) == [1, 2, 3, 4]
+        assert found.path["reached"].iloc[-1] == pytest.approx(proba[found.group - 1])
         np.testing.assert_allclose(found.values, _raw(fitted, x).iloc[0], rtol=1e-12)
     text = str(found)
     first = found.path.iloc[0]
     assert text.startswith(f"[1] {first['side']}, which lives {first['lives']}; probability of left 0.")
-    assert f"leaf {found.leaf}, probability" in text
+    assert f"group {found.group}, probability" in text
     with pytest.raises(DataError, match="x has 2 rows; explain one at a time"):
         fitted.explain(gbsg2.frame[:2])
 
@@ -208,7 +232,7 @@ def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
     years = copy.deepcopy(fitted)
-    years.time_unit_ = "days"
+    years.tree_ = replace(years.tree_, time_unit="days")
     for row in (0, 7, 11):
         x = gbsg2.frame.iloc[[row]]
         found = years.explain(x)
@@ -244,13 +268,14 @@ def test_texts_say_who_lives_longer_and_begin_with_them(
 ) -> None:
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     times = round_horizons(tree.event_times_)
-    survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), tree.apply(gbsg2.frame)
-    of_leaf = [survival[leaf == k].mean() for k in range(4)]
-    by_survival = np.argsort(of_leaf)[::-1].tolist()
+    survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), _leaf(tree, gbsg2.frame)
     text = tree.summary()
-    table = text[text.index("\n leaf ") :].splitlines()[2:6]
-    assert [int(line.split()[0]) for line in table] == by_survival
-    assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == by_survival
+    table = text[text.index("\n group ") :].splitlines()[2:6]
+    assert [int(line.split()[0]) for line in table] == [1, 2, 3, 4]
+    assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == [1, 2, 3, 4]
+    whole = tree.predict_survival_function(gbsg2.frame, np.linspace(0, gbsg2.time.max(), 500)).mean(axis=1)
+    group = tree.apply(gbsg2.frame)
+    assert (np.diff([whole[group == k].mean() for k in range(1, 5)]) < 0).all()
     for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
         side = "left" if survival[left].mean() > survival[right].mean() else "right"
         (line,) = (line for line in export_text(tree).splitlines() if f"[{node}] " in line)
@@ -265,7 +290,10 @@ def test_a_category_is_told_against_the_most_frequent_one(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
     modes = {f"{name}={gbsg2.frame[name].mode()[0]}" for name in ("horTh", "menostat", "tgrade")}
-    scores = ((gate_coefficients(fitted), 1, "weight"), (leaf_coefficients(fitted), 0, "slope"))
+    scores = (
+        (gate_coefficients(fitted), 1, "weight"),
+        (leaf_coefficients(fitted), int(fitted._tree.group_numbers[0]), "slope"),
+    )
     for table, number, name in scores:
         assert not modes & set(table.index.get_level_values("feature"))
         part = fitted.module_.gate(1) if name == "weight" else fitted.module_.leaf(4)
@@ -282,9 +310,8 @@ def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2
     assert tree._repr_html_().startswith(tree._fitted_html())
     assert "<code>pnodes &lt;= 5.5</code> <small>(left, lives longer)</small> " in html
     assert html.count("<li>") == 5  # root, gate 2 and three leaves
-    order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
     rows = [re.findall("<td>(.*?)</td>", row)[:2] for row in tree._fitted_html().split("<tr>")[1:]]
-    assert rows == [[str(leaf), str(leaf_table(tree)["rows"][leaf])] for leaf in order]
+    assert rows == [[str(group), str(leaf_table(tree)["rows", ""][group])] for group in (1, 2, 3)]
     assert PrognosticTree()._fitted_html() == ""
     why = tree.explain(gbsg2.frame[:1])
     assert html_module.unescape(why._repr_html_()) == f"<pre>{why}</pre>"
@@ -308,7 +335,7 @@ def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:
 
 
 def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    leaf, encoded = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame).to_numpy()
+    leaf, encoded = _leaf(fitted, gbsg2.frame), _raw(fitted, gbsg2.frame).to_numpy()
     n_features = []
     for tolerance in (0.0, 0.02, 0.2):
         rules = simplify(fitted, gbsg2.frame, tolerance)
@@ -355,7 +382,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
             gate.weight[names.index(name)] = value
     found = simplify(tree, gbsg2.frame, 0.01).table.loc[1]
     assert found["rule"].startswith(rule)
-    left = tree.apply(gbsg2.frame) < 2
+    left = _leaf(tree, gbsg2.frame) < 2
     if callable(which):
         threshold = float(found["rule"].split()[-1])
         value = which(gbsg2.frame)
@@ -371,7 +398,7 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
     text = export_graphviz(tree, n_terms=None)
     assert '\\"age\\" \\\\ of' in text
-    for part in ("1 -> 2", "1 -> 3", "leaf 0", "leaf 1"):
+    for part in ("1 -> 2", "1 -> 3", "group 1", "group 2"):
         assert part in text
     assert "3 -> 7" in export_graphviz(fitted)
     if shutil.which("dot") is None:
@@ -403,7 +430,7 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
         depth=2, leaf="weibull", trainer="joint", init="kmeans", n_starts=2, random_state=seed
     ).fit(frame, y)
     short = simplify(tree, frame, 0.02).table
-    leaf = tree.apply(frame) + 4
+    leaf = _leaf(tree, frame) + 4
     for node, level in ((1, 0), (2, 1), (3, 1)):
         inside = leaf >> (2 - level) == node
         rows, left = frame[inside], (leaf[inside] >> (1 - level)) % 2 == 0
@@ -437,6 +464,12 @@ def _set_gates(
                 place = names.index(name)
                 gate.weight[place] = value / p.scale_[place]
                 gate.bias += value * p.offset_[place]
+    return _renumbered(tree, data)
+
+
+def _renumbered(tree: SoftSurvivalTree, data: SurvivalData) -> SoftSurvivalTree:
+    """The tree as if its parameters, which were changed, had been trained."""
+    tree.tree_ = replace(tree.tree_, groups=None)
     tree._read_later(data)
     return tree
 
@@ -453,33 +486,35 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
     assert list(gate_table(tree)["rule"]) == ["pnodes <= 5.5", "progrec > 68", "tgrade in {II, III}"]
     rows, few = gbsg2.frame, (gbsg2.frame["pnodes"] <= 5.5)
     assert not ((rows["progrec"] > 67.5) != (rows["progrec"] > 68))[few].any()
-    assert sorted(tree.describe().splitlines()) == [
-        f"Group {number}: {who}: {inside.sum()} of 686 rows, {gbsg2.event[inside].sum()} events, {median}"
-        for number, (who, inside, median) in enumerate(
-            zip(
-                (
-                    "pnodes <= 5.5 and progrec > 68",
-                    "pnodes <= 5.5 and progrec <= 68",
-                    "pnodes > 5.5 and tgrade in {II, III}",
-                    "pnodes > 5.5 and tgrade is I",
-                ),
-                (tree.apply(rows) == leaf for leaf in range(4)),
-                (line.split(", ")[-1] for line in export_text(tree).splitlines() if "leaf" in line),
-                strict=True,
-            )
-        )
-    ]
+    leaf, numbers = _leaf(tree, rows), tree._tree.group_numbers
+    who = (
+        "pnodes <= 5.5 and progrec > 68",
+        "pnodes <= 5.5 and progrec <= 68",
+        "pnodes > 5.5 and tgrade in {II, III}",
+        "pnodes > 5.5 and tgrade is I",
+    )
+    told = sorted(line.rsplit(", ", 1)[0] for line in tree.describe().splitlines())
+    assert told == sorted(
+        f"Group {number}: {text}: {(leaf == k).sum()} of 686 rows, {gbsg2.event[leaf == k].sum()} events"
+        for k, (number, text) in enumerate(zip(numbers, who, strict=True))
+    )
+    ends = {
+        line.split("group ")[1][0]: line.split(", ")[-1]
+        for line in export_text(tree).splitlines()
+        if "group" in line
+    }
+    assert ends == {line[6]: line.split(", ")[-1] for line in tree.describe().splitlines()}
 
 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     bounds = {1: 50.5, 2: 40.5, 3: 60.5}
     tree = _set_gates(fitted, {node: ({"age": -1.0}, bound) for node, bound in bounds.items()}, gbsg2)
-    assert [line.split(": ")[1] for line in sorted(tree.describe().splitlines())] == [
+    assert {line.split(": ")[1] for line in tree.describe().splitlines()} == {
         "age <= 40",
         "age <= 50 and age > 40",
         "age > 50 and age <= 60",
         "age > 60",
-    ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -517,7 +552,7 @@ def test_both_sides_of_a_rule(
     rule = tree._gate_rules[1]
     if left is None:
         held = _holds(rule.text(), _raw(tree, gbsg2.frame))
-        np.testing.assert_array_equal(held, tree.apply(gbsg2.frame) < 2)
+        np.testing.assert_array_equal(held, _leaf(tree, gbsg2.frame) < 2)
         return
     assert (rule.text(), rule.text(right=True)) == (left, right)
 
@@ -540,12 +575,10 @@ def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
 def test_a_rule_with_or_is_in_brackets_in_a_sentence(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     either = {1: ({"pnodes": -2.0}, 11.0), 2: ({"horTh=yes": 2.0, "menostat=Pre": 2.0}, -1.0)}
     tree = _set_gates(fitted, either, gbsg2)
-    assert tree.describe().startswith("Group 0: pnodes <= 5.5 and (horTh is yes or menostat is Pre): ")
+    assert ": pnodes <= 5.5 and (horTh is yes or menostat is Pre): " in tree.describe()
     by_kind = {1: ({"pnodes": -1.0, "horTh=yes": 4.0}, 3.4), 2: ({"age": -1.0}, 50.5)}
     tree = _set_gates(fitted, by_kind, gbsg2)
-    assert tree.describe().startswith(
-        "Group 0: (pnodes <= 3 where horTh is no, <= 7 where horTh is yes) and age <= 50: "
-    )
+    assert ": (pnodes <= 3 where horTh is no, <= 7 where horTh is yes) and age <= 50: " in tree.describe()
 
 
 @pytest.mark.parametrize(
@@ -584,7 +617,7 @@ def test_a_number_and_a_category_make_a_threshold_for_each(
     right: str,
 ) -> None:
     tree, X = _set_gates(fitted, {1: (weights, constant)}, gbsg2), gbsg2.frame
-    rule, goes_left = tree._gate_rules[1], tree.apply(X) < 2
+    rule, goes_left = tree._gate_rules[1], _leaf(tree, X) < 2
     told = rule.text(), rule.text(right=True)
     assert told == (left, right)
     if " where " not in left:
@@ -616,11 +649,11 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
         "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind not in {a, b}"
     )
     held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
-    np.testing.assert_array_equal(tree.apply(frame) == 0, held)
+    np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
     tree = _set_gates(tree, {1: ({"size": -1.0, "kind=a": 900.0}, -400.0)}, SurvivalData(frame, y))
     rule = tree._gate_rules[1]
     assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind is not a")
-    np.testing.assert_array_equal(tree.apply(frame) == 0, frame["kind"] == "a")
+    np.testing.assert_array_equal(_leaf(tree, frame) == 0, frame["kind"] == "a")
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
@@ -634,35 +667,37 @@ def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSu
 def test_rules_send_every_training_row_as_the_gates_do_with_as_few_digits(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
-    leaf, raw = fitted.apply(gbsg2.frame), _raw(fitted, gbsg2.frame)
+    leaf, raw = _leaf(fitted, gbsg2.frame), _raw(fitted, gbsg2.frame)
     for node, here, left in ((1, leaf >= 0, leaf < 2), (2, leaf < 2, leaf == 0), (3, leaf >= 2, leaf == 2)):
         rule = gate_table(fitted, None).loc[node, "rule"]
         np.testing.assert_array_equal(_holds(rule, raw[here]), left[here])
     two = _set_gates(fitted, {1: ({"pnodes": -0.123456, "progrec": 0.00456789}, 0.7)}, gbsg2)
     first = gate_table(two, None).loc[1, "rule"]
-    np.testing.assert_array_equal(_holds(first, raw), two.apply(gbsg2.frame) < 2)
+    np.testing.assert_array_equal(_holds(first, raw), _leaf(two, gbsg2.frame) < 2)
     assert max(len(word.strip("+-.0").replace(".", "")) for word in first.split()[:4:2]) < 6
 
 
 def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
     text, lines = export_text(tree), sorted(tree.describe().splitlines())
-    assert [line.split(":")[0] for line in lines] == ["Group 0", "Group 1", "Group 2"]
-    assert lines[2].startswith("Group 2: pnodes > 5.5: 212 of 686 rows, ")
+    assert [line.split(":")[0] for line in lines] == ["Group 1", "Group 2", "Group 3"]
+    numbers = tree._tree.group_numbers
+    assert numbers[3] == 4  # a group without rows comes last
+    assert lines[numbers[2] - 1].startswith(f"Group {numbers[2]}: pnodes > 5.5: 212 of 686 rows, ")
     assert "[3]" not in text
-    assert text.splitlines()[-1].startswith("`- right: leaf 2: 212 rows, ")
-    assert "leaf 3" not in tree.summary()
+    assert text.splitlines()[-1].startswith(f"`- right: group {numbers[2]}: 212 rows, ")
+    assert "group 4" not in text
     diagram = export_graphviz(tree)
     assert "1 -> 6" in diagram
     assert "3 ->" not in diagram
-    # Tables stay whole, and so do the numbers of the leaves.
+    # Tables stay whole.
     assert list(gate_table(tree).index) == [1, 2, 3]
-    assert list(leaf_table(tree)["rows"] > 0) == [True, True, True, False]
+    assert list(leaf_table(tree)["rows", ""] > 0) == [True, True, True, False]
     alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
-    assert alone.describe().startswith("Group 2: all 686 rows, 299 events, median ")
-    assert export_text(alone).startswith("leaf 2: 686 rows, 299 events, ")
-    assert "\nNo gate divides the training rows: one leaf has them all\n" in alone.summary()
-    assert "\nIn the leaf, what changes most over the training range first\n" in alone.summary()
+    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, median ")
+    assert export_text(alone).startswith("group 1: 686 rows, 299 events, ")
+    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary()
+    assert "\nIn the group, what changes most over the training range first\n" in alone.summary()
     assert "level" not in alone.summary()
 
 
@@ -672,11 +707,12 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
     with torch.no_grad():
         for node in (5, 6, 7):
             tree.module_.leaf(node).slope.copy_(tree.module_.leaf(4).slope)
+    tree = _renumbered(tree, gbsg2)
     text = tree.summary()
     assert text.count("Within every group") == 1
     section = text[text.index("Within") :].split("\n\n")[0].splitlines()
     assert section[1].split() == ["coefficient", "time", "ratio", "over", "its", "range"]
-    table = leaf_coefficients(tree).loc[0]
+    table = leaf_coefficients(tree).loc[1]
     for line in section[2:-1]:
         name, *numbers = line.split()
         coefficient, ratio, whole = map(float, numbers)
@@ -684,8 +720,8 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
         assert coefficient == pytest.approx(expected["coefficient"], rel=1e-3)
         assert ratio == pytest.approx(np.exp(expected["coefficient"]), rel=1e-3)
         assert whole == pytest.approx(np.exp(expected["effect"]), rel=1e-3)
-    levels = pd.read_csv(io.StringIO(text[text.index("\n leaf ") :]), sep=r"\s+")["level"]
-    order = [int(line.split()[1][:-1]) for line in tree.describe().splitlines()]
+    levels = pd.read_csv(io.StringIO(text[text.index("\n group ") :]), sep=r"\s+")["level"]
+    order = np.argsort(tree._tree.group_numbers)
     intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
 
@@ -696,8 +732,8 @@ def test_a_loaded_tree_is_printed_as_it_was(
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     tree.save(tmp_path / "tree")
     again = SoftSurvivalTree.load(tmp_path / "tree")
-    for read in ("summary", "describe", "export_text", "export_graphviz"):
-        assert getattr(again, read)() == getattr(tree, read)()
+    for read in (SoftSurvivalTree.summary, SoftSurvivalTree.describe, export_text, export_graphviz):
+        assert read(again) == read(tree)
 
 
 # ---------------------------------------------------------------------- merged leaves
@@ -718,22 +754,22 @@ def parted(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> SoftSurvivalTree:
 
 
 def test_leaves_that_differ_by_less_are_one_group(parted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    leaf, before = parted.apply(gbsg2.frame), copy.deepcopy(parted.module_.state_dict())
+    group, before = parted.apply(gbsg2.frame), copy.deepcopy(parted.module_.state_dict())
     n_groups = []
     for tolerance in (0.0, 0.1, 0.3, 0.6, 0.99):
         merged = merge_leaves(parted, gbsg2.frame, tolerance)
-        groups = merged.group.to_numpy()[leaf]
+        groups = merged.group[group].to_numpy()
         curves = _curves(parted, gbsg2.frame, groups)
         expected = np.abs(curves[:, None] - curves[None]).max(axis=-1)
         np.testing.assert_allclose(merged.distance, expected, atol=1e-3)
-        np.testing.assert_array_equal(merged.table["rows"], np.bincount(groups))
+        np.testing.assert_array_equal(merged.table["rows"], np.bincount(groups)[1:])
         assert (merged.distance[np.triu_indices(len(curves), 1)] >= tolerance).all()
-        assert sorted(merged.table["leaves"].explode()) == [0, 1, 2, 3]
+        assert sorted(merged.table["groups"].explode()) == [1, 2, 3, 4]
         n_groups.append(len(curves))
     assert n_groups[0] == 4
     assert n_groups == sorted(n_groups, reverse=True)
     assert n_groups[-1] == 1
-    assert str(merged) == "Group 0 (leaves 0, 1, 2, 3): all: 686 of 686 rows"
+    assert str(merged) == "Merged group 1 (groups 1, 2, 3, 4): all: 686 of 686 rows"
     assert all((before[key] == value).all() for key, value in parted.module_.state_dict().items())
 
 
@@ -745,26 +781,33 @@ def test_the_two_nearest_leaves_go_first(fitted: SoftSurvivalTree, gbsg2: Surviv
             tree.module_.leaf(node).slope.zero_()
             tree.module_.leaf(node).shape.zero_()
             tree.module_.leaf(node).intercept.fill_(intercept)
+    tree = _renumbered(tree, gbsg2)
     merged = merge_leaves(tree, gbsg2.frame, 0.02)
-    assert list(merged.group) == [0, 1, 0, 2]
+    assert list(tree._tree.group_numbers) == [3, 1, 2, 4]  # time ratios exp(0), exp(2), exp(.01), exp(-2)
+    assert merged.group.to_dict() == {1: 1, 2: 2, 3: 2, 4: 3}
     assert str(merged).splitlines()[:2] == [
-        "Group 0 (leaves 0, 2): pnodes <= 5.5 and progrec > 68; or pnodes > 5.5 and tgrade in {II, III}: "
-        "406 of 686 rows",
-        "Group 1 (leaf 1): pnodes <= 5.5 and progrec <= 68: 269 of 686 rows",
+        "Merged group 1 (group 1): pnodes <= 5.5 and progrec <= 68: 269 of 686 rows",
+        "Merged group 2 (groups 2, 3): pnodes <= 5.5 and progrec > 68; or pnodes > 5.5 and "
+        "tgrade in {II, III}: 406 of 686 rows",
     ]
-    assert str(merged).splitlines()[-1].startswith("Mean predicted survival of any two groups differs by 0.")
+    last = str(merged).splitlines()[-1]
+    assert last.startswith("Mean predicted survival of any two merged groups differs by 0.")
 
 
 def test_small_leaves_join_their_neighbours(
     fitted: SoftSurvivalTree, parted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
-    assert list(merge_leaves(parted, gbsg2.frame, 0, 0.016).group) == [0, 1, 2, 3]
-    merged = merge_leaves(parted, gbsg2.frame, 0, 0.017)
-    assert list(merged.group) == [0, 1, 2, 2]
-    assert merged.table["who"][2] == "pnodes > 5.5"
-    assert list(merge_leaves(parted, gbsg2.frame, 0, 0.9).group) == [0, 0, 0, 0]
-    empty = _set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)
-    assert list(merge_leaves(empty, gbsg2.frame, 0).group) == [0, 1, 2, 2]
+    def by_leaf(tree: SoftSurvivalTree, min_leaf: float = 0.0) -> list[set[int]]:
+        """Leaves, from left to right, that make each merged group."""
+        merged = merge_leaves(tree, gbsg2.frame, 0, min_leaf)
+        leaf = {int(group): k for k, group in enumerate(tree._tree.group_numbers)}
+        return sorted(({leaf[group] for group in row} for row in merged.table["groups"]), key=min)
+
+    assert by_leaf(parted, 0.016) == [{0}, {1}, {2}, {3}]
+    assert by_leaf(parted, 0.017) == [{0}, {1}, {2, 3}]
+    assert "pnodes > 5.5" in set(merge_leaves(parted, gbsg2.frame, 0, 0.017).table["who"])
+    assert by_leaf(parted, 0.9) == [{0, 1, 2, 3}]
+    assert by_leaf(_set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)) == [{0}, {1}, {2, 3}]
     for wrong in ({"tolerance": 1.0}, {"min_leaf": -0.1}, {"min_leaf": True}):
         with pytest.raises(ConfigError, match=r"must be a share in \[0, 1\)"):
             merge_leaves(parted, gbsg2.frame, **wrong)

@@ -213,12 +213,12 @@ def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
     assert stays["id"].tolist() == ["a", "a", "b"]
     assert stays["from"].tolist() == [0, 400, 0]
     assert stays["until"].tolist() == [400, np.inf, np.inf]
-    assert stays["leaf"].tolist() == [leaf[0], leaf[2], leaf[3]]
+    assert stays["group"].tolist() == [leaf[0], leaf[2], leaf[3]]
     assert stays["gate"].tolist() == [0, 1, 0]
     assert stays["why"].iloc[1].startswith("pnodes 2 -> 30: pnodes > ")
     ax = plots.plot_path(tree, rows[:3], [0, 100, 400])
     texts = [text.get_text().strip() for text in ax.texts]
-    assert texts == [f"leaf {leaf[0]}", f"leaf {leaf[2]}", "pnodes 2 -> 30"]
+    assert texts == [f"group {leaf[0]}", f"group {leaf[2]}", "pnodes 2 -> 30"]
     ends = [float(line.get_ydata()[-1]) for line in ax.lines if len(line.get_xdata()) > 2]
     times = [400.0, float(tree.event_times_[-1])]
     expected = tree.predict_survival_function(rows[:3], times, entry=[0, 100, 400], id=["a"] * 3)
