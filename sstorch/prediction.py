@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``sstorch-predict`` command: exit code 0, or 2 if refused with one line."""
     parser = _Parser(
         prog="sstorch-predict",
-        description="Leaf, survival probabilities and median time of the rows of a file, as CSV.",
+        description="Group, survival probabilities and median time of the rows of a file, as CSV.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
     parser.add_argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .tsv or .parquet")
@@ -134,7 +134,7 @@ def predictions(
         after: time at which the rows are at risk, from which times and the median count; None for time zero.
 
     Returns:
-        ``name`` or ``row``, ``leaf``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
+        ``name`` or ``row``, ``group``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
         cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf where
         it never falls as low), with one event.
 
@@ -145,7 +145,7 @@ def predictions(
     if name is not None:
         check_columns_exist((name,), list(frame.columns))
     label = pd.Series(np.arange(1, len(frame) + 1), name="row") if name is None else frame[name]
-    columns = {str(label.name): label.to_numpy(), "leaf": model.apply(frame)}
+    columns = {str(label.name): label.to_numpy(), "group": model.apply(frame)}
     if len(times):
         grid = check_times(times)
         curves = model.predict_survival_function(frame, grid, after=after)

@@ -67,10 +67,10 @@ def test_what_is_written_is_what_python_predicts(
     folder = _saved(kind, gbsg2, soft, tmp_path / "model")
     main([str(folder), str(cohort), "--times", "365", "1825", "--id", "Patient Nr."])
     table = pd.read_csv(StringIO(capsys.readouterr().out))
-    assert list(table) == ["Patient Nr.", "leaf", "S(365)", "S(1825)", "median"]
+    assert list(table) == ["Patient Nr.", "group", "S(365)", "S(1825)", "median"]
     assert table["Patient Nr."].tolist() == [f"P{i}" for i in range(40)]
     tree, frame = load_tree(folder), pd.read_csv(cohort)
-    np.testing.assert_array_equal(table["leaf"], tree.apply(frame))
+    np.testing.assert_array_equal(table["group"], tree.apply(frame))
     np.testing.assert_allclose(
         table[["S(365)", "S(1825)"]], tree.predict_survival_function(frame, TIMES), rtol=1e-12
     )
@@ -84,7 +84,7 @@ def test_a_file_is_written(
     main([str(soft), str(cohort), "--out", str(out)])
     assert capsys.readouterr().out == f"done: 40 rows in {out}\n"
     table = pd.read_csv(out)
-    assert list(table) == ["row", "leaf", "median"]
+    assert list(table) == ["row", "group", "median"]
     assert table["row"].tolist() == list(range(1, 41))
 
 
@@ -158,7 +158,7 @@ def test_competing_causes_give_incidences(
     main([str(tmp_path / "model"), str(tmp_path / "rows.csv"), "--times", *map(str, TIMES)])
     table = pd.read_csv(StringIO(capsys.readouterr().out))
     names = ["S(365)", "S(1825)", *(f"F({t:g}) {name}" for name in ("relapse", "death") for t in TIMES)]
-    assert table.columns.tolist() == ["row", "leaf", *names]
+    assert table.columns.tolist() == ["row", "group", *names]
     np.testing.assert_allclose(table[names[2:]], model.predict_cumulative_incidence(X, TIMES).reshape(-1, 4))
     np.testing.assert_allclose(table.filter(regex=r"\(1825\)").sum(axis=1), 1.0)
     X.assign(days=gbsg2.time, cause=cause).to_csv(tmp_path / "rows.csv", index=False)

@@ -115,14 +115,13 @@ def soft_search(**values: Any) -> PrognosticTreeCV:
     init, trainer = given.pop("init", None), given.pop("trainer", None)
     starts = [] if init is None else [init] if isinstance(init, str) else list(init)
     stays = trainer == "leaves" or isinstance(trainer, Leaves)
-    families = list(FAMILIES)
+    families = FAMILIES
     if trainer is not None or starts:
-        families = [
-            "regression",
-            *(["groups"] if (not starts or "distilled" in starts) and (stays or trainer is None) else []),
-            *(["gates"] if starts != ["distilled"] and not stays else []),
-        ]
-    given.setdefault("families", tuple(families))
+        groups = (not starts or "distilled" in starts) and (stays or trainer is None)
+        gates = starts != ["distilled"] and not stays
+        has = {"regression": True, "groups": groups, "gates": gates}
+        families = tuple(family for family in FAMILIES if has[family])
+    given.setdefault("families", families)
     if others := [start for start in starts if start != "distilled"]:
         given["init"] = others
     if trainer is not None or any(name in given for name in _TRAINING):

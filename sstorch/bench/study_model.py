@@ -335,8 +335,9 @@ def soft_tree_models(shared: Mapping[str, Any], entries: Mapping[str, Mapping[st
         own = list[SoftTreeModel]()
         for suffix, chosen in _grid(entry):
             settings = {**shared, **chosen}
-            if options := settings.pop("leaf_options", {}):
-                settings["leaf"] = make_family(settings.get("leaf", AUTO), **options)
+            options, leaf = settings.pop("leaf_options", {}), settings.get("leaf", AUTO)
+            if options or leaf != AUTO:
+                settings["leaf"] = make_family(leaf, **options)
             own.append(SoftTreeModel(name + suffix, soft_tree(**settings)))
         estimators = [model.estimator for model in own]
         for setting in unused(entry, estimators):

@@ -34,6 +34,7 @@ from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
+from sstorch.prediction import load_tree
 from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
 from tests.conftest import nightly
@@ -111,7 +112,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     steps = pd.read_parquet(folder / "history" / "steps.parquet")
     assert set(steps["problem"]) == set(range(8))
     assert (folder / "history" / "macro_iterations.parquet").exists()
-    model = SoftSurvivalTree.load(folder / "model")
+    model = load_tree(folder / "model")
     assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
     assert model.predict(gbsg2.frame).shape == (686,)
     told = test.loc[test["chosen"], "c_harrell"].mean()
@@ -351,7 +352,7 @@ def test_a_run_with_curves(
     own += ["tree.numeric={age: spline, pnodes: piecewise:8, progrec: log}"]
     assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
     assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]
-    model = SoftSurvivalTree.load(folder / "model")
+    model = load_tree(folder / "model")
     assert model.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
     names = {feature.name for feature in model.preprocessor_.leaf_features}
     assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
@@ -643,22 +644,21 @@ def test_yaml_defaults_equal_the_schemas() -> None:
 def test_command_line_and_python_begin_with_the_same_tree() -> None:
     trees = [_compose().estimator(), PrognosticTree()]
     ours, plain = (tree.settings() for tree in trees)
-    assert (ours.trainer, trees[0].prediction) == (plain.trainer, trees[1].prediction)
+    assert type(trees[0]) is PrognosticTree
+    assert (ours.trainer, ours.prediction) == (plain.trainer, plain.prediction)
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
     search = PrognosticTreeCV().get_params()
     shared = {name: value for name, value in trees[1].get_params().items() if name in search}
-    # The search compares several of these.
-    several = {"depth", "leaf", "ridge", "gate_ridge", "numeric", "roughness", "gate_features"}
-    assert {name for name, value in shared.items() if search[name] != value} == several
+    assert {name for name, value in shared.items() if search[name] != value} == {"depth"}
     same = [own for own in PrognosticTreeCV().candidates() if own.family == "groups"]
     assert (plain.depth, plain.init, plain.n_starts, plain.fused, plain.gate_features) in {
         (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
     }
-    assert plain.ridge in search["ridge"]
-    assert plain.gate_ridge in search["gate_ridge"]
-    assert plain.leaf in CONTINUOUS_LEAVES
+    assert plain.ridge in search["grid__ridge"]
+    assert plain.gate_ridge in search["grid__gate_ridge"]
+    assert plain.for_cause(None, 1000).leaf in CONTINUOUS_LEAVES
     assert plain.for_events(1000).numeric.default.name in CURVED_ENCODINGS
-    assert plain.roughness in search["roughness"]
+    assert plain.roughness in search["grid__roughness"]
 
 
 @pytest.mark.parametrize(
@@ -746,20 +746,22 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     config = _compose("experiment=paper", f"leaf={leaf}", f"init={init}", "tree=depth1")
     ours, theirs = config.estimator().get_params(), SoftSurvivalTree.paper(1, leaf).get_params()
     for tree in (ours, theirs):
+        tree["penalties"], tree["columns"] = (tree[name].get_params() for name in ("penalties", "columns"))
         tree["leaf"] = (make_family(tree["leaf"]).name, make_family(tree["leaf"]).options())
     assert ours == theirs
     trainer = ours["trainer"]
     assert trainer == Nodec.paper()
     assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
     assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
-    assert (ours["ridge"], ours["gate_ridge"], ours["fused"], ours["gate_sparsity"]) == (1e-3, 0.0, 0.0, 0.0)
-    assert (config.cv.n_folds, config.cv.n_starts, ours["holdout"]) == (5, 20, 0.0)
+    penalties = [ours[f"penalties__{name}"] for name in ("ridge", "gate_ridge", "fused", "gate_sparsity")]
+    assert penalties == [1e-3, 0.0, 0.0, 0.0]
+    assert (config.cv.n_folds, config.cv.n_starts, trainer.holdout) == (5, 20, 0.0)
     # What the user says wins.
     config = _compose(
         "experiment=paper", "cv=three_folds", "tree.gate_ridge=0.5", "trainer.macro_iterations=2"
     )
     assert (config.cv.n_folds, config.tree.gate_ridge, config.trainer.macro_iterations) == (3, 0.5, 2)
-    assert SoftSurvivalTree.paper(gate_ridge=0.5, n_starts=3).get_params()["gate_ridge"] == 0.5
+    assert config.estimator().penalties.gate_ridge == 0.5
 
 
 def test_a_run_with_a_sensitive_column(

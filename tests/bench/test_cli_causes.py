@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from sstorch import (
-    Penalties,
     PrognosticTree,
     Surv,
     SurvivalData,
@@ -17,13 +16,12 @@ from sstorch import (
 )
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.baselines.competing import AalenJohansen
-from sstorch.bench.estimators import competing_risks_tree, estimator_for
 from sstorch.bench.flat import soft_tree
 from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_table, score_run
 from sstorch.bench.report.report import main
 from sstorch.bench.reporting import report_of_run
 from sstorch.data import Schema
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.validation import validate_groups
 from tests.app import sstorch
 
@@ -64,7 +62,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     out = capsys.readouterr().out
     for said in (
         "76 relapse, 82 death",
-        "Competing risks tree: depth 1, exponential leaves",
+        "exponential leaves of relapse, exponential leaves of death, distilled gates, leaves trainer",
         "Aalen-Johansen",
     ):
         assert said in out
@@ -91,7 +89,9 @@ def test_run_of_causes_is_scored_kept_and_reported(
     for said in ("Concordance of relapse on rows left out", "cause-specific Cox", "incidence of death"):
         assert said in page
     assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "trainer=nodec") == 2
-    assert "trainer is not used where causes compete" in capsys.readouterr().err
+    assert "gates that are trained on the outcomes divide by the likelihood of one event" in (
+        capsys.readouterr().err
+    )
 
 
 def test_study_of_causes_has_scores_of_each_cause(
@@ -100,7 +100,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     folder = tmp_path / "study"
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
-        "+study.soft_trees.tree={leaf: exponential, depth: 1}", "+study.searches.search={}",
+        "+study.soft_trees.tree={leaf: exponential, depth: 1}", "+study.searches.search={leaf: exponential, depth: [0, 1], numeric: linear, ridge: 1e-3, cv: 2}",
         "+study.baselines.sst={baseline: surtree, depth: 1}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
@@ -120,9 +120,11 @@ def test_study_of_causes_has_scores_of_each_cause(
         f"{name}:{cause}" for name in ("c_wolbers", "c_cause_specific", "ibs") for cause in data.cause_names
     }
     assert sstorch(monkeypatch, *typed, "study.models=[sst_po]") == 2
-    assert "sst_po: init is not used where causes compete" in capsys.readouterr().err
-    assert sstorch(monkeypatch, *typed, "study.models=[search]") == 2
-    assert "search: y has competing causes" in capsys.readouterr().err
+    assert "sst_po: gates that are trained on the outcomes divide" in capsys.readouterr().err
+    assert sstorch(monkeypatch, *typed, "study.models=[search]") == 0
+    facts = {own["model"]: own.get("fits", []) for own in ResultStore(folder).facts()}
+    assert [own["fold"] for own in facts["search"]] == [0, 1]
+    assert {own["depth"] for own in facts["search"]} <= {0, 1}
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
@@ -150,12 +152,16 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     np.testing.assert_allclose(found, tree.predict_cumulative_incidence(test.frame, times)[:, 1], rtol=1e-9)
 
 
-def test_estimator_is_chosen_by_the_outcome(table: pd.DataFrame) -> None:
-    tree, data = PrognosticTree(depth=1), _data(table)
-    assert isinstance(estimator_for(data, tree, "auto"), PrognosticTree)
-    assert estimator_for(data.of_cause("death"), tree, "auto") is tree
-    with pytest.raises(DataError, match="y has competing causes"):
-        cross_validate(tree, data, 2)
+def test_leaf_of_each_cause_follows_its_number_of_events(table: pd.DataFrame) -> None:
+    result = cross_validate(soft_tree(leaf="auto", depth=1), _data(table), 2)
+    names = {name: module.family.name for name, module in result.model.tree_.hazards.items()}
+    assert names == {"relapse": "log_logistic", "death": "log_logistic"}
+    assert set(result.batch.trees) == {"relapse", "death"}
+
+
+def test_gates_of_outcomes_raise_for_causes_before_training(table: pd.DataFrame) -> None:
+    with pytest.raises(ConfigError, match="gates that are trained on the outcomes"):
+        cross_validate(soft_tree(trainer="nodec"), _data(table), 2)
 
 
 def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:
@@ -169,14 +175,3 @@ def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:
         survival = tree.predict_survival_function(rows.frame, [tau]).mean()
         observed = metrics.KaplanMeierBand.fit((rows.time, rows.event)).at([tau]).value[0]
         assert test[f"calibration:{label}"] == pytest.approx(survival - observed, abs=1e-9)
-
-
-def test_parameters_go_from_one_tree_to_the_other() -> None:
-    tree = competing_risks_tree(
-        PrognosticTree(depth=3, penalties=Penalties(ridge=0.5), gate_features=1, min_leaf=0.05), "weibull"
-    )
-    found = (tree.depth, tree.leaf, tree.ridge, tree.gate_features, tree.min_leaf)
-    assert found == (3, "weibull", 0.5, 1, 0.05)
-    for name, value in {"trainer": "nodec", "holdout": 0.2, "fairness": "l2"}.items():
-        with pytest.raises(ConfigError, match=f"{name} is not used where causes compete"):
-            competing_risks_tree(soft_tree(**{name: value}))

@@ -144,7 +144,7 @@ def test_predictions_of_rows_left_out(small_data: SurvivalData) -> None:
     np.testing.assert_array_equal(table["fold"], result.folds)
     inside = result.folds == 2
     rows, tree = small_data.frame[inside], result.trees[2]
-    np.testing.assert_array_equal(table["leaf"][inside], tree.apply(rows))
+    np.testing.assert_array_equal(table["group"][inside], tree.apply(rows))
     names = [name for name in table if name.startswith("S(")]
     expected = tree.predict_survival_function(rows, [float(name[2:-1]) for name in names])
     np.testing.assert_array_equal(table.loc[inside, names], expected)

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
-from sstorch.bench.cross_validation import Tree
 from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, TREE, peer_table
 from sstorch.bench.report.results import measure_of
 from sstorch.bench.scores import depth_of
@@ -39,13 +38,12 @@ from sstorch.document import (
 from sstorch.exceptions import DataError
 from sstorch.groups import GroupValidation
 from sstorch.groups.model_card import LIMITS
-from sstorch.groups.table import interval_text
+from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
-from sstorch.soft import PrognosticTree, SoftSurvivalTree
-from sstorch.soft.estimator import SHRUNK
+from sstorch.soft.estimator import SHRUNK, SoftEstimator
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
 _MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
@@ -70,7 +68,7 @@ class Run:
 
     name: str
     data: SurvivalData
-    model: Tree
+    model: SoftEstimator
     held_out: pd.DataFrame
     peers: pd.DataFrame | None
     config: Mapping[str, Any]
@@ -91,16 +89,11 @@ class Run:
         return f"{time:.4g}{self.in_unit}"
 
 
-def _kind(model: Tree) -> str:
+def _kind(model: SoftEstimator) -> str:
     """Depth and leaves of a tree, in words; of competing causes the leaves of each."""
-    families = [tree.module_.family.name for tree in _of_causes(model).values()]
+    families = [module.family.name for module in model.tree_.hazards.values()]
     named = families[0] if len(set(families)) == 1 else " and ".join(families)
     return f"depth {depth_of(model)}, {named} leaves"
-
-
-def _of_causes(model: Tree) -> Mapping[str, SoftSurvivalTree]:
-    """The tree of each competing cause by name, or the tree of the one event."""
-    return model.trees_ if isinstance(model, PrognosticTree) else {"": model}
 
 
 def run_report(run: Run) -> Document:
@@ -131,33 +124,8 @@ def _summary(run: Run) -> Section:
     items = [_verdict_of_groups(run)]
     if run.peers is not None:
         items += _verdicts_of_scores(run.peers)
-    groups = Bullets(_group_lines(run.model))
+    groups = Bullets(run.model.describe().splitlines())
     return Section("In short", [Bullets(items), Paragraph("The groups:"), groups])
-
-
-def _group_lines(model: Tree) -> list[str]:
-    """A line for each group; where causes compete with the predicted incidence of each."""
-    if not isinstance(model, PrognosticTree):
-        return model.describe().splitlines()
-    lines = []
-    for leaf, counts, told in _group_cells(model):
-        values = ", ".join(f"{name} {number(mean)}" for name, (mean, _) in told.items())
-        lines.append(f"group {leaf}: {counts[0]} rows; predicted incidence {values}")
-    return lines
-
-
-def _group_cells(
-    model: PrognosticTree,
-) -> list[tuple[int, list[int], dict[str, tuple[float, float]]]]:
-    """Of each group its number, rows and events of each cause, and incidences, predicted and observed."""
-    table = model.group_table_
-    names = [name for name in table.columns.get_level_values(0).unique() if name.startswith("F(")]
-    found = []
-    for leaf, (_, row) in zip(table.index.tolist(), table.iterrows(), strict=True):
-        rows = [int(row["rows", ""]), *(int(row[f"events {cause}", ""]) for cause in model.causes_)]
-        columns = {name: (float(row[name, "model"]), float(row[name, "estimate"])) for name in names}
-        found.append((leaf, rows, columns))
-    return found
 
 
 def _verdict_of_groups(run: Run) -> str:
@@ -275,9 +243,9 @@ def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
 
 def _columns_table(run: Run) -> Table:
     """Each column in all rows and in each group; what tells cohorts apart in a paper's first table."""
-    frame, leaf = run.data.frame, run.model.apply(run.data.frame)
-    order = _by_survival(run.model, leaf)
-    parts = [np.ones(len(frame), dtype=bool)] + [leaf == number for number in order if len(order) > 1]
+    frame, group = run.data.frame, run.model.apply(run.data.frame)
+    order = np.unique(group).tolist()
+    parts = [np.ones(len(frame), dtype=bool)] + [group == number for number in order if len(order) > 1]
     rows = []
     for name in frame.columns[:_MOST_COLUMNS]:
         column = frame[name]
@@ -305,9 +273,8 @@ def _columns_table(run: Run) -> Table:
             label = f"{name}: {len(shown) - _MOST_CATEGORIES} others"
             cells = (Cell(_share(int(others[part].sum()), int(part.sum()))) for part in parts)
             rows.append([Cell(label), *cells])
-    header = ["column", f"all ({len(frame)})", *(f"group {k} ({(leaf == k).sum()})" for k in order)]
-    order_text = "" if run.data.causes is not None else ", from the longest survival to the shortest"
-    caption = f"All rows, and those of each group of the tree{order_text}."
+    header = ["column", f"all ({len(frame)})", *(f"group {k} ({(group == k).sum()})" for k in order)]
+    caption = "All rows, and those of each group of the tree, from the longest survival to the shortest."
     return Table(caption if len(order) > 1 else "", header[: len(parts) + 1], rows)
 
 
@@ -323,24 +290,12 @@ def _share(count: int, total: int) -> str:
     return f"{count} ({100 * count / total:.0f} %)" if total else ABSENT
 
 
-def _by_survival(model: Tree, leaf: IntArray) -> list[int]:
-    """The groups that have rows, as the tree's texts have them: those with the longest survival first."""
-    present = set(np.unique(leaf).tolist())
-    if isinstance(model, PrognosticTree):
-        return sorted(present)
-    order = [int(line.split(":")[0].split()[1]) for line in model.describe().splitlines()]
-    return [number for number in order if number in present]
-
-
 # ---------------------------------------------------------------------- the tree and its groups
 
 
 def _tree(run: Run) -> Section:
     model, data = run.model, run.data
-    leaf = model.apply(data.frame)
-    gates = len(np.unique(leaf)) > 1
-    if isinstance(model, PrognosticTree):
-        return Section("The tree" if gates else "The model", [Code(model.summary())])
+    gates = len(np.unique(model.apply(data.frame))) > 1
     picture = Picture(
         "tree",
         detached(plot_soft_tree(model, data.frame)),
@@ -353,77 +308,87 @@ def _tree(run: Run) -> Section:
     return Section("The tree", [picture, Code(export_text(model)), Section("In full", [whole], folded=True)])
 
 
-def _incidences(run: Run, model: PrognosticTree) -> Section:
-    """Incidences of the causes in each group."""
-    groups, data = _group_cells(model), run.data
-    picture = Picture(
-        "groups",
-        detached(plot_incidence(model, data.frame, data.y, sample_weight=data.sample_weight)),
+# By what the outcome is observed: name of the estimate, in small print, and what the figure shows.
+_SHOWN = "The gates were placed on these rows, which makes groups look further apart than they are."
+_BY_OUTCOME = {
+    "competing": (
+        "AJ",
+        "Aalen-Johansen",
         "Predicted cumulative incidences of the causes, stacked, mean over the rows of each group; lines are "
-        "those of Aalen and Johansen. The gates were placed on these rows, which makes groups look further "
-        "apart than they are.",
-        f"Cumulative incidences in {len(groups)} groups",
-    )
-    rows = [
-        [
-            Cell(f"group {leaf}"),
-            *(Cell(str(count)) for count in counts),
-            *(Cell(number(mean), f"AJ {number(observed)}") for mean, observed in told.values()),
-        ]
-        for leaf, counts, told in groups
-    ]
-    header = ["", "rows", *model.causes_, *groups[0][2]]
-    caption = (
-        "Events of each cause; F(t) is predicted cumulative incidence, mean over the rows, with that of "
-        "Aalen and Johansen in small print."
-    )
-    return Section("The groups" if len(rows) > 1 else "Incidence", [picture, Table(caption, header, rows)])
+        "those of Aalen and Johansen.",
+    ),
+    "interval": (
+        "NPMLE",
+        "Turnbull's curve",
+        "Predicted survival of every row, in the colour of its group, and the mean of each group.",
+    ),
+    "event": (
+        "KM",
+        "Kaplan-Meier",
+        "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
+        "curves over it, and how many rows are still observed.",
+    ),
+}
 
 
-def _groups(run: Run) -> Section | None:
+def _groups(run: Run) -> Section:
     model, data = run.model, run.data
-    if isinstance(model, PrognosticTree):
-        return _incidences(run, model)
-    leaf = model.apply(data.frame)
-    curve = "Kaplan-Meier" if data.intervals is None else "Turnbull's curve"
-    if data.intervals is None:
-        figure = detached(plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight))
-        text = (
-            "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
-            "curves over it, and how many rows are still observed."
-        )
+    if data.causes is not None:
+        kind, title = "competing", "Incidence"
+        axes = plot_incidence(model, data.frame, data.y, sample_weight=data.sample_weight)
+    elif data.intervals is not None:
+        kind, title, axes = "interval", "Survival", [plot_survival_by_leaf(model, data.frame)]
     else:
-        figure = detached([plot_survival_by_leaf(model, data.frame)])
-        text = "Predicted survival of every row, in the colour of its group, and the mean of each group."
-    picture = Picture(
-        "groups",
-        figure,
-        f"{text} The gates were placed on these rows, which makes groups look further apart than they are.",
-        f"Survival curves of {len(np.unique(leaf))} groups",
-    )
+        kind, title = "event", "Survival"
+        axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
+    mark, estimate, text = _BY_OUTCOME[kind]
     times = round_horizons(model.event_times_, model.time_unit_)
-    predicted = model.falling_curves(data.frame, times)
-    rows = []
-    for number_ in _by_survival(model, leaf):
-        inside = leaf == number_
-        part = data.subset(inside)
-        observed, mark = _observed(part, times), "KM" if data.intervals is None else "NPMLE"
-        means = np.average(predicted[inside], axis=0, weights=data.sample_weight[inside])
-        cells = [
-            Cell(number(float(mean)), f"{mark} {number(float(value))}")
-            for mean, value in zip(means, observed, strict=True)
-        ]
-        median = _median_text(part)
-        counts = str(inside.sum()), str(data.event[inside].sum())
-        rows.append([Cell(f"group {number_}"), *map(Cell, (*counts, median)), *cells])
-    median_name = f"median,{run.in_unit}" if run.in_unit else "median"
-    header = ["", "rows", "events", median_name, *(f"S({time:g})" for time in times)]
-    limits_text = " with limits of 95 %" if data.intervals is None else ""
-    caption = (
-        f"Median by {curve}{limits_text}; S(t) is predicted survival, mean over the rows, with {curve} in "
-        "small print."
-    )
-    return Section("The groups" if len(rows) > 1 else "Survival", [picture, Table(caption, header, rows)])
+    table = table_of(model, data, times) if data.intervals is None else _interval_table(run, times)
+    names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
+    rows = [
+        [Cell(f"group {group}"), *(_group_cell(row[name], mark) for name in names)]
+        for group, row in table.iterrows()
+    ]
+    in_unit = f",{run.in_unit}" if run.in_unit else ""
+    header = ["", *(f"median{in_unit}" if name == "median" else name for name in names)]
+    curve = "F(t) is predicted cumulative incidence" if kind == "competing" else "S(t) is predicted survival"
+    caption = f"{curve}, mean over the rows, with {estimate} in small print."
+    if kind != "competing":
+        limits = " with limits of 95 %" * (kind == "event")
+        caption = f"Median by {estimate}{limits}; {caption}"
+    alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
+    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
+    return Section("The groups" if len(rows) > 1 else title, [picture, Table(caption, header, rows)])
+
+
+def _group_cell(values: pd.Series, mark: str) -> Cell:
+    """A quantity of a group: a count, a median with its limits, or a mean prediction and its estimate."""
+    if "" in values:
+        return Cell(f"{values['']:.0f}")
+    if "model" in values:
+        return Cell(number(float(values["model"])), f"{mark} {number(float(values['estimate']))}")
+    if not math.isfinite(values["estimate"]):
+        return Cell("not reached")
+    if "lower" not in values:
+        return Cell(f"{values['estimate']:.4g}")
+    return Cell(interval_text(*(float(values[part]) for part in ("estimate", "lower", "upper"))))
+
+
+def _interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
+    """The table of groups where times are interval-censored: estimates are those of Turnbull's curve."""
+    model, data = run.model, run.data
+    group, predicted = model.apply(data.frame), model.falling_curves(data.frame, times)
+    lines = {}
+    for number_ in np.unique(group):
+        inside = group == number_
+        part, weight = data.subset(inside), data.sample_weight[inside]
+        line = {("rows", ""): inside.sum(), ("events", ""): data.event[inside].sum()}
+        line["median", "estimate"] = metrics.TurnbullCurve.fit(part.weighted_y).quantile()
+        means = np.average(predicted[inside], axis=0, weights=weight)
+        for time, mean, value in zip(times, means, _observed(part, times), strict=True):
+            line |= {(f"S({time:g})", "model"): mean, (f"S({time:g})", "estimate"): value}
+        lines[number_] = line
+    return pd.DataFrame(lines).T
 
 
 # ---------------------------------------------------------------------- how good it is
@@ -547,23 +512,18 @@ def _card(run: Run) -> Section:
     model, data = run.model, run.data
     times = round_horizons(model.event_times_, model.time_unit_)
     last = run.unit_of(float(model.event_times_[-1]))
+    columns = model.columns
     how = f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"
-    name, predicts = (
-        "soft survival tree",
-        "survival at any time, median and restricted mean time, risk, group",
-    )
-    if isinstance(model, PrognosticTree):
-        name, predicts = (
-            "competing risks tree",
-            "cumulative incidence of each cause at any time, survival, group",
-        )
+    predicts = "survival at any time, median and restricted mean time, risk, group"
+    if data.causes is not None:
+        predicts = "cumulative incidence of each cause at any time, survival, group"
     facts = [
-        ("model", f"{name}, {_kind(model)}"),
+        ("model", f"{model._title.lower()}, {_kind(model)}"),
         ("predicts", predicts),
         ("trained on", f"{len(data)} rows of {run.name}, {data.n_events} events; {how}"),
         ("columns", ", ".join(data.feature_names)),
         ("times", f"up to {last}, the last event; beyond it curves are extrapolated"),
-        ("missing values", f"numbers: {model.missing_numbers}; categories: {model.missing_categories}"),
+        ("missing values", f"numbers: {columns.missing_numbers}; categories: {columns.missing_categories}"),
         ("validated by", f"{int(run.folds.max()) + 1} folds, seed {run.config['cv']['seed']}"),
         ("versions", f"sstorch {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
@@ -576,10 +536,10 @@ def _card(run: Run) -> Section:
     kind = type(model).__name__
     grid = [float(f"{t:g}") for t in times]
     lines = [f"from sstorch import {kind}", f'tree = {kind}.load("model")']
-    if isinstance(model, PrognosticTree):
+    if data.causes is not None:
         lines.append(f"tree.predict_cumulative_incidence(rows, times={grid})")
     else:
         lines.append(f"tree.predict_survival_function(rows, times={grid})")
-        lines += ["", "sstorch-predict RUN rows.csv --times " + " ".join(f"{t:g}" for t in times)]
+    lines += ["", "sstorch-predict RUN rows.csv --times " + " ".join(f"{t:g}" for t in times)]
     use = Code("\n".join(lines))
     return Section("Model card", [table, Section("Limits", [Bullets(limits)]), Section("Use", [use])])
