@@ -100,7 +100,8 @@ def test_study_of_causes_has_scores_of_each_cause(
     folder = tmp_path / "study"
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
-        "+study.soft_trees.tree={leaf: exponential, depth: 1}", "+study.searches.search={leaf: exponential, depth: [0, 1], numeric: linear, ridge: 1e-3, cv: 2}",
+        "+study.soft_trees.tree={leaf: exponential, depth: 1}",
+        "+study.searches.search={leaf: exponential, depth: [0, 1], numeric: linear, ridge: 1e-3, cv: 2}",
         "+study.baselines.sst={baseline: surtree, depth: 1}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
