@@ -29,6 +29,11 @@ _Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]
 Resampled = tuple[IntArray, IntArray]
 
 
+def usual_horizons(tree: GroupedTree) -> FloatArray:
+    """Two round times within the follow-up of the training rows, near the terciles of the event times."""
+    return round_horizons(tree.event_times_, tree._unit_of_time, (1 / 3, 2 / 3))
+
+
 def table_of(
     tree: GroupedTree,
     data: SurvivalData,
@@ -47,8 +52,7 @@ def table_of(
         resampled: for corrected estimates beside the naive ones.
         weights: what the weights of the rows are.
     """
-    if horizons is None:
-        horizons = round_horizons(tree.event_times_, tree._unit_of_time, (1 / 3, 2 / 3))
+    horizons = usual_horizons(tree) if horizons is None else horizons
     make = survival_table if data.causes is None else incidence_table
     group, predicted = tree._leaf_of(data.frame), tree._predicted(data.frame, horizons)
     return make(group, predicted, data, horizons, confidence, resampled, weights)

@@ -35,7 +35,15 @@ from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.resampling import Partition, resamples
-from sstorch.groups.table import frame_of_state, frame_state, groups_text, incidence_lines, table_of
+from sstorch.groups.table import (
+    frame_of_state,
+    frame_state,
+    groups_text,
+    incidence_lines,
+    incidence_table,
+    table_of,
+    usual_horizons,
+)
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
@@ -158,7 +166,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self._warn_of_step_curves(data, x)
         self._make_node_table(x)
         if data.causes is not None:
-            self.group_table_ = table_of(self, data)
+            horizons = usual_horizons(self)  # rows are encoded already
+            predicted = self.tree_.incidence(x, horizons)
+            self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
         return self
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:

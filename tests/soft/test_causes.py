@@ -1,0 +1,164 @@
+"""Competing causes: one set of gates, the hazard of every cause in each leaf."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, metrics
+from sstorch.data import Preprocessor
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.nn import FAMILIES, Spline
+from sstorch.soft import batch
+from sstorch.validation import group_table
+from tests.causes import simulated
+from tests.conftest import nightly_but
+
+FAMILIES_THAT_FALL = [name for name in sorted(FAMILIES) if not FAMILIES[name]().can_rise]
+TIMES = np.array([0.0, 1e-3, 30.0, 400.0, 900.0, 2500.0, 6000.0])
+
+Rows = tuple[pd.DataFrame, Surv]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return simulated(400)
+
+
+@pytest.fixture(scope="module")
+def tree(rows: Rows) -> PrognosticTree:
+    return PrognosticTree().fit(*rows)
+
+
+def single(y: Surv, cause: int) -> Surv:
+    return Surv(y.time, y.cause == cause)
+
+
+@pytest.mark.parametrize("leaf", nightly_but(("weibull",), FAMILIES_THAT_FALL))
+def test_regression_of_causes_is_that_of_each(leaf: str, rows: Rows) -> None:
+    X, y = rows
+    columns = Columns(numeric="spline(4)")
+    model = SurvivalRegression(leaf=leaf, columns=columns).fit(X, y).tree_
+    for number, cause in enumerate(model.causes, 1):
+        alone = SurvivalRegression(leaf=leaf, columns=columns).fit(X, single(y, number)).tree_
+        x = alone.encode(X)
+        for kind in ("cumulative_hazard", "hazard"):
+            found = model.of_cause(cause).curves(x, TIMES[1:], kind)  # type: ignore[arg-type]
+            np.testing.assert_allclose(found, alone.curves(x, TIMES[1:], kind), rtol=1e-8)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("competing", [False, True])
+@pytest.mark.parametrize("kind", [SurvivalRegression, PrognosticTree])
+def test_rows_are_encoded_once_and_each_regression_trained_once(
+    kind: type[PrognosticTree], competing: bool, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {"encoded": 0, "regressions": 0}
+    transform, initialize = Preprocessor.transform, batch.initialize_regression
+
+    def transformed(self: Preprocessor, X: object) -> np.ndarray:
+        counts["encoded"] += 1
+        return transform(self, X)
+
+    def initialized(*given: object) -> object:
+        counts["regressions"] += 1
+        return initialize(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Preprocessor, "transform", transformed)
+    monkeypatch.setattr(batch, "initialize_regression", initialized)
+    X, y = rows
+    kind().fit(X, y if competing else single(y, 1))
+    assert counts == {"encoded": 1, "regressions": 2 if competing else 1}
+
+
+def test_gates_divide_by_every_cause(tree: PrognosticTree, rows: Rows) -> None:
+    X, y = rows
+    table = group_table(tree, X, y, [800.0])
+    for cause in tree.causes_:
+        seen, predicted = table[f"F(800) {cause}", "estimate"], table[f"F(800) {cause}", "model"]
+        assert seen.max() - seen.min() > 0.2
+        assert (seen - predicted).abs().max() < 0.08
+    assert table["rows", ""].sum() == len(X)
+    assert table["rows", ""].min() >= 0.1 * len(X)
+
+
+def test_groups_are_numbered_by_event_free_survival(tree: PrognosticTree, rows: Rows) -> None:
+    X, y = rows
+    group = tree.apply(X)
+    assert sorted(set(group)) == [1, 2, 3, 4]
+    means = [tree.predict_rmst(X, float(y.time.max()))[group == number].mean() for number in (1, 2, 3, 4)]
+    assert means == sorted(means, reverse=True)
+    # The most probable path need not end in the most probable leaf.
+    assert (tree.predict_leaf_proba(X).argmax(axis=1) + 1 == group).mean() > 0.98
+
+
+def test_table_of_groups_is_that_of_aalen_and_johansen(tree: PrognosticTree, rows: Rows) -> None:
+    X, y = rows
+    table = group_table(tree, X, y, [300.0, 1e5])
+    inside = tree.apply(X) == table.index[0]
+    expected = metrics.aalen_johansen((y.time[inside], y.cause[inside]), [300.0])
+    assert table["F(300) death", "estimate"].iloc[0] == expected[1, 0]
+    assert table["F(100000) relapse", "estimate"].isna().all()
+
+
+def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
+    X, y = rows
+    np.testing.assert_array_equal(tree.predict(X), tree.predict(X, "relapse"))
+    some = X.iloc[:3]
+    found = tree.predict_cumulative_incidence(some, [tree.horizon_])
+    np.testing.assert_allclose(found[:, 1, 0], tree.predict(some, "death"), rtol=1e-9)
+    by_cause = [metrics.concordance_harrell_risk((y.time, y.cause == k), tree.predict(X, k)) for k in (1, 2)]
+    assert tree.score(X, y) == pytest.approx(np.mean(by_cause), abs=0.02)
+    assert min(by_cause) > 0.65
+    with pytest.raises(ConfigError, match=r"no cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
+        tree.predict(X, 3)
+
+
+def test_saved_tree_predicts_alike(tree: PrognosticTree, rows: Rows, tmp_path: Path) -> None:
+    X, y = rows
+    tree.save(tmp_path / "tree")
+    again = PrognosticTree.load(tmp_path / "tree")
+    for method in ("predict_cumulative_incidence", "predict_leaf_proba", "apply", "predict"):
+        np.testing.assert_array_equal(getattr(again, method)(X), getattr(tree, method)(X))
+    assert again.summary() == tree.summary()
+    assert again.score(X, y) == tree.score(X, y)
+    np.testing.assert_array_equal(clone(tree).fit(X, y).predict(X), tree.predict(X))
+
+
+def test_weights_count_rows(rows: Rows) -> None:
+    X, y = rows
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    some = np.repeat(np.arange(len(X)), weight)
+    model = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear"))
+    found = clone(model).fit(X, y, sample_weight=weight).predict_cumulative_incidence(X, TIMES)
+    repeated = clone(model).fit(X.iloc[some].reset_index(drop=True), y[some])
+    np.testing.assert_allclose(found, repeated.predict_cumulative_incidence(X, TIMES), atol=1e-4)
+
+
+def test_leaves_are_free_where_events_are_many(rows: Rows) -> None:
+    X, y = rows
+    assert (y.cause == 2).sum() < 150 <= (y.cause == 1).sum()
+    hazards = SurvivalRegression().fit(X, y).tree_.hazards
+    assert [module.family.name for module in hazards.values()] == ["spline_ph", "log_logistic"]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (PrognosticTree(leaf={"relapse": "weibull"}), "leaf names relapse, and there is no leaf of death"),
+        (PrognosticTree(leaf=Spline(monotone=False)), "cannot rise"),
+        (SoftSurvivalTree(), "use PrognosticTree"),
+        (PrognosticTree(teacher=lambda X, times: None), "predict_cumulative_incidence"),
+    ],
+)
+def test_what_cannot_be_trained_raises(model: PrognosticTree, said: str, rows: Rows) -> None:
+    with pytest.raises((ConfigError, DataError), match=said):
+        clone(model).fit(*rows)
+
+
+def test_rare_cause_warns(rows: Rows) -> None:
+    X, y = rows
+    cause = np.where((y.cause == 2) & (np.cumsum(y.cause == 2) > 6), 0, y.cause)
+    with pytest.warns(DataWarning, match=r"cause death: 6 events in 400 rows"):
+        PrognosticTree(depth=1).fit(X, Surv(y.time, cause, causes={1: "relapse", 2: "death"}))
