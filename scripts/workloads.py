@@ -28,7 +28,7 @@ def make_batch(
     splits = [data.subset(folds != fold) for fold in range(N_FOLDS)]
     schema = Schema.of(data.frame)
     tree = SoftSurvivalTree(depth=DEPTH, leaf=leaf, n_starts=n_starts, device=device, dtype=dtype)
-    settings = tree.settings()
+    settings = tree._batch_settings()
     batch, sample = stack_splits(splits, [Preprocessor(schema).fit(part.frame) for part in splits], settings)
     seeds = [problem_seed(0, fold, start) for fold in range(N_FOLDS) for start in range(n_starts)]
     initialize_random(batch, sample, seeds)

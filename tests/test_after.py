@@ -129,7 +129,7 @@ def test_lifelines_conditions_alike(leaf: str, peer: Any) -> None:
 def causes(request: pytest.FixtureRequest) -> Iterator[tuple[Any, SurvivalData]]:
     data = load_dataset("mgus2")
     if request.param == "soft":
-        yield PrognosticTree(depth=1, leaf="weibull").fit_data(data), data
+        yield PrognosticTree(depth=1, leaf="weibull")._fit_data(data), data
     else:
         yield OptimalSurvivalTree(1, min_leaf=100).fit(data.frame, data.y), data
 

@@ -98,7 +98,7 @@ class Watched(FoldSearch):
                 facts = {score: scorer.score(tree, score) for score in CURVES}
                 if k == 5:
                     chosen = clone(self._estimator).set_params(**own.parameters)
-                    facts |= outer_facts(chosen.adopt(batch, train, k, start, setting), rest, train)
+                    facts |= outer_facts(chosen._adopt(batch, train, k, start, setting), rest, train)
                 place = {"candidate": own.place, "inner": k, "seconds": seconds}
                 rows.append({key: getattr(own, key) for key in KEYS} | place | facts)
         return rows

@@ -101,7 +101,7 @@ def train_set(name: str, models: list[str]) -> list[dict[str, object]]:
             if model == "exact":
                 fitted = OptimalSurvivalTree(2, min_leaf=len(train) // 10).fit(train.frame, train.y)
             elif model in TREES:
-                fitted = soft_tree(**TREES[model]).fit_data(train, schema)
+                fitted = soft_tree(**TREES[model])._fit_data(train, schema)
             else:
                 fitted = PEERS[model].fit(train, schema)
             seconds = cpu_seconds() - start
@@ -127,7 +127,7 @@ def coverage(n_cohorts: int = 100, horizon: float = 5.0) -> str:
     for seed in range(1, 1 + n_cohorts):
         data, many = simulated(2000, seed), simulated(20_000, 1000 + seed)
         train, other = data.subset(range(1000)), data.subset(range(1000, 2000))
-        tree = PrognosticTree().fit_data(train)
+        tree = PrognosticTree()._fit_data(train)
         true, place = truth(many.frame, np.array([horizon]))[..., 0], tree.apply(many.frame)
         for kind, rows in zip(kinds, (train, other), strict=True):
             leaf = tree.apply(rows.frame)
@@ -199,7 +199,7 @@ def main() -> None:
 
         mpl.use("Agg")
         data = load_dataset("mgus2")
-        tree = PrognosticTree().fit_data(data)
+        tree = PrognosticTree()._fit_data(data)
         axes = plot_incidence(tree, data.frame, (data.time, data.cause), time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 

@@ -40,7 +40,7 @@ def leaf(numeric: str, train: SurvivalData, schema: Schema) -> PrognosticTreeCV:
         columns=Columns(numeric=numeric),
         scoring="log_likelihood",
     )
-    return search.fit_data(train, schema)
+    return search._fit_data(train, schema)
 
 
 def scores(model: Curves, test: SurvivalData, train: SurvivalData) -> dict[str, float]:

@@ -53,12 +53,12 @@ def samples(name: str, size: int, draw: int) -> list[dict[str, object]]:
     train, test = data.subset(order[:size]), data.subset(order[size:])
     about, rows = {"data": name, "size": size, "draw": draw}, []
     for family, tree in (("groups", PrognosticTree()), ("regression", SurvivalRegression())):
-        found = scores(tree.fit_data(train), train, test)
+        found = scores(tree._fit_data(train), train, test)
         rows.append({**about, "rule": "no search", "family": family, **found})
     for rule in RULES:
-        search = PrognosticTreeCV(families=("regression", "groups"), scoring=rule).fit_data(train)
+        search = PrognosticTreeCV(families=("regression", "groups"), scoring=rule)._fit_data(train)
         for family, line in search.families_.iterrows():
-            tree = soft_tree(**parameters(search.cv_results_.loc[line["index"]])).fit_data(train)
+            tree = soft_tree(**parameters(search.cv_results_.loc[line["index"]]))._fit_data(train)
             rows.append({**about, "rule": rule, "family": family, **scores(tree, train, test)})
     return rows
 

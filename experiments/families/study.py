@@ -63,7 +63,7 @@ def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)
-        search = PrognosticTreeCV(grid=Grid(trainer=Nodec(race=Race(), engine=engine))).fit_data(
+        search = PrognosticTreeCV(grid=Grid(trainer=Nodec(race=Race(), engine=engine)))._fit_data(
             train, schema
         )
         seconds = time.process_time() - begin
@@ -74,7 +74,7 @@ def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
                 tree = search.tree_
             else:
                 candidate = search.cv_results_.loc[line["index"]]
-                tree = clone(search.tree_).set_params(**parameters(candidate)).fit_data(train, schema)
+                tree = clone(search.tree_).set_params(**parameters(candidate))._fit_data(train, schema)
             groups[family, fold] = tree.apply(data.frame)
             chosen = {"prefer groups": bool(line["chosen"]), "prefer accuracy": family == best}
             inner = line.drop(["chosen", "index"]).add_prefix("inner_").to_dict()

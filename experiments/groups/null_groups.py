@@ -45,7 +45,7 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
     splits = [
         data.subset(own != fold) for data, own in zip(sets, folds, strict=True) for fold in range(N_FOLDS)
     ]
-    batch = train_batch(splits, tree.settings(), Schema.of(sets[0].frame))
+    batch = train_batch(splits, tree._batch_settings(), Schema.of(sets[0].frame))
     rows = []
     for number, (data, own) in enumerate(zip(sets, folds, strict=True)):
         members = tuple(

@@ -77,7 +77,7 @@ def rates(name: str, repeats: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     estimator = soft_tree(depth=0, n_starts=1, trainer="joint", **parameters)
     splits = [simulate(kind, n, estimator.leaf, late, rng) for _ in range(repeats)]
-    batch = train_batch(splits, estimator.settings(), Schema.of(splits[0].frame))
+    batch = train_batch(splits, estimator._batch_settings(), Schema.of(splits[0].frame))
     rows = []
     for number, data in enumerate(splits):
         tree = batch.fitted(number, 0)

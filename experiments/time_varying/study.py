@@ -31,7 +31,7 @@ Hazard = Callable[[pd.DataFrame, float], np.ndarray]
 def tree(depth: int, leaf: str = "log_logistic") -> Callable[[SurvivalData, Schema], tuple[Hazard, int]]:
     def fit(data: SurvivalData, schema: Schema) -> tuple[Hazard, int]:
         model = PrognosticTree(depth=depth, leaf=leaf)
-        model.fit_data(data, schema)
+        model._fit_data(data, schema)
         with np.errstate(divide="ignore"):
             return (
                 lambda rows, at: np.log(model.predict_hazard_function(rows, [at])[:, 0]),

@@ -50,7 +50,7 @@ def nested(name: str, trainer: str) -> pd.DataFrame:
     data = load_dataset(name)
     outer, schema, rows = make_folds(data, 5, 0), Schema.of(data.frame), []
     found = candidates(LISTS, trainer)
-    settings = {each: soft_tree(trainer=trainer, **each.parameters).settings() for each in found}
+    settings = {each: soft_tree(trainer=trainer, **each.parameters)._batch_settings() for each in found}
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)

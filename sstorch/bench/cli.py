@@ -168,7 +168,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         SstorchError: the configuration or the data cannot be used.
     """
     estimator, cv = config.estimator(), config.cv
-    settings = estimator.settings()
+    settings = estimator._batch_settings()
     data = config.load()
     settings.check_columns(data)
     check_causes(data, settings)

@@ -187,7 +187,7 @@ def cross_validate(
             compete, or the checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    settings = estimator.settings()
+    settings = estimator._batch_settings()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
@@ -206,7 +206,7 @@ def cross_validate(
         for fold, rows in enumerate(splits):
             best = batch.best_start(fold)
             for start in range(batch.n_starts):
-                tree = clone(estimator).adopt(batch, rows, fold, start)
+                tree = clone(estimator)._adopt(batch, rows, fold, start)
                 finished = batch.position(fold, start) not in dropped
                 yield fold, _Fit(start, start == best, finished, tree)
 
@@ -231,7 +231,7 @@ def cross_validate(
     trees = [tree for _, tree in chosen]
     groups = [leaves for leaves, _ in chosen if leaves is not None]
     ((batch, x),) = trained
-    model = clone(estimator).adopt_best(batch, joined, n_folds, x)
+    model = clone(estimator)._adopt_best(batch, joined, n_folds, x)
     tests = table[table["chosen"] & (table["part"] == "test")]
     known = [name for name in scores_of(data) if tests[name].notna().all()]
     model.metrics_ = {f"cross_validated_{name}": float(tests[name].mean()) for name in known}
@@ -285,7 +285,7 @@ class FairnessPath:
         k = self.batch.rhos.index(rho)
         start = self.batch.best_start(fold, k) if start is None else start
         tree: SoftEstimator = clone(self.estimator)
-        return tree.adopt(self.batch, self.part(fold, "train"), fold, start, k)
+        return tree._adopt(self.batch, self.part(fold, "train"), fold, start, k)
 
     def part(self, fold: int, part: str) -> SurvivalData:
         """Rows of the ``train`` or ``test`` part of a fold."""
@@ -336,10 +336,10 @@ def fairness_path(
     known_groups(data)
     if estimator.penalties.fairness is None:
         raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")
-    values = [clone(estimator).set_params(penalties__rho=rho).settings().rho for rho in rhos]
+    values = [clone(estimator).set_params(penalties__rho=rho)._batch_settings().rho for rho in rhos]
     if not values or len(set(values)) < len(values):
         raise ConfigError(f"rhos must be different numbers, at least one, got {list(rhos)!r}")
-    settings = estimator.settings()
+    settings = estimator._batch_settings()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     # All runs are averaged, so all are trained to the end.
@@ -355,7 +355,7 @@ def fairness_path(
                 best = batch.best_start(fold, k)
                 for start in range(batch.n_starts):
                     about = {"rho": rho, "fold": fold, "start": start, "part": "", "chosen": start == best}
-                    yield fold, (about, clone(estimator).adopt(batch, rows, fold, start, k))
+                    yield fold, (about, clone(estimator)._adopt(batch, rows, fold, start, k))
 
     def score(fold: Fold, fit: tuple[dict[str, Any], SoftEstimator]) -> list[dict[str, Any]]:
         rows, (about, tree) = [], fit

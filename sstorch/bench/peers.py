@@ -47,7 +47,7 @@ def peers_of(data: SurvivalData, estimator: SoftEstimator, forest: bool = False)
         forest: whether a random forest is one, where scikit-survival is installed and rows are 5 000 at most.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
-    leaf = [ONE_LEAF] if estimator.settings().depth else []
+    leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
     if data.causes is not None:
         return [AALEN_JOHANSEN, *leaf, CAUSE_COX]
     if data.intervals is not None:
@@ -102,7 +102,7 @@ def _fits(
 ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
     """A model fitted to each training part."""
     if name == ONE_LEAF:
-        leaf = replace(estimator.settings(), depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
+        leaf = replace(estimator._batch_settings(), depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
         batch = train_batch(splits, leaf, schema)
         trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
         yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))

@@ -153,21 +153,21 @@ class SoftTreeModel(StudyModel):
     @property
     def depth(self) -> int:
         """Gates on every path."""
-        return self.estimator.settings().depth
+        return self.estimator._batch_settings().depth
 
     @property
     def n_starts(self) -> int:
         """Initial solutions of each fold."""
-        return self.estimator.settings().n_starts
+        return self.estimator._batch_settings().n_starts
 
     def check(self) -> None:
         """Check every parameter."""
-        self.estimator.settings()
+        self.estimator._batch_settings()
 
     def check_data(self, data: SurvivalData) -> None:
         """Check the columns that it names, and that its parameters suit the outcome."""
         try:
-            settings = self.estimator.settings()
+            settings = self.estimator._batch_settings()
             check_causes(data, settings)
             settings.check_columns(data)
         except ConfigError as error:
@@ -175,7 +175,7 @@ class SoftTreeModel(StudyModel):
 
     def settings(self) -> Fingerprint:
         """The checked parameters and those of the trainer, but for the device."""
-        checked = replace(self.estimator.settings(), device="cpu")
+        checked = replace(self.estimator._batch_settings(), device="cpu")
         return {
             **fingerprint(checked.facts(), "tree"),
             **fingerprint(_plain_trainer(checked), "trainer"),
@@ -184,7 +184,7 @@ class SoftTreeModel(StudyModel):
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Train the batch, then yield its trees."""
-        settings = replace(self.estimator.settings(), device=device)
+        settings = replace(self.estimator._batch_settings(), device=device)
         batch = train_batch(splits, settings, schema)
         for fold in range(len(splits)):
             best = batch.best_start(fold)
@@ -229,7 +229,7 @@ class BaselineModel(StudyModel):
     def settings(self) -> Fingerprint:
         """See :class:`StudyModel`."""
         kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
-        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
+        return {**kind, **fingerprint(self.baseline._batch_settings(), self.baseline.name)}
 
     def versions(self) -> dict[str, str]:
         """See :class:`StudyModel`."""
@@ -266,7 +266,7 @@ class SoftTreeCVModel(StudyModel):
         """Check the columns that it names."""
         try:
             for each in self.estimator.candidates(data):
-                self.estimator.estimator(each).settings().check_columns(data)
+                self.estimator.estimator(each)._batch_settings().check_columns(data)
         except (ConfigError, DataError) as error:
             raise type(error)(f"{self.name}: {error}") from error
 
@@ -274,7 +274,7 @@ class SoftTreeCVModel(StudyModel):
         """Everything that is compared and how, and the trainer, but for the device."""
         search = clone(self.estimator).set_params(device="cpu", verbose=0)
         candidates = search.candidates()
-        trees = [search.estimator(each).settings() for each in candidates]
+        trees = [search.estimator(each)._batch_settings() for each in candidates]
         # Encodings are among the facts of those candidates in which they matter.
         facts = {name: value for tree in trees for name, value in tree.facts().items()}
         compared = {
@@ -303,7 +303,7 @@ class SoftTreeCVModel(StudyModel):
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Search and train one fold after the other."""
         for fold, train in enumerate(splits):
-            search = clone(self.estimator).set_params(device=device).fit_data(train, schema)
+            search = clone(self.estimator).set_params(device=device)._fit_data(train, schema)
             row = search.cv_results_.astype(object).iloc[search.best_index_]
             facts = {name: row[name] for name in SEARCHED}
             facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}

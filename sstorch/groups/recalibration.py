@@ -124,7 +124,7 @@ class Recalibratable(Protocol[Recalibrated]):
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows of positive weight."""
 
-    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Recalibrated:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Recalibrated:
         """The tree recalibrated on rows of which none only continues another one."""
 
 
@@ -185,4 +185,4 @@ def recalibrate(
     """
     if how not in get_args(Recalibrate):
         raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
-    return tree.recalibrated(tree._rows(X, y, sample_weight).joined(), how, weights)
+    return tree._recalibrated(tree._rows(X, y, sample_weight).joined(), how, weights)

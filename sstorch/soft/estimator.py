@@ -108,7 +108,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     verbose: int
 
     @abstractmethod
-    def settings(self) -> BatchSettings:
+    def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them.
 
         Raises:
@@ -130,7 +130,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     # ------------------------------------------------------------------ fit
 
-    def fit_data(
+    def _fit_data(
         self,
         data: SurvivalData,
         schema: Schema | None = None,
@@ -149,11 +149,11 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             _warn_of_rare_causes(data)
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
-        self.adopt_best(batch, data, 0, x[0])
+        self._adopt_best(batch, data, 0, x[0])
         self._fitted_with(settings, data, x[0])
         return self
 
-    def adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: Tensor) -> Self:
+    def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: Tensor) -> Self:
         """Take over the chosen start of a split, with the tables of its training rows.
 
         Args:
@@ -162,7 +162,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             split: number of the split.
             x: the same rows, encoded, shape (n, p).
         """
-        self.adopt(batch, data, split, batch.best_start(split), x=x)
+        self._adopt(batch, data, split, batch.best_start(split), x=x)
         self._warn_of_step_curves(data, x)
         self._make_node_table(x)
         if data.causes is not None:
@@ -173,12 +173,12 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
         """The settings by which the rows are trained on."""
-        return self.settings()
+        return self._batch_settings()
 
     def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: Tensor) -> None:
         """Take over what else the training has given; ``x`` are the encoded rows (n, p)."""
 
-    def adopt(
+    def _adopt(
         self,
         batch: TrainedBatch,
         data: SurvivalData,
@@ -405,7 +405,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     # ------------------------------------------------------------------ trust
 
-    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
         tree, hazards = self._tree, {}
         reports: dict[str, Recalibration] = {}
@@ -429,7 +429,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     @property
     def _can_divide(self) -> bool:
-        return self.settings().depth > 0
+        return self._batch_settings().depth > 0
 
     @property
     def _unit_of_time(self) -> str | None:
@@ -477,14 +477,14 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return partition(self._tree, self._tree.encode(frame))
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
-        settings = self.settings()
+        settings = self._batch_settings()
         splits, draws = resamples(data, n_resamples, settings.seed)
         return TreeSample.of_splits(
             train_batch(splits, settings, Schema.of(data.frame)), self._prediction, draws
         )
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
-        batch = train_batch(splits, self.settings(), Schema.of(data.frame))
+        batch = train_batch(splits, self._batch_settings(), Schema.of(data.frame))
         return leaves_of_splits(batch, self._prediction)
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:

@@ -125,9 +125,9 @@ class PrognosticTree(SoftEstimator):
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist.
         """
-        return self.fit_data(training_rows(X, y, sample_weight, sensitive))
+        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
-    def settings(self) -> BatchSettings:
+    def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
         return BatchSettings.check(
             depth=self.depth,
@@ -141,7 +141,7 @@ class PrognosticTree(SoftEstimator):
 
     @override
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
-        settings = self.settings()
+        settings = self._batch_settings()
         if self.teacher is None:
             return settings
         teacher = Teacher(self.teacher)

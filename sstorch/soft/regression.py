@@ -86,9 +86,9 @@ class SurvivalRegression(SoftEstimator):
             DataError: the data cannot be used; the message names column, rows and remedy.
             ConfigError: a parameter has a value that does not exist.
         """
-        return self.fit_data(training_rows(X, y, sample_weight, sensitive))
+        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
-    def settings(self) -> BatchSettings:
+    def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
         return BatchSettings.check(
             depth=0,

@@ -366,7 +366,7 @@ class FoldSearch:
         return train_batch(splits, settings, self._schema, callbacks, coefficients=coefficients)
 
     def _settings(self, candidate: Candidate) -> BatchSettings:
-        return self._make(candidate).settings()
+        return self._make(candidate)._batch_settings()
 
     def _scores(
         self, candidates: Sequence[Candidate]
@@ -417,7 +417,7 @@ class FoldSearch:
                 if isinstance(scoring, str):
                     value = rows.score(fitted, scoring)
                 else:
-                    tree = self._make(candidate).adopt(batch, fold.train, split, start, setting)
+                    tree = self._make(candidate)._adopt(batch, fold.train, split, start, setting)
                     value = float(scoring(tree, test.frame, test.given_y))
                 concordance = value if scoring == "c_harrell" else rows.concordance(fitted)
                 known[position] = _Scored((value, concordance, rows.concordance_of_groups(fitted)), fitted)

@@ -165,9 +165,9 @@ class SoftSurvivalTree(SoftEstimator):
                 parameters or data.
             FormatError: the checkpoint is truncated or altered.
         """
-        return self.fit_data(training_rows(X, y, sample_weight, sensitive), checkpoint=checkpoint)
+        return self._fit_data(training_rows(X, y, sample_weight, sensitive), checkpoint=checkpoint)
 
-    def settings(self) -> BatchSettings:
+    def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
         init, least, n_starts = self.init, self.min_leaf, self.n_starts
         start: dict[str, Any] = {}

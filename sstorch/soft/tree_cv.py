@@ -198,9 +198,9 @@ class PrognosticTreeCV(NestedParameters, FrameEstimator):
             ConfigError: a parameter has a value that does not exist.
             TrainingError: no candidate has a finite score.
         """
-        return self.fit_data(training_rows(X, y, sample_weight))
+        return self._fit_data(training_rows(X, y, sample_weight))
 
-    def fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
+    def _fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
         """:meth:`fit` to rows of positive weight.
 
         Args:
@@ -218,7 +218,7 @@ class PrognosticTreeCV(NestedParameters, FrameEstimator):
         scores = searches[self.search](compared)
         best = self._choose(scores)
         self.best_params_ = scores.candidates[best].parameters
-        self.best_estimator_ = self.estimator(scores.candidates[best]).fit_data(data, schema)
+        self.best_estimator_ = self.estimator(scores.candidates[best])._fit_data(data, schema)
         if scores.candidates[best].depth and data.intervals is None:
             self.best_estimator_.group_validation_ = search.validate_groups(scores, best)
         self.best_score_, self.best_index_ = float(scores.mean[best]), best
@@ -262,7 +262,7 @@ class PrognosticTreeCV(NestedParameters, FrameEstimator):
             fitting = str((*candidate.batch, candidate.fused))
             news = {fitting, *(f"{name}={value!r}" for name, value in candidate.parameters.items())}
             if not news <= checked:
-                self.estimator(candidate).settings()
+                self.estimator(candidate)._batch_settings()
                 checked |= news
         if self.search == "halving" and len({each.n_starts for each in listed if each.family == "gates"}) > 1:
             raise ConfigError("search='halving' goes from few starts to many: give one number of n_starts")

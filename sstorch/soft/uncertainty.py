@@ -19,7 +19,7 @@ class Trainable(Protocol):
     def _prediction(self) -> Prediction:
         """How the trees predict."""
 
-    def settings(self) -> BatchSettings:
+    def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
 
 
@@ -56,7 +56,7 @@ def bootstrap_trees(
     >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
     True
     """
-    settings = estimator.settings()
+    settings = estimator._batch_settings()
     data = training_rows(X, y, sample_weight)
     splits, draws = resamples(data, n_resamples, settings.seed)
     batch = train_batch(splits, settings, Schema.of(data.frame))
@@ -76,7 +76,7 @@ def start_trees(estimator: Trainable, X: object, y: object, sample_weight: objec
         TrainingError: no start has a finite objective.
     """
     data = training_rows(X, y, sample_weight)
-    batch = train_batch([data], estimator.settings())
+    batch = train_batch([data], estimator._batch_settings())
     batch.best_start(0)
     finite, dropped = batch.criterion.isfinite().tolist(), batch.history.dropped()
     members = tuple((0, start) for start, fine in enumerate(finite) if fine and start not in dropped)

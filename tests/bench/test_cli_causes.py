@@ -136,7 +136,7 @@ def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:
     folds = make_folds(data, 2, 0)
     np.testing.assert_array_equal(folds, result.folds)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
-    tree = PrognosticTree(depth=1, leaf="exponential").fit_data(train, Schema.of(data.frame))
+    tree = PrognosticTree(depth=1, leaf="exponential")._fit_data(train, Schema.of(data.frame))
     expected = metrics.evaluate(tree, train, test)["value"]
     own = result.scores[(result.scores["fold"] == 0) & (result.scores["part"] == "test")].iloc[0]
     for cause in data.cause_names:

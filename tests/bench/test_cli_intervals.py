@@ -66,7 +66,7 @@ def test_scores_of_intervals_are_those_of_evaluate(table: pd.DataFrame) -> None:
     estimator = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear"))
     result = cross_validate(estimator, data, 2, 0)
     train, test = data.subset(result.folds != 0), data.subset(result.folds == 0)
-    tree = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear")).fit_data(
+    tree = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear"))._fit_data(
         train, Schema.of(data.frame)
     )
     expected = metrics.evaluate(tree, train, test)["value"]

@@ -250,7 +250,7 @@ def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
     for (name, depth), model in curved.items():
         model.check()
         straight = models[name.removesuffix("_curved"), depth]
-        ours, theirs = model.estimator.settings(), straight.estimator.settings()
+        ours, theirs = model.estimator._batch_settings(), straight.estimator._batch_settings()
         assert ours.encodings.gates.is_linear == (depth > 0)
         assert dataclasses.replace(ours, numeric=theirs.numeric, leaf=theirs.leaf) == theirs
         assert make_family(ours.leaf).name == make_family(theirs.leaf).name

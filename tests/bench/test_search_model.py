@@ -85,7 +85,7 @@ def test_outer_test_rows_reach_neither_the_choice_nor_the_tree() -> None:
         splits = [data.subset(folds != 0)]
         model = SoftTreeCVModel("cv", soft_search(**ENTRY | {"trainer": SHORT}))
         (fit,) = model.fits(splits, Schema.of(data.frame), "cpu")
-        search = clone(model.estimator).fit_data(splits[0], Schema.of(data.frame))
+        search = clone(model.estimator)._fit_data(splits[0], Schema.of(data.frame))
         found.append((fit, search.cv_results_, data))
     (before, table_before, _), (after, table_after, data) = found
     assert before.facts == after.facts

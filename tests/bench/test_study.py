@@ -151,7 +151,7 @@ def test_scores_are_those_of_the_metrics_and_of_the_estimator(cohort: DatasetCon
     fit = next(iter(model.fits(splits, Schema.of(data.frame), "cpu")))
     found = score_predictor(fit.predictor, test, train)
     tree = clone(model.estimator)
-    tree.adopt(train_batch(splits, tree.settings(), Schema.of(data.frame)), train, 0, 0)
+    tree._adopt(train_batch(splits, tree._batch_settings(), Schema.of(data.frame)), train, 0, 0)
     expected = score_tree(tree, test, train)
     for name, value in expected.items():
         assert found[name].value == pytest.approx(value, rel=1e-9), name

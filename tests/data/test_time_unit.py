@@ -65,7 +65,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     assert load_file(file).time_unit is None
     assert load_file(file, time_unit="weeks").time_unit == "weeks"
     depth_0 = {"depth": 0, "numeric": "linear"}
-    tree = soft_tree(**depth_0).fit_data(data)
+    tree = soft_tree(**depth_0)._fit_data(data)
     assert (tree.time_unit_, list(tree.node_table_.filter(regex=r"^S\("))) == (
         "days",
         ["S(365)", "S(730)", "S(1095)"],
@@ -79,7 +79,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
         group_table(tree, data.frame, (data.time, data.event)),
     )
     # What the estimator is told goes before what the data know.
-    told = soft_tree(time_unit="hours", **depth_0).fit_data(data)
+    told = soft_tree(time_unit="hours", **depth_0)._fit_data(data)
     assert export_text(told).endswith(" hours")
     plain = soft_tree(**depth_0).fit(data.frame, (data.time, data.event))
     assert (plain.time_unit_, export_text(plain)) == (None, export_text(tree).removesuffix(" days"))
@@ -98,7 +98,7 @@ def test_a_unit_is_a_word(value: object) -> None:
     with pytest.raises(ConfigError, match="time_unit"):
         SurvivalData(rows, ([1.0, 2.0, 3.0], [1, 1, 0]), time_unit=value)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="time_unit"):
-        PrognosticTree(time_unit=value).settings()  # type: ignore[arg-type]
+        PrognosticTree(time_unit=value)._batch_settings()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
     x, time, event, entry = _late_rows(80)
     frame = pd.DataFrame({"x": x})
     data = SurvivalData(frame, Surv(time, event, entry=entry))
-    tree = SurvivalRegression().fit_data(data)
+    tree = SurvivalRegression()._fit_data(data)
     table = evaluate(tree, data, data)
     scored = {"c_harrell", "negative_log_likelihood"}
     assert set(table.index[table["value"].notna()]) == scored
@@ -295,7 +295,7 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     data = SurvivalData(frame, Surv(time, event, entry=entry))
     half = np.arange(150) < 75
     train, test = data.subset(half), data.subset(~half)
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit_data(train)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear"))._fit_data(train)
     found = evaluate(tree, train, test, after=s)
     assert found["value"].notna().all()
 

@@ -255,6 +255,6 @@ def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows() -
 def test_a_fitted_model_checks_the_type_of_the_outcome() -> None:
     X, y = rows(60, 8)
     late = Surv(y.time, y.event, entry=np.floor(0.5 * y.time))  # type: ignore[operator]
-    tree = SurvivalRegression().fit_data(SurvivalData(X, late))
+    tree = SurvivalRegression()._fit_data(SurvivalData(X, late))
     with pytest.raises(DataError, match="test: y has no entry"):
         evaluate(tree, (X, late), (X, y))

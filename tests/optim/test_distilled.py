@@ -212,12 +212,12 @@ def test_a_target_that_is_constant_makes_no_gates() -> None:
 
 
 def test_leaves_of_each_class_by_default() -> None:
-    groups = PrognosticTree().settings()
+    groups = PrognosticTree()._batch_settings()
     assert groups == BatchSettings.check()
     assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
     assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
     assert (groups.gate_features, groups.min_leaf) == (2, 0.1)
-    published = SoftSurvivalTree().settings()
+    published = SoftSurvivalTree()._batch_settings()
     assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)
     assert (published.fused, published.offset, published.fused_shape) == (0.0, 0.0, 0.0)
     assert (published.numeric.plain, published.gate_ridge_units, published.min_leaf) == (
@@ -228,7 +228,7 @@ def test_leaves_of_each_class_by_default() -> None:
 
 
 def test_distilled_starts_are_one() -> None:
-    trained = SoftSurvivalTree(init="distilled", trainer="joint", n_starts=7).settings()
+    trained = SoftSurvivalTree(init="distilled", trainer="joint", n_starts=7)._batch_settings()
     assert (trained.init, trained.n_starts, trained.gate_features, trained.min_leaf) == (
         "distilled",
         1,
@@ -236,7 +236,7 @@ def test_distilled_starts_are_one() -> None:
         0.1,
     )
     start = Distillation(gate_features=1, min_leaf=0.2)
-    options = SoftSurvivalTree(init=start, trainer="joint").settings()
+    options = SoftSurvivalTree(init=start, trainer="joint")._batch_settings()
     assert (options.n_starts, options.gate_features, options.min_leaf) == (1, 1, 0.2)
 
 

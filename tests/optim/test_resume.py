@@ -309,8 +309,8 @@ def test_fingerprints() -> None:
     assert differences(ours, ours) == ""
     # Roughness acts on curves alone.
     trained = SoftSurvivalTree()
-    coefficients = fingerprint(trained.settings().coefficients, "c")
-    curved = fingerprint(trained.set_params(columns__numeric="log").settings().coefficients, "c")
+    coefficients = fingerprint(trained._batch_settings().coefficients, "c")
+    curved = fingerprint(trained.set_params(columns__numeric="log")._batch_settings().coefficients, "c")
     assert differences(coefficients, curved) == "c.roughness is 0.0 there and 0.01 here"
 
     class Module(torch.nn.Module):

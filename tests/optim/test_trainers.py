@@ -236,7 +236,7 @@ def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(tra
 def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
     tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=2, holdout=0.25), n_starts=4)
-    batch = train_batch([small_data, small_data], tree.settings())
+    batch = train_batch([small_data, small_data], tree._batch_settings())
     assert torch.equal(batch.criterion[: batch.n_starts].argmin(), torch.tensor(batch.best_start(0)))
     assert not torch.equal(batch.criterion, batch.objective)
     fitted = tree.fit(small_data.frame, y)
@@ -247,7 +247,7 @@ def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
 
 
 def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(depth=1, trainer=Nodec(holdout=0.2), n_starts=3).settings()
+    settings = SoftSurvivalTree(depth=1, trainer=Nodec(holdout=0.2), n_starts=3)._batch_settings()
     kept = _held_in([small_data, small_data.subset(range(80))], settings, 1)
     assert kept.shape == (6, 120)
     assert torch.equal(kept[0], kept[2])

@@ -202,7 +202,7 @@ def test_groups_are_validated_by_trees_of_the_folds(data: SurvivalData) -> None:
     groups, places, risks = [], np.zeros(len(data)), []
     for fold in range(3):
         inside = folds == fold
-        other = clone(wide).fit_data(data.subset(~inside))
+        other = clone(wide)._fit_data(data.subset(~inside))
         leaf = other.apply(data.frame)
         groups.append(leaf)
         # Relapse: the order of the groups by the area under their incidence until its last event.
@@ -285,7 +285,7 @@ def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: Su
     groups = [tree.apply(data.frame)]
     for _ in range(3):
         counts = draws.multinomial(len(data), np.full(len(data), 1 / len(data)))
-        groups.append(clone(TREE).fit_data(data.reweighted(counts)).apply(data.frame))
+        groups.append(clone(TREE)._fit_data(data.reweighted(counts)).apply(data.frame))
     index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
     assert found.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
     assert found.ari == pytest.approx(np.mean([index[2][1], index[3][1], index[3][2]]))

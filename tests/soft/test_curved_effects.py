@@ -120,7 +120,7 @@ def test_knots_come_from_training_rows_alone() -> None:
     other = SurvivalData(wild, (data.time, data.event))
     settings = SoftSurvivalTree(
         depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="spline")
-    ).settings()
+    )._batch_settings()
     one, two = (train_batch([each.subset(train)], settings) for each in (data, other))
     for name, value in one.tree.state_dict().items():
         assert torch.equal(value, two.tree.state_dict()[name])
@@ -135,7 +135,7 @@ def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
     few = SurvivalData(data.frame.assign(estrec=data.frame["estrec"] % 3), (data.time, data.event))
     settings = SoftSurvivalTree(
         depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="piecewise")
-    ).settings()
+    )._batch_settings()
     both, alone = train_batch([few, data], settings), train_batch([few], settings)
     widths = both.tree.n_features, alone.tree.n_features
     assert widths[0] > widths[1]

@@ -134,13 +134,13 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
     estimator = SoftSurvivalTree(depth=1, trainer=FAST, n_starts=2, penalties=Penalties(fairness="l2"))
     splits = [data.subset(range(0, 120)), data.subset(range(30, 160))]
-    strengths = [replace(estimator.settings().coefficients, rho=rho) for rho in (0.0, 2.0)]
-    batch = train_batch(splits, estimator.settings(), coefficients=strengths)
+    strengths = [replace(estimator._batch_settings().coefficients, rho=rho) for rho in (0.0, 2.0)]
+    batch = train_batch(splits, estimator._batch_settings(), coefficients=strengths)
     assert batch.tree.n_problems == 2 * 2 * 2
     positions = [batch.position(s, t, k) for s in range(2) for k in range(2) for t in range(2)]
     assert positions == list(range(8))
     for k, rho in enumerate((0.0, 2.0)):
-        alone = train_batch(splits, estimator.set_params(penalties__rho=rho).settings())
+        alone = train_batch(splits, estimator.set_params(penalties__rho=rho)._batch_settings())
         for split in range(2):
             own = [int(batch.position(split, t, k)) for t in range(2)]
             torch.testing.assert_close(
@@ -213,7 +213,9 @@ def test_options_that_do_not_fit_are_refused(
 def test_groups_that_cannot_be_compared_are_refused(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
     men = data.subset(np.flatnonzero(cohort["sex"] == "male"))
-    settings = SoftSurvivalTree(depth=1, trainer=FAST, penalties=Penalties(fairness="l2", rho=1.0)).settings()
+    settings = SoftSurvivalTree(
+        depth=1, trainer=FAST, penalties=Penalties(fairness="l2", rho=1.0)
+    )._batch_settings()
     with pytest.raises(DataError, match="training rows of split 1 are all of one group, sex=male"):
         train_batch([data, men], settings)
     missing = cohort.assign(sex=cohort["sex"].where(cohort.index != 4))

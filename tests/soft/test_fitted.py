@@ -59,7 +59,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def _fitted(data: SurvivalData, prediction: Prediction = "hbp", **changes: object) -> FittedTree:
-    batch = train_batch([data], clone(TREE).set_params(**changes).settings())
+    batch = train_batch([data], clone(TREE).set_params(**changes)._batch_settings())
     return batch.fitted(0, 1, prediction=prediction)
 
 
@@ -185,17 +185,17 @@ def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables:
 
 def test_a_table_that_is_made_late_is_that_of_the_fit(small_data: SurvivalData) -> None:
     tree = clone(TREE).fit(small_data.frame, _y(small_data))
-    batch = train_batch([small_data], TREE.settings())
+    batch = train_batch([small_data], TREE._batch_settings())
     best, half = batch.best_start(0), small_data.subset(range(60))
     refitted = clone(TREE).fit(half.frame, _y(half))
     for late in (
-        clone(TREE).adopt(batch, small_data, 0, best),
-        pickle.loads(pickle.dumps(clone(TREE).adopt(batch, small_data, 0, best))),
-        copy.deepcopy(clone(TREE).adopt(batch, small_data, 0, best)),
-        refitted.adopt(batch, small_data, 0, best),
+        clone(TREE)._adopt(batch, small_data, 0, best),
+        pickle.loads(pickle.dumps(clone(TREE)._adopt(batch, small_data, 0, best))),
+        copy.deepcopy(clone(TREE)._adopt(batch, small_data, 0, best)),
+        refitted._adopt(batch, small_data, 0, best),
     ):
         pd.testing.assert_frame_equal(late.node_table_, tree.node_table_)
         assert "_training_rows" not in vars(late)
-    adopted = clone(TREE).adopt(batch, small_data, 0, best)
+    adopted = clone(TREE)._adopt(batch, small_data, 0, best)
     assert b"_training_rows" not in pickle.dumps(adopted)
     assert not hasattr(clone(TREE), "node_table_")

@@ -21,8 +21,8 @@ def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_units_by_default() -> None:
-    assert SoftSurvivalTree().settings().gate_ridge_units == "range"
-    paper = SoftSurvivalTree.paper(penalties=GatePenalties(gate_ridge=0.1)).settings()
+    assert SoftSurvivalTree()._batch_settings().gate_ridge_units == "range"
+    paper = SoftSurvivalTree.paper(penalties=GatePenalties(gate_ridge=0.1))._batch_settings()
     assert (paper.gate_ridge, paper.gate_ridge_units, paper.min_leaf) == (0.1, "range", 0.0)
     with pytest.raises(ConfigError, match="gate_ridge_units must be one of range, sd"):
         BatchSettings.check(gate_ridge_units="iqr")
@@ -32,7 +32,7 @@ def test_units_without_effect_are_not_compared() -> None:
     """Those of gates that stay, of two runs."""
     assert "gate_ridge_units" not in BatchSettings.check().facts()
     for units in ("range", "sd"):
-        settings = SoftSurvivalTree(penalties=GatePenalties(gate_ridge_units=units)).settings()
+        settings = SoftSurvivalTree(penalties=GatePenalties(gate_ridge_units=units))._batch_settings()
         assert settings.facts()["gate_ridge_units"] == units
 
 
@@ -44,7 +44,7 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
         SurvivalData(part.frame.assign(constant=1.0), _y(part), sample_weight=part.sample_weight)
         for part in splits
     ]
-    settings = SoftSurvivalTree(leaf="log_logistic", n_starts=2).settings()
+    settings = SoftSurvivalTree(leaf="log_logistic", n_starts=2)._batch_settings()
     preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
     features = [each.transform(part.frame) for each, part in zip(preprocessors, splits, strict=True)]
     found = _gate_deviations(*stack_splits(splits, features, preprocessors[0], settings)).numpy()

@@ -339,7 +339,7 @@ def test_a_leaf_of_steps_is_told_and_mended() -> None:
     options = {"init": "kmeans", "trainer": Nodec(macro_iterations=4), "n_starts": 1}
 
     def held_out(tree: SoftSurvivalTree) -> float:
-        return tree.fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
+        return tree._fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
 
     with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*fused=0.1"):
         assert held_out(soft_tree(**options)) < -100

@@ -152,7 +152,7 @@ def test_the_chosen_encodings_make_the_tree(small_data: SurvivalData) -> None:
         name, text = row["numeric"].split("=")
         tree = soft_tree(
             depth=0, n_starts=1, ridge=1e-3, numeric={name: text}, roughness=row["roughness"], **shared
-        ).fit_data(train)
+        )._fit_data(train)
         score = tree.log_likelihood(test.frame, (test.time, test.event))
         assert row["fold_0"] == pytest.approx(score, abs=1e-6)
 

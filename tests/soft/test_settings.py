@@ -50,7 +50,7 @@ def test_names_for_type_checkers_are_those_that_exist(names: tuple[str, ...], va
 
 def test_misspelt_leaf_names_the_one_that_is_meant() -> None:
     with pytest.raises(ConfigError, match=r"unknown leaf 'weibul'.*Did you mean 'weibull'"):
-        SurvivalRegression(leaf="weibul").settings()  # type: ignore[arg-type]
+        SurvivalRegression(leaf="weibul")._batch_settings()  # type: ignore[arg-type]
 
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
@@ -60,7 +60,7 @@ def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in()
 
 def test_defaults_pass_their_own_rules() -> None:
     plain = BatchSettings.check()
-    assert plain == PrognosticTree().settings()
+    assert plain == PrognosticTree()._batch_settings()
     assert BatchSettings.check(min_leaf=0.2) == dataclasses.replace(plain, min_leaf=0.2)
 
 

@@ -95,7 +95,7 @@ def test_level_is_kept_although_all_columns_have_slopes() -> None:
     for seed in range(150):
         frame, y, _ = _simulated(120, seed)
         splits.append(SurvivalData(frame, y))
-    batch = train_batch(splits, REGRESSION.settings(), Schema.of(splits[0].frame))
+    batch = train_batch(splits, REGRESSION._batch_settings(), Schema.of(splits[0].frame))
     p = np.array(
         [leaf_tests(batch.fitted(k, 0), data, n_flips=99, seed=k).overall[1] for k, data in enumerate(splits)]
     )

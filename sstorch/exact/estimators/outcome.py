@@ -50,7 +50,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         return bool(self.causes_)
 
     @abstractmethod
-    def fit_data(self, data: SurvivalData) -> Self:
+    def _fit_data(self, data: SurvivalData) -> Self:
         """Search for the tree of rows of positive weight."""
 
     def _set_outcome(self, data: SurvivalData) -> None:
@@ -124,11 +124,11 @@ class OutcomeTree(ExactTree, GroupedTree):
         return Partition(leaf, place, tree.depth, tuple(sorted(used)), columns)
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
-        return [clone(self).fit_data(rows)._leaf_of for rows in splits]
+        return [clone(self)._fit_data(rows)._leaf_of for rows in splits]
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> ResampledTrees:
         splits, draws = resamples(data, n_resamples, self._seed)
-        return ResampledTrees(tuple(clone(self).fit_data(rows) for rows in splits), draws)
+        return ResampledTrees(tuple(clone(self)._fit_data(rows) for rows in splits), draws)
 
     def _facts(self, rows: int, events: str, groups: list[str]) -> CardFacts:
         """Facts of a model card.

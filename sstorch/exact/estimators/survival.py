@@ -300,7 +300,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             return self._incidences(frame, times)
         return self.curves_.survival_at(times)[self._leaf_of(frame)]
 
-    def recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
         if self._competing:
             return self._recalibrated_causes(data, how, weights)
@@ -587,8 +587,8 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 does not support it; or there are too many questions for the depth: the message estimates
                 memory and time.
         """
-        return self.fit_data(training_rows(X, y, sample_weight))
+        return self._fit_data(training_rows(X, y, sample_weight))
 
-    def fit_data(self, data: SurvivalData) -> Self:
+    def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
         return self._set_search(self._check().search(data.joined()))

@@ -136,9 +136,9 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer gets the
         held-out rows with their outcome as a :class:`~sstorch.Surv`, which has their weights.
         """
-        return self.fit_data(training_rows(X, y, sample_weight))
+        return self._fit_data(training_rows(X, y, sample_weight))
 
-    def fit_data(self, data: SurvivalData) -> Self:
+    def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
         settings: SurvivalSettings = self._check()
         if settings.max_nodes is None:
