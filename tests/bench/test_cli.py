@@ -332,7 +332,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
 )
 def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
     ours = _compose(*overrides).estimator()
-    assert ours.settings().encodings == soft_tree(**parameters).settings().encodings  # type: ignore[arg-type]
+    assert ours._batch_settings().encodings == soft_tree(**parameters)._batch_settings().encodings  # type: ignore[arg-type]
     assert ours.roughness == parameters.get("roughness", 0.01)
     given = ours.numeric, ours.gate_numeric, ours.interactions, ours.monotone
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
@@ -643,7 +643,7 @@ def test_yaml_defaults_equal_the_schemas() -> None:
 
 def test_command_line_and_python_begin_with_the_same_tree() -> None:
     trees = [_compose().estimator(), PrognosticTree()]
-    ours, plain = (tree.settings() for tree in trees)
+    ours, plain = (tree._batch_settings() for tree in trees)
     assert type(trees[0]) is PrognosticTree
     assert (ours.trainer, ours.prediction) == (plain.trainer, plain.prediction)
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")

@@ -11,7 +11,7 @@ from sstorch.optim import Distillation, Joint, Leaves, Nodec
 
 
 def _same(flat: object, plain: object) -> bool:
-    return type(flat) is type(plain) and flat.settings() == plain.settings()  # type: ignore[attr-defined]
+    return type(flat) is type(plain) and flat._batch_settings() == plain._batch_settings()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_flat_settings_choose_the_class(flat: dict, plain: object) -> None:
 
 
 def test_gate_features_none_means_all_columns() -> None:
-    assert soft_tree(gate_features=None).settings().gate_features is None
-    assert soft_tree(gate_features=1, min_leaf=0.2).settings().distillation == Distillation(1, 0.2)
+    assert soft_tree(gate_features=None)._batch_settings().gate_features is None
+    assert soft_tree(gate_features=1, min_leaf=0.2)._batch_settings().distillation == Distillation(1, 0.2)
 
 
 def test_settings_of_training_go_to_the_trainer() -> None:
@@ -41,7 +41,7 @@ def test_settings_of_training_go_to_the_trainer() -> None:
 
 
 def test_mixture_of_distilled_leaves_keeps_the_penalties_of_groups() -> None:
-    found = soft_tree(prediction="mixture").settings()
+    found = soft_tree(prediction="mixture")._batch_settings()
     assert (found.prediction, found.init, found.fused, found.offset) == (
         "mixture",
         "distilled",
@@ -51,7 +51,7 @@ def test_mixture_of_distilled_leaves_keeps_the_penalties_of_groups() -> None:
 
 
 def test_distilled_gates_that_are_trained_are_a_soft_tree() -> None:
-    found = soft_tree(init="distilled", trainer="joint").settings()
+    found = soft_tree(init="distilled", trainer="joint")._batch_settings()
     assert (found.init, found.gate_ridge_units, found.fused, found.n_starts) == ("distilled", "sd", 0.0, 1)
 
 
