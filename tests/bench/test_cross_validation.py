@@ -9,7 +9,6 @@ from sksurv.util import Surv
 
 from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds, score_tree
-from sstorch.bench.flat import soft_tree
 from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
@@ -55,7 +54,7 @@ def test_every_run_is_there_and_the_chosen_ones_are_marked(result: CrossValidati
 def test_a_fold_is_trained_as_its_rows_alone_would_be(result: CrossValidation, gbsg2: SurvivalData) -> None:
     """Preprocessing, time scale and starts come from the fold's own training rows."""
     train = gbsg2.subset(result.folds != 0)
-    alone = soft_tree(**{**ESTIMATOR.get_params(), "random_state": 0})
+    alone = clone(ESTIMATOR).set_params(random_state=0)
     alone.fit(train.frame, (train.time, train.event))
     tree = result.trees[0]
     assert alone.objective_ == pytest.approx(tree.objective_, rel=1e-6)
