@@ -21,9 +21,9 @@ from sstorch import (
     OptimalSurvivalTreeCV,
     OptimalTreeClassifier,
     OptimalTreeRegressor,
-    SoftSurvivalTree,
     Surv,
     SurvivalData,
+    reading,
 )
 from sstorch.bench import (
     BASELINES,
@@ -48,7 +48,9 @@ from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
 from sstorch.reading import simplify
+from sstorch.reading.hooks import ReadableTree
 from sstorch.soft import bootstrap_trees, start_trees
+from sstorch.soft.estimator import SoftEstimator
 from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha
 
 Entry = dict[str, str]
@@ -123,10 +125,12 @@ PREDICTIONS: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 # Those of which ten rows are written down; of all there is a checksum over every row.
 WRITTEN = ("survival", "predict", "predict_proba", "quantile 0.5", "rmst", "leaf", "leaf_proba")
-# What a fitted model says of itself.
-TEXTS = (
-    "summary", "export_text", "export_graphviz", "leaf_texts", "gate_terms", "gate_table",
-    "gate_coefficients", "leaf_table", "leaf_coefficients", "importance",
+# Texts and tables of a fitted model: methods, and functions of a soft tree or of any with rules.
+METHODS = ("summary", "leaf_texts")
+OF_RULES = ("export_text",)
+OF_SOFT_TREES = (
+    "export_graphviz", "gate_terms", "gate_table", "gate_coefficients", "leaf_table", "leaf_coefficients",
+    "importance",
 )  # fmt: skip
 ATTRIBUTES = (
     "objective_", "loss_", "gap_", "certified_", "best_score_", "best_params_", "best_depth_", "best_nodes_",
@@ -154,11 +158,20 @@ def predictions(model: Any, X: pd.DataFrame) -> Entry:
     return entry
 
 
+def texts(model: Any) -> dict[str, Any]:
+    """Texts and tables of a fitted model by name."""
+    found = {f"{name}()": getattr(model, name)() for name in METHODS if hasattr(model, name)}
+    functions = [*OF_RULES, *(OF_SOFT_TREES if isinstance(model, ReadableTree) else ())]
+    if hasattr(model, "_export_text"):
+        found |= {f"{name}()": getattr(reading, name)(model) for name in functions}
+    return found
+
+
 def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
     """Everything that is recorded of a fitted model."""
     entry = {name: exact(getattr(model, name)) for name in ATTRIBUTES if hasattr(model, name)}
     entry |= {name: shape_and_sha(getattr(model, name)) for name in TABLES if hasattr(model, name)}
-    entry |= {f"{name}()": shape_and_sha(getattr(model, name)()) for name in TEXTS if hasattr(model, name)}
+    entry |= {name: shape_and_sha(value) for name, value in texts(model).items()}
     entry |= predictions(model, X)
     if y is not None:
         for name in ("score", "log_likelihood"):
@@ -176,9 +189,8 @@ def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
             entry |= {f"saved {name}": text for name, text in files_of(Path(folder)).items()}
             if hasattr(model, "load"):
                 loaded = type(model).load(folder)
-                told = [exact(getattr(loaded, name)()) for name in TEXTS if hasattr(loaded, name)]
                 entry["loaded predicts"] = sha(exact(predictions(loaded, X)))
-                entry["loaded says"] = sha("".join(told))
+                entry["loaded says"] = sha("".join(exact(value) for value in texts(loaded).values()))
     return entry
 
 
@@ -243,8 +255,8 @@ TREES: dict[str, dict[str, Any]] = {
 }
 
 
-def fit_tree(settings: Mapping[str, Any]) -> SoftSurvivalTree:
-    """A soft tree with some settings of its own."""
+def fit_tree(settings: Mapping[str, Any]) -> SoftEstimator:
+    """A soft estimator with some settings of its own."""
     rows = cohort()
     given = {"sample_weight": rows["weight"].to_numpy(), "sensitive": rows["sex"].to_numpy()}
     wanted = settings.get("fit", ())
@@ -335,7 +347,6 @@ SEARCH: dict[str, Any] = {
     "one_standard_error": False,
     "trainer": "joint",
     "holdout": 0.0,
-    "prediction": "hbp",
     "random_state": 1,
     "numeric": "linear",
 }
@@ -353,11 +364,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 def search_case(settings: Mapping[str, Any]) -> Entry:
-    """A search for a soft tree."""
+    """A search for a soft tree, and the tree that it has chosen."""
     search = soft_search(**SEARCH | settings).fit(features(), target())
-    return describe(search, features(), target()) | {
-        "cv_results_ scores": exact(search.cv_results_["mean_score"])
-    }
+    entry = describe(search.best_estimator_, features(), target()) | describe(search, features(), target())
+    return entry | {"cv_results_ scores": exact(search.cv_results_["mean_score"])}
 
 
 def weighted_search() -> Entry:
@@ -365,7 +375,10 @@ def weighted_search() -> Entry:
     rows, settings = cohort(), SEARCH | {"depth": (0, 1), "leaf": "weibull"}
     search = soft_search(**settings)
     search.fit(features(), late_target(), sample_weight=rows["weight"])
-    return {"cv_results_": sha(exact(search.cv_results_)), "objective_": exact(search.tree_.objective_)}
+    return {
+        "cv_results_": sha(exact(search.cv_results_)),
+        "objective_": exact(search.best_estimator_.objective_),
+    }
 
 
 def cross_validation(groups: bool) -> Entry:

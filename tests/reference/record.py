@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import sys
@@ -55,6 +56,9 @@ MODULES = (
     "sstorch.metrics",
     "sstorch.soft",
     "sstorch.exact.estimators",
+    "sstorch.reading",
+    "sstorch.validation",
+    "sstorch.deploy",
     "sstorch.bench",
     "sstorch.bench.baselines",
     "sstorch.bench.report",
@@ -130,7 +134,20 @@ def _change(old: str | None, new: str | None) -> str:
     changed = [(one, two) for one, two in pairs if one != two]
     if len(old.split(" ")) != len(new.split(" ")) or not changed:
         return f"{old[:160]} -> {new[:160]}"
-    return f"{changed[0][0]} -> {changed[0][1]} ({len(changed)} of {len(pairs)} words)"
+    largest = max(_relative(one, two) for one, two in changed)
+    return (
+        f"{changed[0][0]} -> {changed[0][1]} ({len(changed)} of {len(pairs)} words; "
+        f"largest relative difference {largest:.1e})"
+    )
+
+
+def _relative(old: str, new: str) -> float:
+    """Relative difference of two numbers in hexadecimal notation; infinity of other words."""
+    try:
+        one, two = float.fromhex(old), float.fromhex(new)
+    except ValueError:
+        return math.inf
+    return abs(one - two) / max(abs(one), abs(two))
 
 
 def main() -> int:
