@@ -143,7 +143,9 @@ def test_incidences_of_those_without_an_event(causes: tuple[Any, SurvivalData]) 
     whole = tree.predict_cumulative_incidence(rows, np.append(24.0, 24 + times))
     left = tree.predict_survival_function(rows, [24.0])[:, None]
     np.testing.assert_allclose(found, (whole[..., 1:] - whole[..., :1]) / left, atol=1e-12)
-    np.testing.assert_allclose(tree.predict(rows, horizon=60.0, after=24.0), found[:, 0, 1], rtol=1e-12)
+    at_horizon = tree.predict_cumulative_incidence(rows, [tree.horizon_])[..., 0]
+    np.testing.assert_allclose(tree.predict(rows), at_horizon[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(tree.predict(rows, cause="death"), at_horizon[:, 1], rtol=1e-12)
 
 
 def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:

@@ -12,10 +12,12 @@ import sstorch
 rng = numpy.random.default_rng(0)
 X = pandas.DataFrame({"age": rng.normal(60, 9, 120), "grade": rng.choice(["I", "II"], 120)})
 y = rng.exponential(numpy.exp(-X["age"].to_numpy() / 30)), rng.random(120) < 0.8
-tree = sstorch.SoftSurvivalTree(depth=1, numeric="linear").fit(X, y)
+tree = sstorch.PrognosticTree(depth=1).fit(X, y)
 tree.predict_survival_function(X)
 sstorch.OptimalSurvivalTree(max_depth=1).fit(X, y).predict(X)
 sstorch.validate(tree, X, y, horizon=0.1, n_resamples=0)
+sstorch.reading.export_text(tree)
+sstorch.validation.group_table(tree, X, y)
 sstorch.deploy.export_calculator(tree, sys.argv[1])
 sstorch.deploy.export_code(tree, "python")
 print(*sorted(set(sys.modules) - before))

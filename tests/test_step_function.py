@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sksurv import metrics as peers
 
-from sstorch import OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch import OptimalSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
 
 ESTIMATORS = [SurvivalRegression(), OptimalSurvivalTree(1)]
 
 
-class WithStepFunctions(SoftSurvivalTree):
+class WithStepFunctions(SurvivalRegression):
     def predict_survival_function(self, X: Any) -> Any:  # type: ignore[override]
         return super().predict_survival_function(X, return_array=False)
 
@@ -63,7 +63,7 @@ def test_its_scorers_of_risks(estimator: Any, small_data: SurvivalData, target: 
 def test_its_scorer_of_curves(small_data: SurvivalData, target: np.ndarray) -> None:
     """It calls the method with rows alone, and wants functions back."""
     X, times = small_data.frame, np.unique(small_data.time[small_data.event])[:20]
-    tree = WithStepFunctions(depth=0)
-    found = peers.as_integrated_brier_score_scorer(tree, times).fit(X, target).score(X, target)
+    regression = WithStepFunctions()
+    found = peers.as_integrated_brier_score_scorer(regression, times).fit(X, target).score(X, target)
     curves = SurvivalRegression().fit(X, target).predict_survival_function(X, times)
     assert found == pytest.approx(-peers.integrated_brier_score(target, target, curves, times), abs=1e-12)
