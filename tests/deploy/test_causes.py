@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import OptimalCompetingRisksTree, PrognosticTree, load_dataset, metrics
+from sstorch import OptimalSurvivalTree, PrognosticTree, load_dataset, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
@@ -31,7 +31,7 @@ def rows(name: str) -> SurvivalData:
 @cache
 def fitted(kind: str, name: str = "mgus2", leaf: str = "auto") -> Tree:
     data = rows(name)
-    model = PrognosticTree(leaf=leaf) if kind == "soft" else OptimalCompetingRisksTree(2, min_leaf=30)
+    model = PrognosticTree(leaf=leaf) if kind == "soft" else OptimalSurvivalTree(2, min_leaf=30)
     return model.fit(data.frame, data.y)
 
 

@@ -340,11 +340,11 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         With competing causes, the events of each cause instead of events and median.
         """
         check_is_fitted(self, "tree_")
-        if self._competing:
-            return self._cause_texts()
         return self._leaf_texts(not self.time_varying_)
 
     def _leaf_texts(self, medians: bool) -> list[str]:
+        if self._competing:
+            return self._cause_texts()
         table, in_unit = self.leaf_table_, f" {self.time_unit_}" if self.time_unit_ else ""
 
         def reached(median: float) -> str:
