@@ -62,7 +62,7 @@ def tree_formula(
     survival = let("survival", step(1.0, curves.survival))
     of_causes = {name: let(f"incidence_{name}", step(0.0, each)) for name, each in (incidence or {}).items()}
     columns = {name: schema.categories.get(name) for name in schema.columns}
-    return Formula(columns, leaf, survival, of_causes)
+    return Formula(columns, let("group_number", leaf + 1.0), survival, of_causes)
 
 
 def answer(rule: Rule) -> Expression:
@@ -95,7 +95,7 @@ def deployed(
         tree: over the questions.
         rules: the questions.
         schema: columns of the training rows.
-        leaves: a line on each leaf.
+        leaves: a line on each leaf, in the order of groups.
         kind: what it is.
         rows: what it was trained on.
         time_unit: of the times.
@@ -112,6 +112,6 @@ def deployed(
         if leaf < 0:
             nodes.append(PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node]))))
         else:
-            nodes.append(PageNode(f"{texts[node]}: group {leaf}, {facts[leaf]}", (), leaf))
+            nodes.append(PageNode(f"{texts[node]}: group {leaf + 1}, {facts[leaf]}", (), leaf + 1))
     fields = [Field(name, name, None, schema.categories.get(name)) for name in schema.columns]
-    return Deployed(kind, rows, fields, nodes, dict(enumerate(facts)), time_unit)
+    return Deployed(kind, rows, fields, nodes, dict(enumerate(facts, 1)), time_unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ def nested_size(tree: Nested) -> NestedSize:
 LeafCurveKind = Literal["kaplan_meier", "proportional_hazards", "ipcw"]
 # A product of factors (1 - d / n) can miss a round number such as 1/2 by a few units in the last place.
 _ROUNDING = 1e-12
+# Digits of the mean survival that order leaves by prognosis.
+_PROGNOSIS_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,21 @@ class BinaryTree:
     """A tree whose branch nodes test whether a binary feature is 1.
 
     Nodes are numbered from the root, 0, in preorder: a node, its subtree where the feature is 0, its subtree
-    where it is 1. Leaves are numbered 0 .. n_leaves - 1 in the same order.
+    where it is 1. Leaves are numbered 0 .. n_leaves - 1, in the same order or in `order`.
 
     Attributes:
         feature: (n_all,), the column that a branch node tests, -1 at leaves.
         absent: (n_all,), the child of rows where the feature is 0; -1 at leaves.
         present: (n_all,), the child of rows where it is 1; -1 at leaves.
         names: names of the columns.
+        order: (n_leaves,), the number of each leaf in preorder; by default 0 .. n_leaves - 1.
     """
 
     feature: IntArray
     absent: IntArray
     present: IntArray
     names: tuple[str, ...]
+    order: IntArray | None = None
 
     @classmethod
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
@@ -102,8 +107,8 @@ class BinaryTree:
     @property
     def leaf_number(self) -> IntArray:
         """(n_all,), the number of each leaf, -1 at branch nodes."""
-        number: IntArray = np.where(self.is_leaf, np.cumsum(self.is_leaf) - 1, -1)
-        return number
+        place = np.cumsum(self.is_leaf) - 1
+        return np.where(self.is_leaf, place if self.order is None else self.order[place], -1)
 
     @property
     def heap_number(self) -> IntArray:
@@ -139,7 +144,7 @@ class BinaryTree:
         return leaf
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
-        """The tests above every leaf, in the order of leaves: pairs of column and answer."""
+        """The tests above every leaf, in the order of their numbers: pairs of column and answer."""
 
         def walk(node: int, above: tuple[tuple[int, bool], ...]) -> Iterator[tuple[tuple[int, bool], ...]]:
             feature = int(self.feature[node])
@@ -149,16 +154,33 @@ class BinaryTree:
             yield from walk(int(self.absent[node]), (*above, (feature, False)))
             yield from walk(int(self.present[node]), (*above, (feature, True)))
 
-        return list(walk(0, ()))
+        found = list(walk(0, ()))
+        return found if self.order is None else [found[place] for place in np.argsort(self.order)]
 
-    def export_text(self, leaf_text: Sequence[str] | None = None) -> str:
-        """The tree as indented rules, one line per branch and leaf: its number, or `leaf_text` of it."""
+    def _export_text(self, n_terms: int | None = None) -> str:
+        return self.text([f"leaf {number}" for number in range(self.n_leaves)])
+
+    def _export_graphviz(self, n_terms: int | None = None) -> str:
+        return self.graph([f"leaf {number}" for number in range(self.n_leaves)])
+
+    def graph(self, leaf_text: Sequence[str]) -> str:
+        """The tree in the DOT language of Graphviz, with a text for each leaf."""
+        lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
+        for node, (feature, leaf) in enumerate(zip(self.feature, self.leaf_number, strict=True)):
+            text = leaf_text[leaf].replace(": ", "\n", 1) if feature < 0 else self.names[feature]
+            lines.append(f"  {node} [label={json.dumps(text, ensure_ascii=False)}];")
+        for answer, children in (("yes", self.present), ("no", self.absent)):
+            inner = np.flatnonzero(~self.is_leaf)
+            lines += [f'  {node} -> {children[node]} [label="{answer}"];' for node in inner]
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def text(self, leaf_text: Sequence[str]) -> str:
+        """The tree as indented rules, a line for each branch and leaf."""
         lines: list[str] = []
 
         def walk(node: int, indent: str) -> None:
             if self.feature[node] < 0:
-                number = int(self.leaf_number[node])
-                lines.append(indent + (f"leaf {number}" if leaf_text is None else leaf_text[number]))
+                lines.append(indent + leaf_text[self.leaf_number[node]])
                 return
             name = self.names[self.feature[node]]
             lines.append(f"{indent}if {name}:")
@@ -212,6 +234,16 @@ class LeafCurves:
         """
         reached = self.survival <= 1.0 - check_quantile(q) + _ROUNDING
         return np.where(reached.any(axis=1), self.times[reached.argmax(axis=1)], math.inf)
+
+    @property
+    def order(self) -> IntArray:
+        """Place of each leaf by prognosis, (L,): 0 for the largest mean survival up to the last event time.
+
+        Leaves of like survival keep their order.
+        """
+        end = float(self.times[-1])
+        level = (self.restricted_mean(end) / end).round(_PROGNOSIS_DIGITS)
+        return np.argsort(np.argsort(-level, kind="stable"))
 
     def restricted_mean(self, tau: float) -> FloatArray:
         """Area under S_l from 0 to `tau`, shape (L,); for an infinite `tau` +inf where S_l stays above 0.

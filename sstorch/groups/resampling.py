@@ -19,7 +19,7 @@ class Partition:
     """Groups that a tree makes of some rows.
 
     Attributes:
-        leaf: of each row, 0 .. L - 1, shape (n,).
+        leaf: number of the group of each row, 1 .. L, shape (n,).
         place: of its leaf in the complete tree of the same depth, 0 .. 2^depth - 1, shape (n,).
         depth: of the tree.
         branches: nodes that have a gate or a question, by heap number: root 1, children 2k and 2k + 1.
@@ -49,7 +49,7 @@ class Resamples(Protocol):
         """Number of trees."""
 
     def apply(self, X: object) -> IntArray:
-        """Leaf of each row in all trees, shape (K, n)."""
+        """Group of each row in all trees, shape (K, n)."""
 
     def partitions(self, X: object) -> Iterator[Partition]:
         """Groups that each tree makes of rows."""

@@ -280,7 +280,7 @@ class FittedExactTree(Protocol):
     leaf_table_: Any
     leaf_rows_: Any
 
-    def leaf_texts(self) -> list[str]: ...  # noqa: D102
+    def _leaf_texts(self) -> list[str]: ...
 
     def apply(self, X: object) -> Any: ...  # noqa: D102
 
@@ -303,9 +303,11 @@ def plot_optimal_tree(
         The axes: that of the lines, then those of the questions, level by level, and of the leaves from left
         to right.
     """
-    exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree.leaf_texts()
+    exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree._leaf_texts()
     if X is not None:
-        rows = np.bincount(np.asarray(tree.apply(X)), minlength=exact.n_leaves)
+        # A survival tree gives numbers of groups, from 1 on.
+        leaf = np.asarray(tree.apply(X)) - (curves is not None)
+        rows = np.bincount(leaf, minlength=exact.n_leaves)
     else:
         rows = np.asarray(tree.leaf_rows_ if curves is None else tree.leaf_table_["rows"])
     scale = None if curves is None else _Scale(float(curves.times[-1]), time_label(tree, unit))
@@ -318,7 +320,9 @@ def plot_optimal_tree(
                 return _Node("", partial(_write_leaf, texts[leaf])), int(rows[leaf])
             known = tree.leaf_table_
             counts = _counts(int(known["rows"].iloc[leaf]), int(known["events"].iloc[leaf]))
-            return _Node(f"leaf {leaf}\n{counts}", partial(_draw_steps, scale, curves, leaf)), int(rows[leaf])
+            return _Node(f"group {leaf + 1}\n{counts}", partial(_draw_steps, scale, curves, leaf)), int(
+                rows[leaf]
+            )
         children = [node(int(child[number])) for child in (exact.present, exact.absent)]
         total = sum(count for _, count in children)
         branches = [
@@ -328,7 +332,7 @@ def plot_optimal_tree(
         question = exact.names[exact.feature[number]]
         return _Node(f"{total} row{'s' * (total != 1)}", partial(_write, text=question), branches), total
 
-    caption = [] if curves is None else ["Leaves: survival of their training rows.", *_condition(tree)]
+    caption = [] if curves is None else ["Groups: survival of their training rows.", *_condition(tree)]
     return _draw_tree(node(0)[0], figure, caption)
 
 

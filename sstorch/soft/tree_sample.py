@@ -118,14 +118,14 @@ class TreeSample:
 
 def partition(tree: FittedTree, x: Tensor) -> Partition:
     """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""
-    topology, leaf = tree.module.topology, tree.apply(x)
+    topology, leaf = tree.module.topology, tree.leaf(x)
     names = list(tree.preprocessor.schema.columns)
 
     def columns(node: int) -> BoolArray:
         score = Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight))
         return (score.effect_by_column(pd.Index(names)) != 0).to_numpy()
 
-    return Partition(leaf, leaf, topology.depth, tuple(topology.branches), columns)
+    return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)
 
 
 def leaves_of_splits(batch: TrainedBatch, prediction: Prediction) -> list[Callable[[pd.DataFrame], IntArray]]:

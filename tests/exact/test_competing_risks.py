@@ -89,12 +89,12 @@ def test_both_causes_have_their_question(tree):
 
 def test_leaves_are_those_of_aalen_and_johansen(tree, cohort):
     frame, time, cause, _ = cohort
-    leaf, found = tree.apply(frame), tree.predict_cumulative_incidence(frame, TIMES)
+    leaf, found = tree.apply(frame) - 1, tree.predict_cumulative_incidence(frame, TIMES)
     for number in range(tree.tree_.n_leaves):
         inside = leaf == number
         expected = metrics.aalen_johansen((time[inside], cause[inside]), TIMES, n_causes=2)
         np.testing.assert_array_equal(found[inside], np.broadcast_to(expected, found[inside].shape))
-        row = tree.group_table_.loc[number]
+        row = tree.group_table_.loc[number + 1]
         assert row["rows", ""] == inside.sum()
         assert row["events death", ""] == (cause[inside] == 2).sum()
     survival = tree.predict_survival_function(frame, TIMES)

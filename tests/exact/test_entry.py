@@ -15,6 +15,7 @@ from sstorch import (
 )
 from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.reading import export_text
 from tests.exact import reference
 
 
@@ -69,7 +70,7 @@ def test_without_late_entry_nothing_changes():
         frame, Surv(*y, entry=zero)
     )
     assert late.loss_ == plain.loss_
-    assert late.export_text() == plain.export_text()
+    assert export_text(late) == export_text(plain)
     pd.testing.assert_frame_equal(late.leaf_table_, plain.leaf_table_, check_exact=True)
 
 
@@ -87,7 +88,7 @@ def test_rows_split_at_any_time_leave_the_tree_alike():
         clone(tree).fit(frame, Surv(time, event, entry=entry)),
         tree.fit(twice, Surv(end, ended, entry=begin)),
     )
-    assert split.tree_.export_text() == whole.tree_.export_text()
+    assert export_text(split.tree_) == export_text(whole.tree_)
     for table in ("hazard_ratio", "median"):
         np.testing.assert_allclose(split.leaf_table_[table], whole.leaf_table_[table], rtol=1e-10)
     np.testing.assert_allclose(split.curves_.survival, whole.curves_.survival, atol=1e-10)
@@ -105,7 +106,7 @@ def test_curves_of_leaves_equal_lifelines():
     tree = OptimalSurvivalTree(max_depth=1, min_leaf=50)
     columns = frame.assign(start=entry, stop=time, died=event)
     tree.fit(columns, Surv.of(columns, "stop", "died", entry="start"))
-    leaf, times = tree.apply(frame), tree.event_times_
+    leaf, times = tree.apply(frame) - 1, tree.event_times_
     for number in range(2):
         rows = leaf == number
         given = {"durations": time[rows], "event_observed": event[rows], "entry": entry[rows]}
@@ -153,7 +154,7 @@ def test_causes_with_late_entry():
     tree = OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(
         frame, Surv(time, cause, causes="auto", entry=entry)
     )
-    leaf = tree.apply(frame)
+    leaf = tree.apply(frame) - 1
     for number in range(2):
         rows = leaf == number
         expected = metrics.aalen_johansen(

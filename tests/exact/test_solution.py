@@ -4,6 +4,7 @@ import pytest
 
 from sstorch.exact import BinaryTree, IntegratedBrier, LogLikelihood, solve
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.reading import export_text
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_rows_of_the_task_and_the_matrix_must_agree(data):
 
 def test_a_tree_reads_as_rules():
     tree = BinaryTree.build((1, None, (0, None, None)), ["age > 50", "sex = m"])
-    assert tree.export_text().splitlines() == [
+    assert export_text(tree).splitlines() == [
         "if sex = m:",
         "  if age > 50:",
         "    leaf 2",

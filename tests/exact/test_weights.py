@@ -26,6 +26,7 @@ from sstorch.exact.observed import Observed
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.reading import export_text
 from tests.exact import reference
 
 TASKS = ["log_likelihood", "entry", "causes", "kaplan_meier", "ipcw"]
@@ -219,18 +220,18 @@ def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2
     one = tree.fit(frame, y, sample_weight=weight)
     many = OptimalSurvivalTree(max_depth=2, **settings).fit(frame.iloc[again], y[again])
     assert [rule.name for rule in one.rules_] == [rule.name for rule in many.rules_]
-    assert one.tree_.export_text() == many.tree_.export_text()
+    assert export_text(one.tree_) == export_text(many.tree_)
     assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
     estimates = one.leaf_table_.columns[2:]
     np.testing.assert_allclose(one.leaf_table_[estimates], many.leaf_table_[estimates], rtol=1e-10)
     np.testing.assert_allclose(one.curves_.survival, many.curves_.survival, atol=1e-10)
     np.testing.assert_allclose(one.predict(frame), many.predict(frame), rtol=1e-10)
     # Rows are counted as they are.
-    leaf = one.apply(frame)
+    leaf = one.apply(frame) - 1
     np.testing.assert_array_equal(one.leaf_table_["rows"], np.bincount(leaf))
     np.testing.assert_array_equal(one.leaf_table_["events"], np.bincount(leaf, gbsg2.event))
     scaled = OptimalSurvivalTree(max_depth=2, **settings).fit(frame, y, sample_weight=weight / weight.sum())
-    assert scaled.tree_.export_text() == one.tree_.export_text()
+    assert export_text(scaled.tree_) == export_text(one.tree_)
     np.testing.assert_allclose(scaled.curves_.survival, one.curves_.survival, atol=1e-10)
 
 
@@ -240,7 +241,7 @@ def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: S
     y, again = Surv(gbsg2.time, cause, causes=("relapse", "death")), np.repeat(np.arange(len(frame)), weight)
     one = OptimalSurvivalTree(max_depth=2).fit(frame, y, sample_weight=weight)
     many = OptimalSurvivalTree(max_depth=2).fit(frame.iloc[again], y[again])
-    assert one.tree_.export_text() == many.tree_.export_text()
+    assert export_text(one.tree_) == export_text(many.tree_)
     assert one.loss_ == pytest.approx(many.loss_, rel=1e-10)
     np.testing.assert_allclose(one.incidence_, many.incidence_, atol=1e-10)
     np.testing.assert_allclose(one.curves_.survival, many.curves_.survival, atol=1e-10)
@@ -255,7 +256,7 @@ def test_leaf_curves_with_weights_equal_lifelines(gbsg2: SurvivalData):
     frame, weight = gbsg2.frame, weights_of(gbsg2)
     tree = OptimalSurvivalTree(max_depth=1).fit(frame, gbsg2.y, sample_weight=weight / 7)
     for number in range(2):
-        rows = tree.apply(frame) == number
+        rows = tree.apply(frame) == number + 1
         given = {"durations": gbsg2.time[rows], "event_observed": gbsg2.event[rows], "weights": weight[rows]}
         peer = KaplanMeierFitter().fit(**given).survival_function_at_times(tree.event_times_)
         np.testing.assert_allclose(tree.curves_.survival[number], peer, atol=1e-10)
@@ -304,7 +305,7 @@ def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
     loops = reference.hazards(small_data.time[train].tolist(), small_data.event[train].tolist(), w)
     np.testing.assert_allclose(steps.at(at[: train.sum()]), loops, rtol=1e-12)
     fitted = steps.at(small_data.time[test])
-    ratio = alone.leaf_table_["hazard_ratio"].to_numpy()[alone.apply(frame[test])]
+    ratio = alone.leaf_table_["hazard_ratio"].to_numpy()[alone.apply(frame[test]) - 1]
     rows = fitted * ratio - small_data.event[test] * (np.log(fitted) + np.log(ratio) + 1.0)
     value = -np.average(rows, weights=weight[test])
     assert tree.cv_results_.loc[1, "fold_0"] == pytest.approx(value, rel=1e-10)
@@ -396,14 +397,14 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
     with pytest.raises(ConfigError, match=r"covariate path .entry= and id= of each row"):
         tree.predict_survival_function(first, [100.0])
     stays = tree.predict_survival_function(first, [100.0], after=0.0)
-    alone = tree.curves_.survival_at([100.0])[tree.apply(first), 0]
+    alone = tree.curves_.survival_at([100.0])[tree.apply(first) - 1, 0]
     np.testing.assert_allclose(stays[:, 0], alone, rtol=1e-12)
     # Row 3 follows row 2 of a subject that changes its leaf, or not: the product over both rows.
     rows = data.person == data.person[np.bincount(data.person)[data.person] == 2][0]
     path = tree.predict_survival_function(
         data.frame[rows], [100.0], entry=data.entry[rows], id=data.person[rows]
     )
-    leaf, begin = tree.apply(data.frame[rows]), data.entry[rows][1]
+    leaf, begin = tree.apply(data.frame[rows]) - 1, data.entry[rows][1]
     before, after = (tree.curves_.survival_at([begin, 100.0])[k] for k in leaf)
     assert path[0, 0] == pytest.approx(before[0] * after[1] / after[0], rel=1e-12)
     with pytest.raises(DataError, match="y has no entry and no id"):

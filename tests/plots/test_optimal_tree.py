@@ -10,7 +10,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     tree = OptimalSurvivalTree(3, max_nodes=4, time_unit="days")
     tree = tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     assert list(tree.leaf_table_)[-3:] == ["S(365)", "S(730)", "S(1095)"]
-    assert tree.leaf_texts()[-1].endswith(" days")
+    assert export_text(tree).splitlines()[-1].endswith(" days")
     edges, *nodes = plot_optimal_tree(tree)
     gates, lower = nodes[:4], nodes[4:]
     questions = [text.get_text().replace("\n", " ") for ax in gates for text in ax.texts]
@@ -31,7 +31,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     assert len(lower) == 5
     seen = set()
     for ax in lower:
-        leaf = int(ax.get_title().split()[1])
+        leaf = int(ax.get_title().split()[1]) - 1
         seen.add(leaf)
         assert f"{tree.leaf_table_['rows'].iloc[leaf]} rows" in ax.get_title()
         times, values = (np.asarray(part) for part in ax.get_lines()[0].get_data())
@@ -39,7 +39,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
         np.testing.assert_array_equal(times[1:], tree.event_times_)
     assert seen == set(range(5))
     # Rows that answer yes all the way are on the left, as in the text.
-    in_text = [line.split()[1].rstrip(":") for line in export_text(tree).splitlines() if "leaf" in line]
+    in_text = [line.split()[1].rstrip(":") for line in export_text(tree).splitlines() if "group" in line]
     assert [ax.get_title().split()[1] for ax in lower] == in_text
     centres = [ax.get_position().x0 for ax in lower]
     assert centres == sorted(centres)
@@ -50,8 +50,8 @@ def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> Non
     figure = Figure()
     edges, lower = plot_optimal_tree(tree, figure=figure)
     assert edges.figure is figure
-    assert [text.get_text() for text in edges.texts] == ["Leaves: survival of their training rows."]
-    assert lower.get_title() == "leaf 0\n120 rows, 80 events"
+    assert [text.get_text() for text in edges.texts] == ["Groups: survival of their training rows."]
+    assert lower.get_title() == "group 1\n120 rows, 80 events"
 
 
 def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:

@@ -121,13 +121,18 @@ class ExactTree(FrameEstimator):
     # ------------------------------------------------------------------ predict
 
     def apply(self, X: object) -> IntArray:
-        """Leaf of each row, 0 .. L - 1, shape (n,).
+        """Leaf of each row, 0 .. L - 1, shape (n,); of a survival tree its group, 1 .. L.
 
+        Groups are numbered by prognosis: 1 has the longest survival, of competing causes without any event.
         A missing value answers no to every question but "is missing".
 
         Raises:
             DataError: a training column is missing, or holds the wrong kind of value.
         """
+        return self._leaf(X)
+
+    def _leaf(self, X: object) -> IntArray:
+        """Position of the leaf of each row, 0 .. L - 1, (n,); a DataWarning names unknown categories."""
         check_is_fitted(self, "tree_")
         frame = self._cleaned(X)
         columns = sorted({self.rules_[j].column for j in self._asked})
@@ -149,16 +154,19 @@ class ExactTree(FrameEstimator):
 
     # ------------------------------------------------------------------ read
 
-    def export_text(self) -> str:
-        """The tree as indented questions in original units, with a line on each leaf."""
+    def _export_text(self, n_terms: int | None = None) -> str:
         check_is_fitted(self, "tree_")
-        return self.tree_.export_text(self.leaf_texts())
+        return self.tree_.text(self._leaf_texts())
+
+    def _export_graphviz(self, n_terms: int | None = None) -> str:
+        check_is_fitted(self, "tree_")
+        return self.tree_.graph(self._leaf_texts())
 
     def _fitted_html(self) -> str:
-        return f"<pre>{escape(self.export_text())}</pre>" if hasattr(self, "tree_") else ""
+        return f"<pre>{escape(self._export_text())}</pre>" if hasattr(self, "tree_") else ""
 
     @abstractmethod
-    def leaf_texts(self) -> list[str]:
+    def _leaf_texts(self) -> list[str]:
         """A line on each leaf."""
 
     def _summary(
@@ -188,7 +196,7 @@ class ExactTree(FrameEstimator):
             f", {counts}",
             f"{loss} loss {self.loss_:.6g}, {proof} for {budget} over {len(self.rules_)} questions",
             *notes,
-            self.export_text(),
+            self._export_text(),
             "",
             heading,
             table.reset_index().to_string(index=False, float_format=number),
@@ -224,6 +232,7 @@ class ExactTree(FrameEstimator):
                 "absent": tree.absent.tolist(),
                 "present": tree.present.tolist(),
                 "names": list(tree.names),
+                "order": tree.leaf_number[tree.is_leaf].tolist(),
             },
             "schema": self.schema_.to_dict(),
             "n_samples_fit": self.n_samples_fit_,
@@ -378,8 +387,8 @@ def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
     Raises:
         ValueError: they are not.
     """
-    feature, absent, present = (
-        np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present")
+    feature, absent, present, order = (
+        np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present", "order")
     )
     names = tuple(str(name) for name in state["names"])
     inner = np.flatnonzero(feature >= 0)
@@ -391,9 +400,10 @@ def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
         or (feature >= n_rules).any()
         or not np.array_equal(np.sort(children), np.arange(1, len(feature)))
         or (children <= np.concatenate([inner, inner])).any()
+        or not np.array_equal(np.sort(order), np.arange(len(inner) + 1))
     ):
         raise ValueError("the nodes do not form a tree over its rules")
-    return BinaryTree(feature, absent, present, names)
+    return BinaryTree(feature, absent, present, names, order)
 
 
 def table_of_file(columns: list[str], name: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:

@@ -99,11 +99,12 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
 
     >>> from sstorch import load_dataset
     >>> from sstorch.exact import horizon_labels
+    >>> from sstorch.reading import export_text
     >>> data = load_dataset("gbsg2")
     >>> relapsed, weights = horizon_labels(data.time, data.event, horizon=730)
     >>> tree = OptimalTreeClassifier(max_depth=2, objective="balanced", min_leaf=20)
     >>> tree = tree.fit(data.frame, relapsed, sample_weight=weights)
-    >>> print(tree.export_text())
+    >>> print(export_text(tree))
     if progrec > 26:
     ...
     >>> tree.certified_, tree.predict_proba(data.frame[:2]).shape
@@ -199,7 +200,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
 
         With ``objective="auc"``, which needs no classes, the one of largest share in the leaf.
         """
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         return self.classes_[self.leaf_class_[leaf]]
 
     def predict_proba(self, X: object) -> FloatArray:
@@ -210,7 +211,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         class predicted is the one of largest share, unless `cost_matrix` makes another one cheaper, or an
         objective on a front or `fairness` makes it better.
         """
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)
         return share[leaf]
 
@@ -228,7 +229,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             index=pd.RangeIndex(len(share), name="leaf"),
         )
 
-    def leaf_texts(self) -> list[str]:
+    def _leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, class, share of that class and rows."""
         table = self.leaf_table_
         return [

@@ -93,7 +93,7 @@ class CauseLeaves(OutcomeTree):
 
     def _cause_incidences(self, X: object, times: FloatArray) -> FloatArray:
         """Steps of the leaves; beyond the last training event they keep their value."""
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         check_room(len(leaf) * len(self.causes_), len(times), "times")
         at = np.searchsorted(self.event_times_, times, side="right")
         zero = np.zeros((*self.incidence_.shape[:2], 1))
@@ -103,7 +103,7 @@ class CauseLeaves(OutcomeTree):
 
     def _recalibrated_causes(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """The tree with recalibrated cause-specific hazards."""
-        leaf, n_leaves = self._leaf_of(data.frame), self.tree_.n_leaves
+        leaf, n_leaves = self._leaves(data.frame), self.tree_.n_leaves
         expected = self._expected(data, leaf)
         events = [data.cause == number for number in range(1, len(self.causes_) + 1)]
         new, reports = self._recalibrated_copy(), list[Recalibration]()
@@ -138,13 +138,13 @@ class CauseLeaves(OutcomeTree):
     # ------------------------------------------------------------------ read and keep
 
     def _cause_texts(self) -> list[str]:
-        """A line on each leaf: its number, rows and events of every cause."""
-        # Leaves may have none of the rows of a recalibration.
-        table = self.group_table_.reindex(range(self.tree_.n_leaves), fill_value=0)
+        """A line on each group: its number, rows and events of every cause."""
+        # Groups may have none of the rows of a recalibration.
+        table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
         return [
-            f"leaf {leaf}: {rows_text(int(table['rows', ''][leaf]))}, "
-            + ", ".join(f"{table[f'events {name}', ''][leaf]:g} {name}" for name in self.causes_)
-            for leaf in table.index
+            f"group {group}: {rows_text(int(table['rows', ''][group]))}, "
+            + ", ".join(f"{table[f'events {name}', ''][group]:g} {name}" for name in self.causes_)
+            for group in table.index
         ]
 
     def _cause_card(self) -> CardFacts:
@@ -155,18 +155,18 @@ class CauseLeaves(OutcomeTree):
     def _cause_summary(self) -> str:
         """The search and its result, the tree, hazard ratios of the leaves, and a table of the groups."""
         card, reports = self._cause_card(), vars(self).get("recalibration_", {})
-        leaves = pd.RangeIndex(self.tree_.n_leaves, name="leaf")
+        groups = pd.RangeIndex(1, self.tree_.n_leaves + 1, name="group")
         text = self._summary(
             "competing risks",
             f"{card.rows} rows, {card.events}{self._of_recalibration}",
             "log_likelihood",
-            pd.DataFrame(self.hazard_ratios_, index=leaves, columns=self.causes_),
+            pd.DataFrame(self.hazard_ratios_, index=groups, columns=self.causes_),
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading="Leaves, hazard ratio of each cause",
+            heading="Groups, hazard ratio of each cause",
         )
         unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
         is_scaled = any(report.how != "baseline" for report in reports.values())
-        incidence = "the recalibrated incidence of the leaf" if is_scaled else "that of the leaf"
+        incidence = "the recalibrated incidence of the group" if is_scaled else "that of the group"
         about = (
             f"F(t) is the incidence of Aalen and Johansen, model F(t) {incidence}{unit}{self._condition}\n"
         )

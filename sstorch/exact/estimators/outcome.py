@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import Observed
+from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
@@ -105,23 +106,34 @@ class OutcomeTree(ExactTree, GroupedTree):
         """Seed of resamples."""
         return 0
 
+    def apply(self, X: object) -> IntArray:  # noqa: D102 -- that of the base class
+        return self._leaf(X) + 1
+
     def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
-        return self._leaves(frame)
+        return self._leaves(frame) + 1
+
+    def _number_leaves(self, leaf: IntArray, rows: Observed, curve: LeafCurveKind) -> IntArray:
+        """Number the leaves by the survival of their training rows; the new number of each row, (n,)."""
+        order = leaf_curves(leaf, self.tree_.n_leaves, rows, curve).order
+        self.tree_ = replace(self.tree_, order=order)
+        return order[leaf]
 
     def _partition(self, frame: pd.DataFrame) -> Partition:
         tree = self.tree_
         number = tree.heap_number
         used = dict(zip(number[~tree.is_leaf].tolist(), tree.feature[~tree.is_leaf].tolist(), strict=True))
         # The first leaf below each leaf in the complete tree.
-        ends = [heap << (tree.depth + 1 - heap.bit_length()) for heap in number[tree.is_leaf].tolist()]
-        leaf, names = self._leaf_of(frame), frame.columns.to_numpy()
+        ends = np.zeros(tree.n_leaves, dtype=np.int64)
+        for leaf, heap in zip(tree.leaf_number[tree.is_leaf], number[tree.is_leaf].tolist(), strict=True):
+            ends[leaf] = heap << (tree.depth + 1 - heap.bit_length())
+        group, names = self._leaf_of(frame), frame.columns.to_numpy()
 
         def columns(node: int) -> BoolArray:
             asked = self.rules_[used[node]].column if node in used else None
             return np.asarray(names == asked)
 
-        place = np.array(ends, dtype=np.int64)[leaf] - 2**tree.depth
-        return Partition(leaf, place, tree.depth, tuple(sorted(used)), columns)
+        place = ends[group - 1] - 2**tree.depth
+        return Partition(group, place, tree.depth, tuple(sorted(used)), columns)
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
         return [clone(self)._fit_data(rows)._leaf_of for rows in splits]
@@ -146,7 +158,7 @@ class OutcomeTree(ExactTree, GroupedTree):
             rows=rows,
             events=events,
             groups=groups,
-            rules=self.export_text(),
+            rules=self._export_text(),
             beyond="; beyond it curves keep their value",
         )
 
@@ -178,7 +190,7 @@ class ResampledTrees:
         return len(self.fitted)
 
     def apply(self, X: object) -> IntArray:
-        """Leaf of each row in all trees, shape (K, n)."""
+        """Group of each row in all trees, shape (K, n)."""
         frame = self.fitted[0]._cleaned(X)
         return np.stack([tree._leaf_of(frame) for tree in self.fitted])
 

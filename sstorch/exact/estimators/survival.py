@@ -162,6 +162,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         """Take over a tree of a search, by default the one asked for, and the curves of its leaves."""
         data, settings, rows = search.data, search.settings, search.rows
         leaf = self._set(search.questions, search.solution, tree)
+        leaf = self._number_leaves(leaf, rows, settings.leaf_curve)
         self._set_outcome(data)
         if self._competing:
             self._set_estimates(data, leaf)
@@ -187,7 +188,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
                 "rows": np.bincount(leaf, minlength=n_leaves),
                 "events": np.bincount(leaf[data.event], minlength=n_leaves),
             },
-            index=pd.RangeIndex(n_leaves, name="leaf"),
+            index=pd.RangeIndex(1, n_leaves + 1, name="group"),
         )
         if ratios is not None:
             table["hazard_ratio"] = ratios
@@ -220,7 +221,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         check_is_fitted(self, "tree_")
         if self._competing or cause is not None:
             return self._risk_of(X, 1 if cause is None else cause)
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
@@ -241,7 +242,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             DataError: the curve of a row is 0 at ``after``.
         """
         self._refuse_unknown_future(after)
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         if after is None:
             return self.curves_.quantile(q)[leaf]
         return self.curves_.residual_quantile(q, leaf, self._alive(leaf, after))
@@ -260,7 +261,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             DataError: the curve of a row is 0 at ``after``.
         """
         self._refuse_unknown_future(after)
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         if after is None:
             return self.curves_.restricted_mean(tau)[leaf]
         return self.curves_.residual_mean(tau, leaf, self._alive(leaf, after))
@@ -278,7 +279,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         The cumulative hazard is -log S with ``leaf_curve="proportional_hazards"``; otherwise the Nelson-Aalen
         estimate of the leaf's rows, which is finite where S is 0.
         """
-        leaf, curves = self.apply(X), self.curves_
+        leaf, curves = self._leaf(X), self.curves_
         check_room(len(leaf), times.shape[-1], "times")
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
@@ -293,18 +294,18 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         if self._competing:
             return self._cause_card()
         table = self.leaf_table_
-        return self._facts(int(table["rows"].sum()), f"{table['events'].sum()} events", self.leaf_texts())
+        return self._facts(int(table["rows"].sum()), f"{table['events'].sum()} events", self._leaf_texts())
 
     def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
         if self._competing:
             return self._incidences(frame, times)
-        return self.curves_.survival_at(times)[self._leaf_of(frame)]
+        return self.curves_.survival_at(times)[self._leaves(frame)]
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """See :func:`sstorch.recalibrate`."""
         if self._competing:
             return self._recalibrated_causes(data, how, weights)
-        leaf, curves, n_leaves = self._leaf_of(data.frame), self.curves_, self.tree_.n_leaves
+        leaf, curves, n_leaves = self._leaves(data.frame), self.curves_, self.tree_.n_leaves
         ratios: FloatArray | None = None
         if "hazard_ratio" in self.leaf_table_:
             ratios = self.leaf_table_["hazard_ratio"].to_numpy(dtype=np.float64)
@@ -334,17 +335,14 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
     # ------------------------------------------------------------------ read and keep
 
-    def leaf_texts(self) -> list[str]:
-        """A line on each leaf: its number, rows, events and, unless covariates are time-varying, median.
+    def _leaf_texts(self, medians: bool | None = None) -> list[str]:
+        """A line on each group: its number, rows, events and, unless covariates are time-varying, median.
 
         With competing causes, the events of each cause instead of events and median.
         """
-        check_is_fitted(self, "tree_")
-        return self._leaf_texts(not self.time_varying_)
-
-    def _leaf_texts(self, medians: bool) -> list[str]:
         if self._competing:
             return self._cause_texts()
+        medians = not self.time_varying_ if medians is None else medians
         table, in_unit = self.leaf_table_, f" {self.time_unit_}" if self.time_unit_ else ""
 
         def reached(median: float) -> str:
@@ -353,7 +351,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             return f", median {median:.4g}{in_unit}" if math.isfinite(median) else ", median not reached"
 
         return [
-            f"leaf {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
+            f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
             for number, rows, events, median in zip(
                 table.index, table["rows"], table["events"], table["median"], strict=True
             )
@@ -377,7 +375,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             self._settings.objective,
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",
-            heading=f"Leaves, {kind} curves{self._condition}",
+            heading=f"Groups, {kind} curves{self._condition}",
         )
         parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
         if "group_table_" in results:
@@ -409,7 +407,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
                 self.recalibration_ = {name: Recalibration.from_dict(each) for name, each in report.items()}
             return
         self.leaf_table_ = table_of_file(state["leaf_table_"], "leaf_table_", tensors)
-        self.leaf_table_.index = pd.RangeIndex(len(self.leaf_table_), name="leaf")
+        self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
         if report is not None:
             self.recalibration_ = Recalibration.from_dict(report)
 
@@ -489,13 +487,13 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         verbose: 1 says on standard error how far the search is, once a second.
 
     Attributes:
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
+        tree_: :class:`~sstorch.exact.BinaryTree` over the questions; its leaf 0 is group 1.
         rules_: the questions, as :class:`~sstorch.exact.Rule`.
         loss_: training loss of the tree: a weighted total over rows, or an integrated Brier score.
         objective_: `loss_` and `leaf_penalty` for each leaf.
         certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
         gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
-        curves_: survival and cumulative hazard of each leaf, of any event.
+        curves_: survival and cumulative hazard of each group, in the order of their numbers, of any event.
         causes_: names of the K competing causes; empty for one event.
         horizon_: median of the observed event times, where :meth:`predict` gives incidences of causes.
         incidence_: with causes, of each leaf and cause at `event_times_`, (L, K, T).
@@ -529,9 +527,10 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         Johansen (1978), Scandinavian Journal of Statistics 5, 141-150.
 
     >>> from sstorch import load_dataset
+    >>> from sstorch.reading import export_text
     >>> data = load_dataset("gbsg2")
     >>> tree = OptimalSurvivalTree(max_depth=2).fit(data.frame, (data.time, data.event))
-    >>> print(tree.export_text())
+    >>> print(export_text(tree))
     if pnodes > 3:
     ...
     >>> tree.certified_, tree.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape

@@ -75,7 +75,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
 
     def predict(self, X: object) -> FloatArray:
         """Mean of the training rows in the leaf of each row, (n,)."""
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         return self.leaf_value_[leaf]
 
     @property
@@ -87,7 +87,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
             index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
         )
 
-    def leaf_texts(self) -> list[str]:
+    def _leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, mean and rows."""
         table = self.leaf_table_
         return [
@@ -129,10 +129,11 @@ class OptimalPolicyTree(ArrayLeaves):
     of the training data are as in :class:`OptimalTreeClassifier`.
 
     >>> import pandas as pd
+    >>> from sstorch.reading import export_text
     >>> X = pd.DataFrame({"age": [40.0, 45.0, 50.0, 60.0, 65.0, 70.0]})
     >>> scores = pd.DataFrame({"drug": [3.0, 2.0, 2.5, 0.5, 0.0, 0.5], "none": [1.0] * 6})
     >>> tree = OptimalPolicyTree(max_depth=1).fit(X, scores)
-    >>> print(tree.export_text())
+    >>> print(export_text(tree))
     if age > 55:
       leaf 1: none, value 1 of 3 rows
     else:
@@ -171,7 +172,7 @@ class OptimalPolicyTree(ArrayLeaves):
 
     def predict(self, X: object) -> npt.NDArray[Any]:
         """Treatment of each row, (n,)."""
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         return self.treatments_[self.leaf_treatment_[leaf]]
 
     def score(self, X: object, y: object) -> float:
@@ -185,7 +186,7 @@ class OptimalPolicyTree(ArrayLeaves):
         Raises:
             DataError: the data cannot be used, or stand in another order.
         """
-        leaf = self.apply(X)
+        leaf = self._leaf(X)
         if isinstance(y, pd.DataFrame):
             check_same_order(("X", X), ("y", y))
             names, given = self.treatments_.tolist(), y.columns.tolist()
@@ -216,7 +217,7 @@ class OptimalPolicyTree(ArrayLeaves):
             index=pd.RangeIndex(len(self.leaf_rows_), name="leaf"),
         )
 
-    def leaf_texts(self) -> list[str]:
+    def _leaf_texts(self) -> list[str]:
         """A line on each leaf: its number, treatment, mean score and rows."""
         table = self.leaf_table_
         value = self.leaf_value_[np.arange(len(table)), self.leaf_treatment_]

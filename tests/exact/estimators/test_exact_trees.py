@@ -16,6 +16,7 @@ from sstorch import OptimalPolicyTree, OptimalSurvivalTree, OptimalTreeClassifie
 from sstorch.data import SurvivalData
 from sstorch.exact import Binarizer, Classification, LeastSquares, horizon_labels, solve
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.reading import export_text
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ def test_a_time_limit_that_does_not_suffice_is_said(diabetes: Any) -> None:
 
 def test_leaves_are_said_in_words(iris: Any) -> None:
     tree = OptimalTreeClassifier(2).fit(*iris)
-    assert "leaf 1: setosa, share 1 of 49 rows" in tree.export_text()
+    assert "leaf 1: setosa, share 1 of 49 rows" in export_text(tree)
     assert "Exact classification tree: depth 2, 4 leaves, 150 rows, 3 classes" in tree.summary()
     assert "share of virginica" in tree.summary()
 

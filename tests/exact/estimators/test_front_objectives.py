@@ -13,6 +13,7 @@ from sstorch import OptimalTreeClassifier
 from sstorch.exact import Binarizer, horizon_labels
 from sstorch.exact.fronts import disparity
 from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.reading import export_text
 
 METRICS = {"f1": f1_score, "mcc": matthews_corrcoef, "balanced_accuracy": balanced_accuracy_score}
 
@@ -132,7 +133,7 @@ def test_trees_are_kept(table: Any, settings: Any, tmp_path: Any) -> None:
     pd.testing.assert_frame_equal(again.front_, tree.front_)
     pd.testing.assert_frame_equal(again.optima_, tree.optima_)
     assert getattr(again, "disparity_", None) == getattr(tree, "disparity_", None)
-    assert tree.export_text().count("leaf") == tree.tree_.n_leaves
+    assert export_text(tree).count("leaf") == tree.tree_.n_leaves
     text = (tmp_path / "tree" / "model.json").read_text()
     (tmp_path / "tree" / "model.json").write_text(text.replace('"front_"', '"back_"'))
     with pytest.raises(FormatError, match="altered"):

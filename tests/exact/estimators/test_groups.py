@@ -239,7 +239,7 @@ def test_intercept_is_observed_over_expected(
     fitted: OptimalSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
 ) -> None:
     twice = (2 * gbsg2.time, gbsg2.event)
-    leaf = fitted.apply(gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame) - 1
     hazard = fitted.curves_.cumulative_hazard_at(2 * gbsg2.time[:, None], leaf)[:, 0]
     new = recalibrate(fitted, gbsg2.frame, twice)
     report = new.recalibration_
@@ -250,7 +250,7 @@ def test_intercept_is_observed_over_expected(
     # sandwich: sum of squared residuals over the square of the events
     residuals = gbsg2.event - factor * hazard
     assert report.intercept_error == pytest.approx(np.sqrt((residuals**2).sum()) / gbsg2.event.sum())
-    np.testing.assert_array_equal(new.apply(gbsg2.frame), leaf)
+    np.testing.assert_array_equal(new.apply(gbsg2.frame), leaf + 1)
     times = [500.0, 1500.0]
     old = fitted.predict_survival_function(gbsg2.frame, times)
     np.testing.assert_allclose(new.predict_survival_function(gbsg2.frame, times), old**factor)
@@ -258,7 +258,7 @@ def test_intercept_is_observed_over_expected(
     assert str(report) in new.summary()
     assert "linear predictor" in str(report)
     assert "686 rows, 299 events of the recalibration" in new.summary()
-    assert "Leaves, recalibrated kaplan_meier curves" in new.summary()
+    assert "Groups, recalibrated kaplan_meier curves" in new.summary()
     new.save(tmp_path)
     again = OptimalSurvivalTree.load(tmp_path)
     assert again.recalibration_ == report
@@ -273,7 +273,7 @@ def test_slope_is_poisson_regression_on_log_hazard_ratios(gbsg2: SurvivalData, c
     rows = rng.permutation(len(gbsg2))[:500]
     X, time, event = gbsg2.frame.iloc[rows], 1.5 * gbsg2.time[rows], gbsg2.event[rows]
     weight = rng.integers(1, 4, 500)
-    leaf = tree.apply(X)
+    leaf = tree.apply(X) - 1
     g = np.log(tree.leaf_table_["hazard_ratio"].to_numpy())[leaf]
     hazard = tree.curves_.cumulative_hazard_at(time[:, None], leaf)[:, 0]
 
@@ -318,7 +318,7 @@ def test_scale_of_sampling_weights_means_nothing(fitted: OptimalSurvivalTree, gb
 def test_late_entry_takes_off_the_hazard_before(gbsg2: SurvivalData) -> None:
     y = Surv(gbsg2.time, gbsg2.event, entry=0.3 * gbsg2.time)
     tree = clone(TREE).set_params(max_depth=1).fit(gbsg2.frame, y)
-    leaf = tree.apply(gbsg2.frame)
+    leaf = tree.apply(gbsg2.frame) - 1
     hazard = tree.curves_.cumulative_hazard_at(gbsg2.time[:, None] * [0.3, 1.0], leaf)
     found = recalibrate(tree, gbsg2.frame, y).recalibration_.observed_expected[0]
     assert found == pytest.approx(gbsg2.event.sum() / np.diff(hazard).sum())
@@ -329,7 +329,7 @@ def test_late_entry_takes_off_the_hazard_before(gbsg2: SurvivalData) -> None:
 def test_baseline_is_the_curve_of_the_new_rows(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     y = Surv(3 * gbsg2.time, gbsg2.event)
     new = recalibrate(fitted, gbsg2.frame, y, "baseline")
-    leaf = fitted.apply(gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame) - 1
     for number in range(fitted.tree_.n_leaves):
         band = metrics.KaplanMeierBand.fit(y[leaf == number])
         survival = new.curves_.survival_at(np.array([1500.0]))[number]
@@ -338,7 +338,7 @@ def test_baseline_is_the_curve_of_the_new_rows(fitted: OptimalSurvivalTree, gbsg
     assert new.recalibration_.intercept is None
     assert "curves of the leaves estimated from these rows" in new.summary()
     inside = leaf != 0
-    with pytest.raises(DataError, match="leaf 0 has none"):
+    with pytest.raises(DataError, match="group 1 has none"):
         recalibrate(fitted, gbsg2.frame[inside], y[inside], "baseline")
 
 
@@ -350,7 +350,7 @@ def test_what_recalibration_cannot_do_raises(fitted: OptimalSurvivalTree, gbsg2:
     with pytest.raises(ConfigError, match="'integrated_brier' has none"):
         recalibrate(brier, X, y, "slope")
     assert recalibrate(brier, X, y).recalibration_.observed_expected[1] == pytest.approx(1.0)
-    leaf = fitted.apply(X)
+    leaf = fitted.apply(X) - 1
     with pytest.raises(DataError, match="two hazard ratios"):
         recalibrate(fitted, X[leaf == 0], y[leaf == 0], "slope")
 

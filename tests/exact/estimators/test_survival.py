@@ -6,6 +6,7 @@ from lifelines import KaplanMeierFitter, NelsonAalenFitter
 from sstorch import OptimalSurvivalTree, SurvivalData, metrics
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
 from sstorch.exceptions import ConfigError
+from sstorch.reading import export_text
 from tests.conftest import devices
 
 
@@ -34,8 +35,8 @@ def test_tree_and_loss_are_those_of_the_engine(gbsg2: SurvivalData, preset: str)
     assert tree.loss_ == found.loss
     assert tree.certified_
     assert [rule.name for rule in tree.rules_] == list(binarizer.get_feature_names_out())
-    leaf = tree.apply(gbsg2.frame)
-    np.testing.assert_array_equal(leaf, found.tree().apply(features))
+    leaf = tree.apply(gbsg2.frame) - 1
+    np.testing.assert_array_equal(leaf, tree.tree_.order[found.tree().apply(features)])
     assert task.loss(leaf) == pytest.approx(tree.loss_, rel=1e-10)
     assert np.bincount(leaf).min() >= 20
     assert tree.leaf_table_["rows"].tolist() == np.bincount(leaf).tolist()
@@ -72,7 +73,7 @@ def test_kaplan_meier_and_nelson_aalen_of_each_leaf_equal_lifelines(
     survival = np.asarray(fitted.predict_survival_function(gbsg2.frame, grid))
     hazard = np.asarray(fitted.predict_cumulative_hazard_function(gbsg2.frame, grid))
     median = fitted.predict_quantile(gbsg2.frame)
-    leaf = fitted.apply(gbsg2.frame)
+    leaf = fitted.apply(gbsg2.frame) - 1
     assert set(leaf) == {0, 1, 2, 3}
     for number in range(4):
         rows = leaf == number
@@ -88,7 +89,7 @@ def test_kaplan_meier_and_nelson_aalen_of_each_leaf_equal_lifelines(
 def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:
     y = (gbsg2.time, gbsg2.event)
     tree = OptimalSurvivalTree(max_depth=2, leaf_curve="proportional_hazards").fit(gbsg2.frame, y)
-    leaf, grid = tree.apply(gbsg2.frame), np.array([100.0, 800.0, 3000.0])
+    leaf, grid = tree.apply(gbsg2.frame) - 1, np.array([100.0, 800.0, 3000.0])
     baseline, at_rows = _nelson_aalen(*y, grid), _nelson_aalen(*y, gbsg2.time)
     at_rows = np.where(at_rows > 0, at_rows, 1 / 687)
     ratio = np.array([gbsg2.event[leaf == k].sum() / at_rows[leaf == k].sum() for k in range(4)])
@@ -209,10 +210,10 @@ def test_score_is_the_concordance_of_the_curves(fitted: OptimalSurvivalTree, gbs
 
 
 def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
-    text = fitted.export_text()
+    text = export_text(fitted)
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0] == "if pnodes > 3:"
-    assert sum(line.startswith("leaf") for line in lines) == 4
+    assert sum(line.startswith("group") for line in lines) == 4
     # The rules as printed lead to the rows that the leaves say they have.
     rows: dict[int, pd.DataFrame] = {0: gbsg2.frame}
     for line in text.splitlines():
@@ -239,12 +240,17 @@ def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalD
 def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
     tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, y)
-    assert tree.export_text().startswith("leaf 0: 120 rows")
-    assert (tree.apply(small_data.frame) == 0).all()
+    assert export_text(tree).startswith("group 1: 120 rows")
+    assert (tree.apply(small_data.frame) == 1).all()
     frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
     tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
-    assert tree.export_text().startswith("if treated:")
-    np.testing.assert_array_equal(tree.apply(frame), frame["treated"].astype(int))
+    assert export_text(tree).startswith("if treated:")
+    longer = tree.curves_.restricted_mean(tree.event_times_[-1])
+    assert longer[0] > longer[1]
+    treated = frame["treated"].to_numpy()
+    np.testing.assert_array_equal(
+        tree.apply(frame), np.where(treated, *tree.apply(frame)[[treated.argmax(), treated.argmin()]])
+    )
 
 
 @devices

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sstorch import OptimalSurvivalTree, SurvivalData, metrics
 from sstorch.exact import Binarizer
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.reading import export_graphviz, export_text
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +100,13 @@ def test_missing_values_unknown_categories_and_columns_that_are_not_used(gbsg2: 
     y = (gbsg2.time, gbsg2.event)
     frame = gbsg2.frame[["horTh", "tgrade"]].astype(object)
     tree = OptimalSurvivalTree(max_depth=1).fit(frame, y)
-    assert tree.export_text().startswith("if tgrade = I:")
+    assert export_text(tree).startswith("if tgrade = I:")
     other = frame[:3].assign(tgrade="IV")
     with pytest.warns(DataWarning, match="tgrade.*unknown category 'IV'"):
         leaf = tree.apply(other)
-    assert (leaf == 0).all()
+    assert (leaf == 2).all()
     odd = frame[:3].assign(tgrade=["I", None, "II"], horTh="perhaps", visit=pd.Timestamp("2020-01-01"))
-    np.testing.assert_array_equal(tree.apply(odd), [1, 0, 0])
+    np.testing.assert_array_equal(tree.apply(odd), [1, 2, 2])
     with_gaps = gbsg2.frame.assign(pnodes=gbsg2.frame["pnodes"].where(gbsg2.frame["age"] < 60))
     tree = OptimalSurvivalTree(max_depth=2).fit(with_gaps, y)
     assert np.isfinite(tree.predict(with_gaps)).all()
@@ -133,9 +134,9 @@ def test_scikit_learn_conventions(small_data: SurvivalData) -> None:
     for call in (tree.predict, tree.apply, tree.predict_quantile, tree.predict_survival_function):
         with pytest.raises(NotFittedError):
             call(small_data.frame)
-    for call in (tree.summary, tree.export_text):
+    for call in (OptimalSurvivalTree.summary, export_text, export_graphviz):
         with pytest.raises(NotFittedError):
-            call()
+            call(tree)
     X, y = small_data.frame, (small_data.time, small_data.event)
     copy.fit(X, y)
     assert len(copy.rules_) == 15
@@ -162,7 +163,7 @@ def test_pipelines_and_searches(small_data: SurvivalData) -> None:
     pipe.set_output(transform="pandas").fit(X, y)
     alone = OptimalSurvivalTree(2, binarize="all").fit(X, y)
     assert pipe[-1].loss_ == alone.loss_
-    assert pipe[-1].export_text() == alone.export_text()
+    assert export_text(pipe[-1]) == export_text(alone)
     np.testing.assert_array_equal(pipe.predict(X), alone.predict(X))
     scores = cross_val_score(OptimalSurvivalTree(2), X, y, cv=3)
     assert (scores > 0.4).all()
