@@ -126,41 +126,41 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
     return ax
 
 
-def plot_routing_sharpness(leaf_proba: npt.ArrayLike, leaf: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Sharpness of the routing: share of the rows whose own leaf has at least a given probability.
+def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: Axes | None = None) -> Axes:
+    """Sharpness of the routing: share of the rows whose own group has at least a given probability.
 
     Where the gates are sharp, the lines stay at one up to the right edge; soft gates let them fall early, and
-    predictions from one leaf then say less than the average of all leaves would.
+    predictions from one group then say less than the average of all groups would.
 
     Args:
         leaf_proba: shape (n, L), rows sum to one: ``tree.predict_leaf_proba(X)``.
-        leaf: of each row, shape (n,): ``tree.apply(X)``.
+        group: of each row, 1 .. L, shape (n,): ``tree.apply(X)``.
         ax: axes to draw on; of a new figure if None.
 
     Raises:
-        DataError: no array of probabilities that sum to one, or not one leaf for each row.
+        DataError: no array of probabilities that sum to one, or not one group for each row.
     """
     proba = np.asarray(leaf_proba, dtype=np.float64)
     if proba.ndim != 2 or proba.size == 0 or not np.allclose(proba.sum(axis=1), 1.0, atol=1e-4):
         raise DataError(f"leaf_proba must be (n, L) with rows that sum to one, got shape {proba.shape}")
-    leaves = np.asarray(leaf)
-    if leaves.shape != (len(proba),) or not np.isin(leaves, np.arange(proba.shape[1])).all():
-        raise DataError(f"leaf must be one number of 0 to {proba.shape[1] - 1} for each of {len(proba)} rows")
+    groups = np.asarray(group)
+    if groups.shape != (len(proba),) or not np.isin(groups, np.arange(1, proba.shape[1] + 1)).all():
+        raise DataError(f"group must be a number of 1 to {proba.shape[1]} for each of {len(proba)} rows")
     ax = given_or_new(ax)
-    probability = proba[np.arange(len(proba)), leaves]
-    for number in np.unique(leaves):
-        values = np.sort(probability[leaves == number])
+    probability = proba[np.arange(len(proba)), groups - 1]
+    for number in np.unique(groups):
+        values = np.sort(probability[groups == number])
         share = 1.0 - np.arange(len(values)) / len(values)
         ax.step(
             np.concatenate([[0.0], values, [1.0]]),
             np.concatenate([[1.0], share, [0.0]]),
             where="pre",
-            color=COLOURS[number % len(COLOURS)],
+            color=colour_of(int(number)),
             linewidth=1.8,
-            label=f"leaf {number}: {len(values)} rows, mean {values.mean():.2f}",
+            label=f"group {number}: {len(values)} rows, mean {values.mean():.2f}",
         )
     ax.set(
-        xlabel="probability of the own leaf, at least",
+        xlabel="probability of the own group, at least",
         ylabel="share of its rows",
         xlim=(0, 1.005),
         ylim=(0, 1.02),

@@ -35,7 +35,7 @@ def test_objective_of_every_start(small_data: SurvivalData) -> None:
 
 def test_sharpness_counts_the_rows_above_each_probability() -> None:
     proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.55, 0.45], [0.2, 0.8]])
-    ax = plot_routing_sharpness(proba, [0, 0, 1, 1])
+    ax = plot_routing_sharpness(proba, [1, 1, 2, 2])
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels == ["leaf 0: 2 rows, mean 0.75", "leaf 1: 2 rows, mean 0.62"]
     for line, values in zip(ax.get_lines(), ([0.6, 0.9], [0.45, 0.8]), strict=True):
@@ -44,9 +44,9 @@ def test_sharpness_counts_the_rows_above_each_probability() -> None:
             # Steps have their value up to the next point.
             assert share[np.searchsorted(x, level)] == np.mean(np.array(values) >= level)
     with pytest.raises(DataError, match="rows that sum to one"):
-        plot_routing_sharpness(proba * 2, [0, 0, 1, 1])
+        plot_routing_sharpness(proba * 2, [1, 1, 2, 2])
     with pytest.raises(DataError, match="leaf must be one number of 0 to 1"):
-        plot_routing_sharpness(proba, [0, 0, 1, 2])
+        plot_routing_sharpness(proba, [0, 1, 1, 2])
 
 
 def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
