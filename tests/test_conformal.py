@@ -179,7 +179,9 @@ def test_curved_trees_have_bounds(small_data: SurvivalData, depth: int) -> None:
     """Knots come from the rows that train, not from those that calibrate; the model of G may be curved."""
     y = (small_data.time, small_data.event)
     curved = clone(PLAIN).set_params(depth=depth, columns=Columns(numeric="spline", gate_numeric="log"))
-    found = ConformalLowerBound(curved, 0.7, censoring=clone(CENSORING).set_params(columns__numeric="piecewise"))
+    found = ConformalLowerBound(
+        curved, 0.7, censoring=clone(CENSORING).set_params(columns__numeric="piecewise")
+    )
     found.fit(small_data.frame, y)
     train = small_data.subset(~found._calibration_rows(small_data.event))
     model = clone(curved).fit(train.frame, (train.time, train.event))
@@ -187,7 +189,9 @@ def test_curved_trees_have_bounds(small_data: SurvivalData, depth: int) -> None:
     np.testing.assert_array_equal(seen.cube_knot, own.cube_knot)
     bounds = found.predict(small_data.frame)
     assert ((bounds > 0) & (bounds <= found.cutoff_)).all()
-    straight = ConformalLowerBound(clone(curved).set_params(columns__numeric="linear"), 0.7).fit(small_data.frame, y)
+    straight = ConformalLowerBound(clone(curved).set_params(columns__numeric="linear"), 0.7).fit(
+        small_data.frame, y
+    )
     assert not np.allclose(straight.predict(small_data.frame), bounds, rtol=1e-3)
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import Grid, PrognosticTreeCV, SoftSurvivalTree, load_dataset, metrics
-from sstorch.bench import make_folds
+from sstorch import Grid, PrognosticTreeCV, SurvivalRegression, load_dataset, metrics
+from sstorch.bench import make_folds, soft_tree
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import DataWarning
 from sstorch.optim import Engine, Nodec, Race
+from sstorch.soft.estimator import SoftEstimator
 from sstorch.validation import concordance_of_groups
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ SCORES = ["c", "ibs", "leaves", "c_groups", "ari"]
 RULES = ["regression", "groups", "gates", "prefer groups", "prefer accuracy"]
 
 
-def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> dict[str, float]:
+def about(tree: SoftEstimator, train: SurvivalData, test: SurvivalData) -> dict[str, float]:
     """Scores of the test rows, and what the groups are."""
     times = np.unique(test.time[test.event])
     grid = metrics.evaluation_times(test.time, train.time, "sksurv")
@@ -46,7 +46,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         "log_likelihood": tree.log_likelihood(test.frame, y),
         "leaves": 1.0,
     }
-    if tree.depth:
+    if not isinstance(tree, SurvivalRegression):
         shares = np.bincount(tree.apply(train.frame)) / len(train)
         found["leaves"] = float((shares >= 0.05).sum())
         found["smallest"] = float(shares[shares > 0].min())
@@ -63,23 +63,24 @@ def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
     for fold in range(5):
         begin = time.process_time()
         train, test = data.subset(outer != fold), data.subset(outer == fold)
-        search = PrognosticTreeCV(grid=Grid(trainer=Nodec(race=Race(), engine=engine)))._fit_data(
-            train, schema
-        )
+        trainer = Nodec(race=Race(), engine=engine)
+        search = PrognosticTreeCV(grid=Grid(trainer=trainer))._fit_data(train, schema)
         seconds = time.process_time() - begin
         scored.append(search.cv_results_.assign(data=name, fold=fold))
         best = search.families_["mean_score"].idxmax()
         for family, line in search.families_.iterrows():
+            candidate = search.cv_results_.loc[line["index"]]
             if line["chosen"]:
-                tree = search.tree_
+                tree = search.best_estimator_
             else:
-                candidate = search.cv_results_.loc[line["index"]]
-                tree = clone(search.tree_).set_params(**parameters(candidate))._fit_data(train, schema)
+                values = parameters(candidate)
+                values["trainer"] = trainer if family == "gates" else None
+                tree = soft_tree(**values)._fit_data(train, schema)
             groups[family, fold] = tree.apply(data.frame)
             chosen = {"prefer groups": bool(line["chosen"]), "prefer accuracy": family == best}
             inner = line.drop(["chosen", "index"]).add_prefix("inner_").to_dict()
-            place = {"data": name, "fold": fold, "family": family, "depth": tree.depth, "seconds": seconds}
-            rows.append(place | chosen | inner | about(tree, train, test))
+            place = {"data": name, "fold": fold, "family": family, "depth": candidate["depth"]}
+            rows.append(place | {"seconds": seconds} | chosen | inner | about(tree, train, test))
         print(name, fold, f"{seconds:.0f} s of the processor", flush=True)
     table = pd.DataFrame(rows)
     for rule in RULES:
@@ -91,7 +92,7 @@ def nested(name: str, engine: Engine) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def parameters(candidate: pd.Series) -> dict[str, object]:
-    """Of a row of ``cv_results_``, as the estimator takes them."""
+    """Of a row of ``cv_results_``, as flat settings."""
     names = ["depth", "leaf", "numeric", "init", "n_starts", "ridge", "gate_ridge", "fused", "roughness"]
     columns = candidate["gate_features"]
     return {name: candidate[name] for name in names} | {

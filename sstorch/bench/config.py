@@ -182,9 +182,7 @@ class TrainerConfig:
     """Settings of a trainer; each has a class of its own, which is an option of the group ``trainer``."""
 
     name: str = setting(MISSING, "of the trainer; trainer=NAME chooses one")
-    holdout: float = setting(
-        0.0, "share of the training rows on which training is stopped and the start chosen"
-    )
+    holdout: float = setting(0.0, "share of the training rows that stops training and chooses the start")
     n_shards: int = setting(1, "parts of the rows that training works through one by one")
 
     def build(self) -> Trainer | None:

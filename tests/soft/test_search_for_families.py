@@ -100,7 +100,12 @@ def test_groups_are_scored_as_trees_fitted_to_each_fold(small_data: SurvivalData
         row, alone = table.loc[number], []
         for fold in range(3):
             train, test = data.subset(found.folds_ != fold), data.subset(found.folds_ == fold)
-            tree = PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=1e-2, fused=row["fused"]), columns=Columns(numeric="linear"), gate_features=row["gate_features"]).fit(train.frame, _y(train))  # fmt: skip
+            tree = PrognosticTree(
+                leaf="weibull",
+                gate_features=row["gate_features"],
+                penalties=GroupPenalties(ridge=1e-2, fused=row["fused"]),
+                columns=Columns(numeric="linear"),
+            ).fit(train.frame, _y(train))
             assert row[f"fold_{fold}"] == pytest.approx(tree.score(test.frame, _y(test)), abs=1e-6)
             assert row["c_harrell"] == pytest.approx(row[["fold_0", "fold_1", "fold_2"]].mean())
             alone.append(concordance_of_groups(tree, test.frame, _y(test), (train.frame, _y(train))))
