@@ -19,25 +19,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from sklearn.base import clone
 
 from sstorch import (
     Columns,
-    OptimalCompetingRisksTree,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     PrognosticTree,
     PrognosticTreeCV,
+    SoftSurvivalTree,
     Surv,
     SurvivalData,
+    SurvivalRegression,
     deploy,
     load_dataset,
     metrics,
+    reading,
     recalibrate,
     validate,
     validation,
 )
 from sstorch.bench import cross_validate
+from tests.deploy.test_code import LANGUAGES, TIMES
 
 PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
 Numbers = npt.NDArray[np.float64]
@@ -237,10 +241,74 @@ def fit(model: Any, case: Case) -> Result:
 
 
 def predict(model: Any, case: Case) -> Result:
-    """Survival or cumulative incidences of eight rows."""
-    if hasattr(model, "predict_cumulative_incidence"):
-        return _named(curves=model.predict_cumulative_incidence(case.new, case.times, **_after(model)))
-    return _named(curves=model.predict_survival_function(case.new, case.times, **_after(model)))
+    """Survival of eight rows, of competing causes also the cumulative incidence of each."""
+    after = _after(model)
+    found = _named(survival=model.predict_survival_function(case.new, case.times, **after))
+    if getattr(case.y, "causes", None):
+        found |= _named(incidence=model.predict_cumulative_incidence(case.new, case.times, **after))
+    return found
+
+
+def quantiles(model: Any, case: Case) -> Result:
+    """Medians, up to the last time, and restricted means of eight rows."""
+    last, after = float(case.times[-1]), _after(model)
+    median = np.minimum(model.predict_quantile(case.new, **after), last)
+    return _named(median=median, mean=model.predict_rmst(case.new, last, **after))
+
+
+def groups(model: Any, case: Case) -> Result:
+    """Number of the group of eight rows."""
+    return _named(group=model.apply(case.new))
+
+
+def log_likelihood(model: Any, case: Case) -> Result:
+    """The mean over the rows, weighted or repeated; of start-stop rows the sum, which is of whole rows."""
+    found = model.log_likelihood(case.X, case.y, sample_weight=case.weight)
+    return _named(total=found * (1 if case.weight is not None or case.y.id is None else len(case.X)))
+
+
+def texts(model: Any, case: Case) -> Result:
+    """Number of groups that a text names; it names every cause."""
+    written = {name: getattr(model, name)() for name in ("summary", "describe") if hasattr(model, name)}
+    written |= {kind: validation.model_card(model, kind) for kind in ("markdown", "html")}
+    for text in written.values():
+        assert all(cause in text for cause in model.causes_), text
+    return _named(**{name: len(set(re.findall(r"group (\d+)", text))) for name, text in written.items()})
+
+
+def explain(model: Any, case: Case) -> Result:
+    """Curves of a row at round times, and what its columns contribute."""
+    found = model.explain(case.new[:1])
+    curves = _named(survival=found.survival, contributions=found.contributions)
+    return curves | ({} if found.incidence is None else _named(incidence=found.incidence))
+
+
+def rules(model: Any, case: Case) -> Result:
+    """Coefficients and importance of the columns."""
+    assert reading.export_text(model)
+    assert reading.export_graphviz(model)
+    return _named(
+        gates=len(reading.gate_table(model)),
+        gate_coefficients=reading.gate_coefficients(model)[["coefficient", "effect"]],
+        leaf_coefficients=reading.leaf_coefficients(model)[["coefficient", "effect"]],
+        importance=reading.importance(model),
+    )
+
+
+def leaf_table(model: Any, case: Case) -> Result:
+    """Estimates and predictions of the groups of the training rows."""
+    return _estimates(reading.leaf_table(model))
+
+
+def effects(model: Any, case: Case) -> Result:
+    """Effect of each column in each group."""
+    return _named(effect=reading.effects(model, case.new)["effect"])
+
+
+def simpler(model: Any, case: Case) -> Result:
+    """Merged groups of eight rows, and their shorter rules."""
+    assert str(reading.simplify(model, case.new))
+    return _named(merged=reading.merge_leaves(model, case.new).group)
 
 
 def score(model: Any, case: Case) -> Result:
@@ -269,10 +337,19 @@ def validate_model(model: Any, case: Case) -> Result:
     return _of_table(report.to_frame(), tied if case.weight is not None else ())
 
 
+def _estimates(table: pd.DataFrame) -> Result:
+    """Estimates and predictions of a table of groups, without numbers of rows and limits."""
+    kept = [name for name in table.columns if name[1] in ("estimate", "model")]
+    assert kept, table
+    return _named(table=table[kept])
+
+
 def group_table(model: Any, case: Case) -> Result:
     """Estimates of the groups: medians, survival or incidences, predicted and observed."""
-    table = validation.group_table(model, case.X, case.y, horizons=case.times, sample_weight=case.weight)
-    return _named(table=table[[name for name in table.columns if name[1] not in ("", "lower", "upper")]])
+    weight = case.weight
+    return _estimates(
+        validation.group_table(model, case.X, case.y, horizons=case.times, sample_weight=weight)
+    )
 
 
 def stability(model: Any, case: Case) -> Result:
@@ -286,25 +363,46 @@ def validate_groups(model: Any, case: Case) -> Result:
     return _groups(validation.validate_groups(model, case.X, case.y, n_folds=3, sample_weight=case.weight))
 
 
+def split_test(model: Any, case: Case) -> Result:
+    """Number of columns tested, of each cause; p values are of random signs of the rows."""
+    causes = range(1, max(len(model.causes_), 1) + 1)
+    found = [
+        validation.split_test(model, case.X, case.y, sample_weight=case.weight, n_flips=19, cause=cause)
+        for cause in causes
+    ]
+    return _named(tested=[len(each.table) for each in found])
+
+
 def recalibration(model: Any, case: Case) -> Result:
     """Predictions of the model recalibrated on the rows."""
     return predict(recalibrate(model, case.X, case.y, sample_weight=case.weight), case)
 
 
-def export_code(model: Any, case: Case) -> Result:
-    """Survival, or the incidence of each cause, of a row by the exported Python program."""
-    program: dict[str, Any] = {}
-    exec(deploy.export_code(model, "python", **_after(model)), program)
-    row = case.new.iloc[0].to_dict()
+def _exported(language: str, model: Any, case: Case) -> Result:
+    """Curves of eight rows by exported code, which are those of the model."""
+    after = _after(model).get("after")
+    with tempfile.TemporaryDirectory() as folder:
+        _, survival, incidence = LANGUAGES[language](model, case.new, Path(folder), after)
+    asked = ~np.isnan(np.array(survival)[0])  # a query is for one time
+    expected = model.predict_survival_function(case.new, TIMES, after=after)
+    np.testing.assert_allclose(np.array(survival)[:, asked], expected[:, asked], atol=1e-9)
     if model.causes_:
-        at = [program["incidence"](row, float(time)) for time in case.times]
-        found = [[each[cause] for each in at] for cause in model.causes_]
-        expected = model.predict_cumulative_incidence(case.new[:1], case.times, **_after(model))[0]
-    else:
-        found = [program["survival"](row, float(time)) for time in case.times]
-        expected = model.predict_survival_function(case.new[:1], case.times, **_after(model))[0]
-    assert np.allclose(found, expected, atol=1e-9)
-    return _named(probability=found)
+        expected = model.predict_cumulative_incidence(case.new, TIMES, after=after)
+        np.testing.assert_allclose(np.array(incidence)[..., asked], expected[..., asked], atol=1e-9)
+    return _named(survival=np.array(survival)[:, asked])
+
+
+def program(model: Any, case: Case) -> Result:
+    """Curves at the training means by the program of torch."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tree.pt2"
+        deploy.export_program(model, path, **_after(model))
+        module = torch.export.load(path).module()
+    names = model.preprocessor_.feature_names_out
+    x = torch.full((2, len(names)), torch.nan, dtype=torch.float64)
+    found = module(x, torch.as_tensor(case.times))
+    parts = found if isinstance(found, tuple) else (found,)
+    return _named(curves=torch.cat([part.ravel() for part in parts]))
 
 
 def calculator(model: Any, case: Case) -> Result:
@@ -316,6 +414,16 @@ def calculator(model: Any, case: Case) -> Result:
     curves = re.search(r'"curves": ?\[.*?\]\]', text)
     assert curves is not None
     return _named(curve=[float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", curves[0])])
+
+
+def saved(model: Any, case: Case) -> Result:
+    """Predictions of the saved model, which are those of the model."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder)
+        found = predict(type(model).load(folder), case)
+    for name, value in predict(model, case).items():
+        np.testing.assert_array_equal(found[name], value)
+    return found
 
 
 def cross_validated(model: Any, case: Case) -> Result:
@@ -343,44 +451,64 @@ class Operation:
 
 
 OPERATIONS = {
-    "fit": Operation("`fit`", fit),
-    "predict": Operation("`predict_survival_function` or `predict_cumulative_incidence`", predict),
+    "fit": Operation("`fit`, `predict`", fit),
+    "predict": Operation("`predict_survival_function`, `predict_cumulative_incidence`", predict),
+    "quantiles": Operation("`predict_quantile`, `predict_rmst`", quantiles),
+    "apply": Operation("`apply`", groups),
     "score": Operation("`score`", score),
+    "log_likelihood": Operation("`log_likelihood`", log_likelihood),
+    "save": Operation("`save`, `load`", saved),
     "evaluate": Operation("`metrics.evaluate`", evaluate),
     "validate": Operation("`validate`", validate_model),
+    "recalibrate": Operation("`recalibrate`", recalibration),
+    "texts": Operation("`summary`, `describe`, `model_card`", texts),
+    "explain": Operation("`explain`", explain),
+    "rules": Operation("`export_text`, `export_graphviz`, tables of gates and coefficients", rules),
+    "leaf_table": Operation("`leaf_table`", leaf_table),
+    "effects": Operation("`effects`", effects),
+    "simpler": Operation("`simplify`, `merge_leaves`", simpler),
     "group_table": Operation("`group_table`", group_table),
     "stability": Operation("`stability`", stability, resamples=True),
     "validate_groups": Operation("`validate_groups`", validate_groups, resamples=True),
-    "recalibrate": Operation("`recalibrate`", recalibration),
-    "export_code": Operation("`export_code`", export_code),
+    "split_test": Operation("`split_test`", split_test),
+    "python": Operation("`export_code`, Python", functools.partial(_exported, "python")),
+    "javascript": Operation("`export_code`, JavaScript", functools.partial(_exported, "javascript")),
+    "sql": Operation("`export_code`, SQL", functools.partial(_exported, "sql")),
+    "onnx": Operation("`export_onnx`", functools.partial(_exported, "onnx")),
+    "program": Operation("`export_program`", program),
     "calculator": Operation("`export_calculator`", calculator),
     "bench": Operation("folds of the command `sstorch` and of studies", cross_validated, resamples=True),
 }
 
 # ---------------------------------------------------------------------- estimators
 
+LINEAR = Columns(numeric="linear")
 ESTIMATORS: dict[str, Any] = {
-    "SoftSurvivalTree": PrognosticTree(depth=1, columns=Columns(numeric="linear"), gate_features=1),
+    "SurvivalRegression": SurvivalRegression("weibull", columns=LINEAR),
+    "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR, gate_features=1),
+    "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", n_starts=2),
     "PrognosticTreeCV": PrognosticTreeCV(
-        depth=(0, 1),
-        leaf="weibull",
-        families=("regression", "groups"),
-        columns=Columns(numeric="linear"),
-        cv=2,
-        search="grid",
-    ),
-    "PrognosticTree": PrognosticTree(
-        depth=1, leaf="weibull", columns=Columns(numeric="linear"), gate_features=1
+        depth=(0, 1), leaf="weibull", families=("regression", "groups"), columns=LINEAR, cv=2, search="grid"
     ),
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
     "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),
-    "OptimalCompetingRisksTree": OptimalCompetingRisksTree(max_depth=1, min_leaf=20),
 }
 # Estimators that split the rows when they are fitted.
 SPLITTING = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
-# Estimators that the command trains.
-OF_THE_COMMAND = ("SoftSurvivalTree", "PrognosticTree")
-OF_CAUSES = ("PrognosticTree", "OptimalCompetingRisksTree")
+EXACT = ("OptimalSurvivalTree", "OptimalSurvivalTreeCV")
+# What only soft trees have.
+OF_SOFT_TREES = (
+    *("log_likelihood", "explain", "rules", "leaf_table", "effects", "simpler", "split_test"),
+    *("program", "bench"),
+)
+# What a search has; all else its best estimator has.
+OF_THE_SEARCH = ("fit", "predict", "score", "evaluate", "validate")
+# Below the titles of the page.
+NOTES = {
+    "PrognosticTreeCV": "All else is done with `best_estimator_`, one of the classes above.",
+    "OptimalSurvivalTree": "Splits are of one column each, and leaves have no regressions: functions that "
+    "read these are for soft trees.",
+}
 CAUSES = ("competing", "competing start-stop")
 
 # ---------------------------------------------------------------------- what cannot be
@@ -410,17 +538,11 @@ class Reason:
 
 REASONS = [
     Reason(
-        "The model has one event; `PrognosticTree` and `OptimalCompetingRisksTree` take competing causes.",
-        "has competing causes",
-        tuple(name for name in ESTIMATORS if name not in OF_CAUSES),
+        "Gates that are trained on the outcomes divide by the likelihood of one event, and each cause has its "
+        "own. `PrognosticTree` divides by the hazards of all causes.",
+        "gates that are trained on the outcomes divide by the likelihood of one event",
+        ("SoftSurvivalTree",),
         CAUSES,
-        (),
-    ),
-    Reason(
-        "The model has competing causes; the other estimators take one event.",
-        r"needs Surv\(time, cause, causes=",
-        OF_CAUSES,
-        tuple(name for name in KINDS if name not in CAUSES),
         (),
     ),
     Reason(
@@ -468,7 +590,9 @@ REASONS = [
 
 def operations_of(estimator: str) -> list[str]:
     """The operations that there are for an estimator."""
-    return [name for name in OPERATIONS if name != "bench" or estimator in OF_THE_COMMAND]
+    if estimator == "PrognosticTreeCV":
+        return list(OF_THE_SEARCH)
+    return [name for name in OPERATIONS if estimator not in EXACT or name not in OF_SOFT_TREES]
 
 
 def reason_of(estimator: str, kind: str, operation: str) -> Reason | None:
@@ -534,19 +658,14 @@ def page() -> str:
         "",
     ]
     for estimator in ESTIMATORS:
-        one = "competing causes" if estimator in OF_CAUSES else "one event"
-        kinds = [name for name in KINDS if (name in CAUSES) == (estimator in OF_CAUSES)]
-        lines += [
-            f"## {estimator}",
-            "",
-            f"For {one}; another outcome raises.",
-            "",
-            "| | " + " | ".join(KINDS[name].title for name in kinds) + " |",
-        ]
-        lines.append("|---" * (len(kinds) + 1) + "|")
+        lines += [f"## {estimator}", ""]
+        if estimator in NOTES:
+            lines += [NOTES[estimator], ""]
+        lines.append("| | " + " | ".join(kind.title for kind in KINDS.values()) + " |")
+        lines.append("|---" * (len(KINDS) + 1) + "|")
         for operation in operations_of(estimator):
             item, cells = OPERATIONS[operation], []
-            for kind in kinds:
+            for kind in KINDS:
                 reason = reason_of(estimator, kind, operation)
                 if reason is not None and reason not in notes:
                     notes.append(reason)
