@@ -229,7 +229,7 @@ class BaselineModel(StudyModel):
     def settings(self) -> Fingerprint:
         """See :class:`StudyModel`."""
         kind: Fingerprint = {"baseline": self.baseline.name, "seed": self._seed}
-        return {**kind, **fingerprint(self.baseline._batch_settings(), self.baseline.name)}
+        return {**kind, **fingerprint(self.baseline.settings(), self.baseline.name)}
 
     def versions(self) -> dict[str, str]:
         """See :class:`StudyModel`."""

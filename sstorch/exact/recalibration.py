@@ -117,7 +117,8 @@ def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: W
     empty = np.flatnonzero(np.bincount(leaf, minlength=n_leaves) == 0)
     if len(empty):
         raise DataError(
-            f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has none; "
+            f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has "
+            "none; "
             "give more rows, or take how='intercept'"
         )
     weighting = check_weighting(data.sample_weight, len(data), weights)
@@ -155,7 +156,8 @@ def _check_slope(observed: FloatArray, total: FloatArray, log_ratio: FloatArray)
     """Require that the estimate exists: events in leaves of two hazard ratios, each with expected events."""
     if (surprising := (observed > 0) & (total <= 0)).any():
         raise DataError(
-            f"group {int(surprising.argmax()) + 1} has events where the tree expects none, which no slope can "
+            f"group {int(surprising.argmax()) + 1} has events where the tree expects none, which no slope "
+            "can "
             "mend; use how='baseline' or 'intercept'"
         )
     if len(np.unique(log_ratio[observed > 0])) < 2:

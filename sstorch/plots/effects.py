@@ -80,8 +80,8 @@ def plot_effects(
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level)
     if "cause" in table:
-        name = tree.causes_[cause_number(cause, tree.causes_) - 1]
-        table = table[table["cause"] == name].dropna(axis="columns", how="all")
+        chosen = tree.causes_[cause_number(cause, tree.causes_) - 1]
+        table = table[table["cause"] == chosen].dropna(axis="columns", how="all")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
     table = table[table["group"].isin(rows.index)]
     frame, panels = as_frame(X), {}
