@@ -80,8 +80,8 @@ def plot_effects(
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level)
     if "cause" in table:
-        chosen = tree.causes_[cause_number(cause, tree.causes_) - 1]
-        table = table[table["cause"] == chosen].dropna(axis="columns", how="all")
+        of_cause = tree.causes_[cause_number(cause, tree.causes_) - 1]
+        table = table[table["cause"] == of_cause].dropna(axis="columns", how="all")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
     table = table[table["group"].isin(rows.index)]
     frame, panels = as_frame(X), {}
@@ -113,8 +113,8 @@ def plot_effects(
     has_words = any(panels[name].numbers is None for name in order)
     title = f"{what} against the median{' or most frequent category' * has_words}"
     band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
-    of_cause = f" ({name})" if "cause" in table else ""
-    figure.suptitle(title[0].upper() + title[1:] + of_cause + band, fontsize=11)
+    hazard = f" ({of_cause})" if "cause" in table else ""
+    figure.suptitle(title[0].upper() + title[1:] + hazard + band, fontsize=11)
     if any(not panels[name].alike for name in order):
         handles = [
             Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")

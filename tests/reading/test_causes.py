@@ -1,0 +1,236 @@
+"""Reading a tree of competing causes: every number against predictions or estimates of the same rows."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import no_grad
+
+from sstorch import Columns, PrognosticTree, SurvivalData, SurvivalRegression, load_dataset, metrics
+from sstorch.exceptions import ConfigError
+from sstorch.plots import plot_effects, plot_soft_tree
+from sstorch.reading import (
+    effects,
+    export_graphviz,
+    export_text,
+    gate_table,
+    importance,
+    leaf_coefficients,
+    leaf_table,
+    merge_leaves,
+    path_table,
+    simplify,
+)
+from sstorch.soft import bootstrap_trees
+
+CAUSES = ("progression", "death")
+
+
+@pytest.fixture(scope="module")
+def data() -> SurvivalData:
+    return load_dataset("mgus2").subset(np.arange(500))
+
+
+@pytest.fixture(scope="module")
+def tree(data: SurvivalData) -> PrognosticTree:
+    linear = Columns(numeric="linear")
+    tree = PrognosticTree(depth=2, leaf="weibull", gate_features=1, columns=linear, time_unit="months")
+    return tree.fit(data.frame, data.y)
+
+
+def _counts(data: SurvivalData, inside: np.ndarray) -> str:
+    events = ", ".join(f"{(data.cause[inside] == k).sum()} {name}" for k, name in enumerate(CAUSES, 1))
+    return f"{inside.sum()} rows, {events}"
+
+
+def _slopes(tree: PrognosticTree, cause: str, group: int) -> pd.Series:
+    """Coefficients of a group in original units, from its parameters."""
+    fitted = tree._tree
+    leaf = int(np.flatnonzero(fitted.group_numbers == group)[0])
+    with no_grad():
+        slope = fitted.hazards[cause].leaf_parameters().slope[leaf].numpy()
+    return pd.Series(slope, [feature.name for feature in fitted.preprocessor.leaf_features])
+
+
+def test_texts_have_the_events_of_each_cause_in_order_of_prognosis(
+    tree: PrognosticTree, data: SurvivalData, tmp_path: Path
+) -> None:
+    group = tree.apply(data.frame)
+    lines = tree.describe().splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"Group {k}" for k in range(1, 5)]
+    median = tree._tree.time_unit
+    for k, line in enumerate(lines, 1):
+        counts = _counts(data, group == k)
+        assert f": {counts.replace(' rows', ' of 500 rows')}, event-free median " in line
+        for text in (export_text(tree), tree.summary()):
+            assert f"group {k}: {counts}, event-free median " in text
+        assert line.endswith(f" {median}") or line.endswith("not reached")
+        assert counts.split(", ")[2] in export_graphviz(tree)
+    summary = tree.summary()
+    assert summary.startswith(f"Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}\n[1] ")
+    assert [f"Hazard of {name} within every group, " in summary for name in CAUSES] == [True, True]
+    assert "Aalen-Johansen" in summary
+    tree.save(tmp_path)
+    again = PrognosticTree.load(tmp_path)
+    for read in (PrognosticTree.describe, PrognosticTree.summary, export_text, export_graphviz):
+        assert read(again) == read(tree)
+
+
+def test_leaf_table_has_aalen_johansen_and_mean_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
+    table, group = leaf_table(tree), tree.apply(data.frame)
+    assert table.columns.names == ["quantity", "statistic"]
+    assert list(table.index) == [1, 2, 3, 4]
+    assert ("events", "") not in table
+    quantities = [str(name) for name in table.columns.levels[0] if str(name).startswith("F(")]
+    assert {name.split(") ")[1] for name in quantities} == set(CAUSES)
+    for k in table.index:
+        rows = data.subset(group == k)
+        for number, name in enumerate(CAUSES, 1):
+            assert table[f"events {name}", ""][k] == (rows.cause == number).sum()
+        total = 0.0
+        for quantity in quantities:
+            time, number = float(quantity[2:].split(")")[0]), CAUSES.index(quantity.split(") ")[1])
+            mean = tree.predict_cumulative_incidence(rows.frame, [time])[:, number, 0].mean()
+            assert table[quantity, "model"][k] == pytest.approx(mean, abs=1e-9)
+            if "estimate" in table[quantity] and np.isfinite(table[quantity, "estimate"][k]):
+                observed = metrics.aalen_johansen(rows.y, [time])[number, 0]
+                assert table[quantity, "estimate"][k] == pytest.approx(observed, abs=1e-12)
+            total += mean if time == max(float(q[2:].split(")")[0]) for q in quantities) else 0.0
+        last = f"S({max(float(q[2:].split(')')[0]) for q in quantities):g})"
+        assert table[last, "model"][k] + total == pytest.approx(1.0, abs=1e-9)
+    assert (np.diff(table[last, "model"]) < 0).all()
+
+
+def test_coefficients_importance_and_effects_are_of_each_cause(
+    tree: PrognosticTree, data: SurvivalData
+) -> None:
+    table = leaf_coefficients(tree)
+    assert table.index.names == ["cause", "group", "feature"]
+    scale = dict(zip(tree.preprocessor_.feature_names_out, tree.preprocessor_.scale_, strict=True))
+    for cause in CAUSES:
+        for group in range(1, 5):
+            slopes = _slopes(tree, cause, group)
+            assert table.loc[(cause, group, "mspike"), "coefficient"] == pytest.approx(
+                slopes["mspike"] * scale["mspike"]
+            )
+    shares = importance(tree)
+    assert list(shares) == ["gates", *(f"leaves {name}" for name in CAUSES)]
+    np.testing.assert_allclose(shares.sum(), 1.0)
+    assert shares["leaves progression"]["mspike"] > shares["leaves death"]["mspike"]
+    moved = effects(tree, data.frame, ["mspike"], n_points=5)
+    assert list(moved) == ["cause", "group", "column", "value", "effect", "time ratio"]
+    for (cause, group), own in moved.groupby(["cause", "group"]):
+        value = own["value"].astype(float)
+        slope = table.loc[(cause, group, "mspike"), "coefficient"]
+        reference = value[own["effect"] == 0].iloc[0]
+        np.testing.assert_allclose(own["effect"], slope * (value - reference), atol=1e-9)
+
+
+def test_a_band_of_effects_is_of_each_cause(data: SurvivalData) -> None:
+    model = SurvivalRegression("weibull")
+    sample = bootstrap_trees(model, data.frame, data.y, n_resamples=5)
+    fitted = model.fit(data.frame, data.y)
+    table = effects(fitted, data.frame, ["mspike"], n_points=5, sample=sample, level=0.5)
+    drawn = [each.hazards for each in sample.fitted_trees()]
+    assert all(tuple(hazards) == CAUSES for hazards in drawn)
+    for cause in CAUSES:
+        own = table[table["cause"] == cause]
+        alone = [
+            effects(fitted_alone, data.frame, ["mspike"], n_points=5)["effect"]
+            for fitted_alone in map(partial(_Alone, fitted, cause), sample.fitted_trees())
+        ]
+        np.testing.assert_allclose(own["lower"], np.quantile(alone, 0.25, axis=0), atol=1e-12)
+        np.testing.assert_allclose(own["upper"], np.quantile(alone, 0.75, axis=0), atol=1e-12)
+    one = SurvivalRegression("weibull").fit(data.frame, (data.time, data.event))
+    with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
+        effects(fitted, data.frame, sample=bootstrap_trees(model, data.frame, (data.time, data.event), 2))
+    assert "cause" not in effects(one, data.frame)
+
+
+class _Alone:
+    """The hazard of one cause of a tree of a sample, as an estimator that can be read."""
+
+    def __init__(self, like: SurvivalRegression, cause: str, tree: object) -> None:
+        self._tree, self._cleaned = tree.of_cause(cause), like._cleaned
+
+
+def test_an_explanation_is_of_the_cause_asked_for(tree: PrognosticTree, data: SurvivalData) -> None:
+    row = data.frame.iloc[[3]]
+    for number, cause in enumerate(CAUSES, 1):
+        why = tree.explain(row, cause=cause)
+        assert str(why) == str(tree.explain(row, cause=number))
+        assert (why.group, why.cause) == (tree.apply(row)[0], cause)
+        with no_grad():
+            linear = tree._tree.hazards[cause].linear_predictor(tree._encode(row))[:, 0].numpy()
+        leaf = int(np.flatnonzero(tree._tree.group_numbers == why.group)[0])
+        assert why.contributions[f"group {why.group}"].sum() == pytest.approx(linear[leaf], abs=1e-9)
+        expected = tree.predict_cumulative_incidence(row, why.incidence.columns)[0]
+        np.testing.assert_allclose(why.incidence, expected, atol=1e-12)
+        np.testing.assert_allclose(why.incidence.sum() + why.survival, 1.0, atol=1e-9)
+        assert f"= linear predictor of {cause}" in str(why)
+    first = f"F({why.incidence.columns[0]:g}) = {expected[0, 0]:.3f}"
+    assert str(why).splitlines()[-1].startswith(f"predicted incidence of progression {first}, ")
+    with pytest.raises(ConfigError, match="cause"):
+        tree.explain(row, cause="relapse")
+
+
+def test_groups_are_merged_by_the_incidences_of_every_cause(tree: PrognosticTree, data: SurvivalData) -> None:
+    group = tree.apply(data.frame)
+    times = np.linspace(0.0, tree.event_times_[-1], 101)
+    curves = tree.predict_cumulative_incidence(data.frame, times)
+    for tolerance in (0.0, 0.2, 0.99):
+        merged = merge_leaves(tree, data.frame, tolerance)
+        own = merged.group[group].to_numpy()
+        means = np.array([curves[own == k].mean(axis=0) for k in merged.table.index])
+        apart = np.abs(means[:, None] - means[None]).max(axis=(-2, -1))
+        np.testing.assert_allclose(merged.distance, apart, atol=5e-3)
+        assert (merged.distance[np.triu_indices(len(means), 1)] >= tolerance).all()
+        np.testing.assert_array_equal(merged.table["rows"], np.bincount(own)[1:])
+        assert {re.sub(r"F\(.*?\) ", "", name) for name in list(merged.table)[3:]} == set(CAUSES)
+        for name in list(merged.table)[3:]:
+            time, cause = float(name[2:].split(")")[0]), CAUSES.index(name.split(") ")[1])
+            each = tree.predict_cumulative_incidence(data.frame, [time])[:, cause, 0]
+            np.testing.assert_allclose(
+                merged.table[name], [each[own == k].mean() for k in merged.table.index], atol=1e-9
+            )
+    assert str(merged) == "Merged group 1 (groups 1, 2, 3, 4): all: 500 of 500 rows"
+    text = str(merge_leaves(tree, data.frame, 0.0)).splitlines()[-1]
+    assert text.startswith("Mean predicted incidences of any two merged groups differ by 0.")
+
+
+def test_rules_and_paths_do_not_depend_on_the_causes(tree: PrognosticTree, data: SurvivalData) -> None:
+    assert simplify(tree, data.frame, 0.0).leaf_agreement == 1.0
+    assert list(gate_table(tree)["events"]) == [int(data.event[here].sum()) for here in _at_gates(tree, data)]
+    rows = data.frame.iloc[[0, 0, 3]]
+    stays = path_table(tree, rows, entry=[0, 5, 9], id=[1, 1, 1])
+    groups = tree.apply(rows)
+    assert stays["group"].tolist() == [groups[0], groups[2]]
+    assert stays["from"].tolist() == [0.0, 9.0]
+
+
+def _at_gates(tree: PrognosticTree, data: SurvivalData) -> list[np.ndarray]:
+    leaf = tree._tree.leaf(tree._encode(data.frame))
+    return [leaf >= 0, leaf < 2, leaf >= 2]
+
+
+def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalData) -> None:
+    html, group = tree._fitted_html(), tree.apply(data.frame)
+    assert f"<b>Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}</b>" in html
+    assert f"<b>group 2</b>: {_counts(data, group == 2)}, event-free median" in html
+    assert "AJ: Aalen-Johansen" in html
+    _, *nodes = plot_soft_tree(tree, data.frame)
+    assert {ax.get_title().split("\n")[0] for ax in nodes[3:]} == {f"group {k}" for k in range(1, 5)}
+    curves = tree.predict_survival_function(data.frame[group == 1], nodes[-1].lines[0].get_xdata())
+    drawn = [ax.lines[0].get_ydata() for ax in nodes[3:] if ax.get_title().startswith("group 1\n")]
+    np.testing.assert_allclose(drawn[0], curves.mean(axis=0), atol=1e-12)
+    axes = plot_effects(tree, data.frame, ["mspike"], cause="death")
+    assert "(death)" in axes[0].figure.get_suptitle()
+    slope = leaf_coefficients(tree).loc[("death", 1, "mspike"), "coefficient"]
+    lines = [[np.asarray(part, dtype=float) for part in line.get_data()] for line in axes[0].lines]
+    x, y = next((x, y) for x, y in lines if len(np.unique(y)) > 2)
+    np.testing.assert_allclose(np.diff(y), slope * np.diff(x), atol=1e-9)
+    with pytest.raises(ConfigError, match="cause"):
+        plot_effects(tree, data.frame, cause="relapse")
