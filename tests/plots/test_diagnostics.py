@@ -37,7 +37,7 @@ def test_sharpness_counts_the_rows_above_each_probability() -> None:
     proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.55, 0.45], [0.2, 0.8]])
     ax = plot_routing_sharpness(proba, [1, 1, 2, 2])
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["leaf 0: 2 rows, mean 0.75", "leaf 1: 2 rows, mean 0.62"]
+    assert labels == ["group 1: 2 rows, mean 0.75", "group 2: 2 rows, mean 0.62"]
     for line, values in zip(ax.get_lines(), ([0.6, 0.9], [0.45, 0.8]), strict=True):
         x, share = (np.asarray(part) for part in line.get_data())
         for level in (0.3, 0.5, 0.7, 0.85):
