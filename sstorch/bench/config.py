@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from sstorch.bench.flat import soft_tree
+from sstorch.bench.flat import soft_tree, unused
 from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
@@ -32,6 +32,7 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
+from sstorch.soft import SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import AUTO, INITS, SETTINGS, Setting
 
@@ -100,8 +101,11 @@ class DatasetConfig:
             return load_dataset("csv", **options)
 
 
-# Settings whose default depends on the class of the estimator: null.
-_BY_CLASS = ("gate_ridge_units", "fused", "offset", "fused_shape", "min_leaf", "numeric")
+# Settings whose default depends on the class of the estimator, or that only one class has: null.
+_BY_CLASS = (
+    *("gate_ridge", "gate_ridge_units", "gate_sparsity"),
+    *("fused", "offset", "fused_shape", "min_leaf", "numeric"),
+)
 
 
 def _tree_field(name: str, item: Setting) -> tuple[str, Any, Any]:
@@ -398,8 +402,26 @@ class Config:
         }
 
     def estimator(self) -> SoftEstimator:
-        """Build the unfitted estimator that the configuration describes."""
-        return soft_tree(**self.flat())
+        """Build the unfitted estimator that the configuration describes.
+
+        Raises:
+            ConfigError: a setting does not exist, or its class does not use it.
+        """
+        made, usual, n_starts = soft_tree(**self.flat()), vars(TreeConfig()), self.cv.n_starts
+        given = {name: value for name, value in vars(self.tree).items() if value != usual[name]}
+        if n_starts not in (None, 1):  # estimators without this parameter train one tree
+            given["n_starts"] = n_starts
+        for name in unused(given, [made]):
+            remedy = "init=random, which makes a SoftSurvivalTree, uses it"
+            if isinstance(made, SurvivalRegression):
+                remedy = "it needs gates, tree.depth=1 or more"
+            elif isinstance(made, SoftSurvivalTree):
+                remedy = "init=distilled uses it"
+            raise ConfigError(
+                f"{'cv' if name == 'n_starts' else 'tree'}.{name}={given[name]} is not used by "
+                f"{type(made).__name__}: leave it out; {remedy}"
+            )
+        return made
 
 
 def to_config(composed: DictConfig) -> Config:

@@ -75,7 +75,7 @@ def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
     told = out[out.index("Beside plain models") :].splitlines()[2:6]
     assert [line.split("  ")[0] for line in told] == ["Kaplan-Meier", "one leaf", "Cox", "tree"]
     assert "\nSoft survival tree: depth " in out
-    assert re.search(r"\bleaf \d: \d+ rows, \d+ events, median ", out)
+    assert re.search(r"\bgroup \d: \d+ rows, \d+ events, median ", out)
     assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
     assert str(folder) in out.splitlines()[-1]
     assert "pass 2/2 of 8 trees: objective " in err
@@ -246,7 +246,7 @@ def test_a_hard_but_honest_file_trains(
         (["tree.numeric=splin"], "numeric must be one of linear, log, piecewise, spline"),
         (["tree.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
         (["tree.numeric=piecewise:1"], "pieces must be at least 2"),
-        (["tree.gate_numeric=null"], "gate_numeric must be one of"),
+        (["tree.gate_numeric=logg"], "gate_numeric must be one of"),
         (["tree.numeric={agee: spline}"], "numeric names 'agee'; the columns are 'horTh', 'age', "),
         (["tree.gate_numeric={agee: log}"], "gate_numeric names 'agee'; the columns are "),
         (["tree.numeric={horTh: spline}"], "column 'horTh' is categorical and has no curve"),
@@ -257,6 +257,19 @@ def test_a_hard_but_honest_file_trains(
         (
             ["tree.monotone={pnodes: up}", "tree.numeric=spline"],
             "column 'pnodes' is a spline, which can turn",
+        ),
+        (
+            ["tree.gate_ridge=1e-3"],
+            "tree.gate_ridge=0.001 is not used by PrognosticTree: leave it out; init=random",
+        ),
+        (["cv=paper"], "cv.n_starts=20 is not used by PrognosticTree: leave it out; init=random"),
+        (
+            ["tree=depth0", "tree.min_leaf=0.1"],
+            "tree.min_leaf=0.1 is not used by SurvivalRegression: leave it",
+        ),
+        (
+            ["init=random", "tree.gate_features=3"],
+            "tree.gate_features=3 is not used by SoftSurvivalTree: leave it out; init=distilled uses it",
         ),
         (["tree.roughness=-1"], "roughness must be a finite number >= 0"),
         (["device.threads=0"], "device.threads must be at least 1"),
@@ -333,8 +346,9 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
 def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
     ours = _compose(*overrides).estimator()
     assert ours._batch_settings().encodings == soft_tree(**parameters)._batch_settings().encodings  # type: ignore[arg-type]
-    assert ours.roughness == parameters.get("roughness", 0.01)
-    given = ours.numeric, ours.gate_numeric, ours.interactions, ours.monotone
+    assert ours.penalties.roughness == parameters.get("roughness", 0.01)
+    columns = ours.columns
+    given = columns.numeric, columns.gate_numeric, columns.interactions, columns.monotone
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
 
 
@@ -353,7 +367,7 @@ def test_a_run_with_curves(
     assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
     assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]
     model = load_tree(folder / "model")
-    assert model.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
+    assert model.columns.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
     names = {feature.name for feature in model.preprocessor_.leaf_features}
     assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
     assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
@@ -686,11 +700,11 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
     [
         (
             ["trainer=joint", "trainer.zeta=0.5"],
-            "trainer.zeta is not used by trainer=joint, which has max_it",
+            "trainer.zeta is not used by trainer=joint, which has holdout, n_shards, max_it",
         ),
         (
             ["trainer=joint", "+trainer.zeta=0.5"],
-            "trainer.zeta is not used by trainer=joint, which has max_it",
+            "trainer.zeta is not used by trainer=joint, which has holdout, n_shards, max_it",
         ),
         (["trainer=nodec_joint", "trainer.epochs=5"], "trainer.epochs is not used by trainer=nodec+joint, "),
         (["trainer.name=joint"], "trainer.name=joint does not choose a trainer: write trainer=NAME"),
@@ -714,7 +728,7 @@ def test_a_setting_that_does_not_exist_is_refused_in_one_line(
 
 
 def test_every_leaf_is_an_option_with_all_its_options() -> None:
-    assert set(REGISTERED["leaf"]) == set(FAMILIES)
+    assert set(REGISTERED["leaf"]) == {"auto", *FAMILIES}
     for name in FAMILIES:
         config = _compose(f"leaf={name}")
         assert config.leaf.options == FAMILIES[name]().options()
@@ -777,8 +791,8 @@ def test_a_run_with_a_sensitive_column(
     scores = pd.read_csv(folder / "scores.csv")
     assert {"parity", "gini_weighted", "c_gap", "c_harrell:Pre"} <= set(scores)
     leaves = pd.read_csv(folder / "leaf_groups.csv", index_col=[0, 1, 2])
-    assert leaves.loc[("all-rows", "train", 0), "rows"] == 686
-    assert leaves.loc[("all-rows", "train", 0), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
+    assert leaves.loc[("all-rows", "train", 1), "rows"] == 686
+    assert leaves.loc[("all-rows", "train", 1), "menostat=Pre"] == pytest.approx(290 / 686, rel=1e-4)
     kept = _compose("dataset=gbsg2", *options, "fairness.feature=true").load()
     assert "menostat" in kept.feature_names
 
@@ -787,7 +801,7 @@ def test_fairness_is_built_from_its_configuration() -> None:
     assert _compose().fairness.build() is None
     config = _compose("fairness=l2_relaxed", "fairness.sensitive=sex", "fairness.rule=observed_times")
     assert config.fairness.build() == L2Parity(gates="relaxed", rule="observed_times")
-    assert config.estimator().rho == 1.0
+    assert config.estimator().penalties.rho == 1.0
     with pytest.raises(ConfigError, match=r"fairness=l2 needs fairness\.sensitive=COLUMN"):
         _compose("fairness=l2").estimator()
     with pytest.raises(ConfigError, match=r"fairness\.rho is not used by fairness=none"):

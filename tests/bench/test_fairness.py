@@ -108,7 +108,7 @@ def test_cross_validation_reports_disparities(data: SurvivalData) -> None:
     result = cross_validate(tree, data, n_folds=2)
     assert set(DISPARITIES) <= set(result.scores)
     assert set(DISPARITIES) <= set(result.table().columns.get_level_values(0))
-    plain = cross_validate(tree.set_params(fairness=None, rho=0.0), data, n_folds=2)
+    plain = cross_validate(tree.set_params(penalties=Penalties()), data, n_folds=2)
     assert plain.scores["parity"].mean() > result.scores["parity"].mean()
 
 
