@@ -13,7 +13,7 @@ import numpy as np
 from sstorch.data import SurvivalData
 from sstorch.data.encodings import ColumnEncodings
 from sstorch.exceptions import ConfigError
-from sstorch.nn import MAX_DEPTH, HazardFamily
+from sstorch.nn import MAX_DEPTH, HazardFamily, Topology
 from sstorch.optim import Trainer
 from sstorch.parameters import Parameters
 from sstorch.soft.estimator import SoftEstimator
@@ -188,6 +188,8 @@ def candidates(lists: Mapping[str, object], families: Sequence[Family]) -> list[
     given = {name: value for name, value in lists.items() if name != "depth" or value is not None}
     usual = sorted({depth for family in families for depth in _DEPTHS[family]})
     values = {name: _values(name, given[name]) if name in given else usual for name in SEARCHED}
+    for depth in values["depth"]:
+        Topology(depth)  # which refuses those that no tree has
     listed: list[tuple[tuple[int, ...], dict[str, Any]]] = []
     for family in FAMILIES:
         if family not in families:
@@ -228,8 +230,13 @@ def automatic_leaves(leaf: object, rows: SurvivalData | None) -> object:
         leaf: one leaf or several, or ``"auto"``.
         rows: the data; None if they are not known yet: then ``"auto"`` stands for every leaf that it may
             stand for.
+
+    Raises:
+        ConfigError: ``"auto"`` is one of several.
     """
     if not isinstance(leaf, str) or leaf != "auto":
+        if isinstance(leaf, Sequence) and not isinstance(leaf, str) and "auto" in leaf:
+            raise ConfigError("leaf='auto' stands for several leaves: name them, or leave the others out")
         return leaf
     if rows is None:
         return tuple(dict.fromkeys((*CONTINUOUS_LEAVES, *GROUPED_LEAVES)))

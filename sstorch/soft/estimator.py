@@ -24,6 +24,7 @@ from sstorch.base import CurveKind, Times, check_alive, check_times, median_even
 from sstorch.checks import check_after, check_device
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
 from sstorch.data.oddities import Oddity, few_events, tell
+from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -589,7 +590,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
                 where = (
                     "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
                 )
-                about = f"F(t) is the incidence of a cause{unit}, in the rows {where};\n"
+                given = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
+                about = f"F(t) is the incidence of a cause{unit}{given}, in the rows {where};\n"
                 parts.append(f"{about}model F(t) is the mean prediction")
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):

@@ -135,6 +135,7 @@ class PrognosticTree(SoftEstimator):
             gate_features=self.gate_features,
             min_leaf=self.min_leaf,
             trainer=self.trainer,
+            gate_ridge=0.0,  # gates are not trained
             teacher=None if self.teacher is None else Teacher(self.teacher, refit=True),
             **self._shared_settings(),
         )

@@ -213,7 +213,7 @@ def test_a_target_that_is_constant_makes_no_gates() -> None:
 
 def test_leaves_of_each_class_by_default() -> None:
     groups = PrognosticTree()._batch_settings()
-    assert groups == BatchSettings.check()
+    assert groups == BatchSettings.check(gate_ridge=0.0)
     assert (groups.init, type(groups.trainer), groups.n_starts) == ("distilled", Leaves, 1)
     assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
     assert (groups.gate_features, groups.min_leaf) == (2, 0.1)

@@ -189,7 +189,8 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [0, 2])
 def test_tables_speak_of_columns(depth: int) -> None:
     tree = fitted(depth, **ENCODED)
-    table = leaf_coefficients(tree).loc[0]
+    group = int(tree.tree_.group_numbers[0])
+    table = leaf_coefficients(tree).loc[group]
     curves = ["s(age)", "log(pnodes)", "s(progrec)"]
     products = ["age:horTh=yes", "age:progrec"]
     assert {*curves, *products, "tsize", "tgrade=III"} <= set(table.index)
@@ -223,9 +224,9 @@ def test_an_explanation_sums_to_the_scores(depth: int) -> None:
         one = rows().frame.iloc[[number]]
         told = tree.explain(one)
         x = torch.as_tensor(tree.preprocessor_.transform(one))
-        leaf = int(tree.apply(one)[0])
+        group, leaf = int(tree.apply(one)[0]), int(tree.tree_.leaf(x)[0])
         linear = float(tree.module_.linear_predictor(x).detach()[leaf, 0])
-        assert told.contributions[f"leaf {leaf}"].sum() == pytest.approx(linear, abs=1e-10)
+        assert told.contributions[f"group {group}"].sum() == pytest.approx(linear, abs=1e-10)
         for node, step in told.path.iterrows():
             logit = float(tree.module_.gate_logits(x, [node]).detach()[0, 0])
             assert told.contributions[f"gate {node}"].sum() == pytest.approx(logit, abs=1e-10)

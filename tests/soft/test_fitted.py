@@ -17,8 +17,8 @@ from sstorch.files import reading
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import Prediction, Spline
 from sstorch.optim import Nodec
+from sstorch.reading import hooks as reading_module
 from sstorch.reading import leaf_table
-from sstorch.soft import reading as reading_module
 from sstorch.soft import train_batch
 
 TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), n_starts=3)
@@ -164,12 +164,12 @@ def test_only_the_tree_of_a_search_has_a_table(
         return float(tree.score(X, y))
 
     def reader(tree: SoftSurvivalTree, X: object, y: object) -> float:
-        assert leaf_table(tree)["rows"].sum() == 60
+        assert leaf_table(tree)["rows", ""].sum() == 60
         return float(tree.score(X, y))
 
     chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))
-    # A scorer encodes for itself, beside the concordance of trees and groups.
-    assert (encoded, tables) == ([60] * (8 + 2 + 4) + [120], [120])
+    # A scorer encodes for itself, and the tree that it is given knows its groups.
+    assert (encoded, tables) == ([60] * (8 + 2 + 4 + 4) + [120], [120])
     read = clone(search).set_params(scoring=reader).fit(small_data.frame, _y(small_data))
     assert tables == [120, 60, 60, 60, 60, 120]
     assert read.best_score_ == chosen.best_score_
@@ -177,7 +177,7 @@ def test_only_the_tree_of_a_search_has_a_table(
 
 def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables: list[int]) -> None:
     result = cross_validate(TREE, small_data, 2)
-    assert tables == []
+    assert tables == [120]  # of the tree of all rows
     assert "120 rows" in result.model.summary()
     assert result.trees[0].node_table_["rows"][1] == 60
     assert tables == [120, 60]

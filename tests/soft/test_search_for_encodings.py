@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, SurvivalData
-from sstorch.bench.flat import soft_search, soft_tree
+from sstorch import Columns, Penalties, PrognosticTreeCV, SurvivalData, SurvivalRegression
+from sstorch.bench.flat import soft_search
 from sstorch.data import Schema, stratified_folds
 from sstorch.data.encodings import Log, NaturalSpline, Piecewise
 from sstorch.exceptions import ConfigError
@@ -52,7 +52,7 @@ def test_automatic_encodings_have_curves_where_there_are_events(small_data: Surv
         (None, curved),  # as where the settings of a study are compared: all that it may be
     ):
         assert [name for name, _ in _encodings(search, rows)] == names
-    assert PrognosticTreeCV().numeric == "auto"
+    assert PrognosticTreeCV().columns.numeric == "auto"
 
 
 def test_roughness_is_compared_for_curves_alone() -> None:
@@ -104,7 +104,7 @@ def test_growing_keeps_encodings_and_roughness_of_each_leaf(
 
     monkeypatch.setattr(FoldSearch, "_scores", scores)
     folds, schema = stratified_folds(small_data.event, 2, 0), Schema.of(small_data.frame)
-    FoldSearch(PrognosticTree(), small_data, folds, schema, "c_harrell").growing(search.candidates())
+    FoldSearch(search.estimator, small_data, folds, schema, "c_harrell").growing(search.candidates())
     assert len(levels[0]) == 2 * (2 + 2)
     assert levels[1] == levels[2] == {(leaf, *own) for leaf, own in favourite.items()}
 
@@ -117,9 +117,7 @@ def test_knots_of_a_fold_never_see_the_rows_left_out(small_data: SurvivalData) -
         if wild:
             frame.loc[folds == 1, "x0"] = np.linspace(-1e6, 1e9, (folds == 1).sum())
         data = SurvivalData(frame, (small_data.time, small_data.event))
-        search = FoldSearch(
-            SoftSurvivalTree(trainer=SMALL["trainer"]), data, folds, Schema.of(frame), "log_likelihood"
-        )
+        search = FoldSearch(_search().estimator, data, folds, Schema.of(frame), "log_likelihood")
         compared = [own for own in _search().candidates() if own.depth == 1 and own.numeric.is_curved]
         found.append(search.train(compared))
     before, after = found
@@ -143,15 +141,16 @@ def test_the_chosen_encodings_make_the_tree(small_data: SurvivalData) -> None:
     # Those that roughness holds back at depth 0, in one batch for each encoding, are those of a fit alone.
     single = table["depth"] == 0
     assert table.loc[single, "seconds"].nunique() == 2
-    shared = {name: SMALL[name] for name in ("leaf", "trainer")}
-    alone = soft_tree(**shared | found.best_params_).fit(small_data.frame, y)
+    alone = clone(found.best_estimator_).fit(small_data.frame, y)
     np.testing.assert_array_equal(found.predict(small_data.frame), alone.predict(small_data.frame))
     train, test = (small_data.subset(found.folds_ == fold) for fold in (1, 0))
     for number in np.flatnonzero(single):
         row = table.loc[number]
         name, text = row["numeric"].split("=")
-        tree = soft_tree(
-            depth=0, n_starts=1, ridge=1e-3, numeric={name: text}, roughness=row["roughness"], **shared
+        tree = SurvivalRegression(
+            "weibull",
+            Penalties(ridge=1e-3, roughness=row["roughness"]),
+            Columns(numeric={name: text}),
         )._fit_data(train)
         score = tree.log_likelihood(test.frame, (test.time, test.event))
         assert row["fold_0"] == pytest.approx(score, abs=1e-6)
@@ -168,12 +167,12 @@ def test_a_column_far_out_has_splines_too() -> None:
 
 def test_all_trees_share_what_gates_see_and_interactions(small_data: SurvivalData) -> None:
     search = _search(depth=1, gate_numeric="log", interactions=[("x0", "x1")])
-    tree = search.fit(small_data.frame, (small_data.time, small_data.event)).tree_
-    assert (tree.gate_numeric, tree.interactions) == ("log", [("x0", "x1")])
+    tree = search.fit(small_data.frame, (small_data.time, small_data.event)).best_estimator_
+    assert (tree.columns.gate_numeric, tree.columns.interactions) == ("log", [("x0", "x1")])
     assert "x0:x1" in [feature.name for feature in tree.preprocessor_.leaf_features]
     again = clone(search)
-    assert again.get_params()["numeric"] == SMALL["numeric"]
-    assert again.get_params()["interactions"] == [("x0", "x1")]
+    assert again.get_params()["columns__numeric"] == SMALL["numeric"]
+    assert again.get_params()["columns__interactions"] == [("x0", "x1")]
 
 
 @pytest.mark.parametrize("numeric", ["spline(3)", {"x0": "spline(3)", "x2": "log"}])
@@ -185,7 +184,7 @@ def test_a_saved_search_keeps_its_encodings(
     again = PrognosticTreeCV.load(tmp_path / "search")
     pd.testing.assert_frame_equal(again.cv_results_, found.cv_results_)
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
-    assert again.best_params_["numeric"] == again.numeric == numeric
+    assert again.best_params_["numeric"] == again.best_estimator_.columns.numeric == numeric
     assert again.summary() == found.summary()
     np.testing.assert_array_equal(again.predict(small_data.frame), found.predict(small_data.frame))
 
@@ -208,7 +207,7 @@ def test_straight_lines_are_simpler_than_logarithms_and_these_than_curves() -> N
 def test_monotone_effects_are_of_all_trees(small_data: SurvivalData) -> None:
     search = _search(numeric="auto", monotone={"x0": "up"})
     assert {str(each.numeric) for each in search.candidates()} == {"linear", "log", "piecewise(4)"}
-    tree = search.fit(small_data.frame, (small_data.time, small_data.event)).tree_
-    assert tree.monotone == {"x0": "up"}
+    tree = search.fit(small_data.frame, (small_data.time, small_data.event)).best_estimator_
+    assert tree.columns.monotone == {"x0": "up"}
     slope = tree.module_.leaf(tree.module_.topology.leaves[0]).slope.detach().numpy()
     assert (tree.preprocessor_.leaf_slopes("x0") @ slope * (-1)).min() >= -1e-12

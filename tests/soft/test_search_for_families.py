@@ -20,10 +20,11 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_search
 from sstorch.exceptions import ConfigError
-from sstorch.reading import effects, export_text, gate_table, leaf_coefficients, simplify
+from sstorch.reading import export_text, gate_table, leaf_coefficients
 from sstorch.soft.candidates import Candidate
 from sstorch.soft.search import FoldSearch
 from sstorch.validation import concordance_of_groups, validate_groups
+from tests.causes import simulated
 
 GROUPS: dict[str, Any] = {
     "leaf": "weibull",
@@ -48,24 +49,36 @@ def _kinds(**parameters: object) -> dict[str, set[int]]:
     return found
 
 
-def test_start_and_trainer_say_which_families_are_compared() -> None:
-    every = {"regression": {0}, "groups": {2}, "gates": {1, 2, 3, 4}}
-    gates = {"regression": {0}, "gates": {1, 2, 3, 4}}
-    assert _kinds() == every
-    assert _kinds(init=("distilled", "random")) == every
-    assert _kinds(trainer="nodec") == _kinds(init="random") == _kinds(trainer="joint") == gates
-    assert _kinds(init="distilled") == _kinds(trainer="leaves") == {"regression": {0}, "groups": {2}}
-    # Distilled gates that go on training are no groups; those of another start that stay are.
-    assert _kinds(init="distilled", trainer="joint") == gates
-    assert _kinds(init="kmeans", trainer="leaves") == {"regression": {0}, "groups": {2}}
+def test_depths_of_the_families() -> None:
+    assert _kinds() == {"regression": {0}, "groups": {2}, "gates": {1, 2, 3, 4}}
+    assert _kinds(families=("regression", "gates")) == {"regression": {0}, "gates": {1, 2, 3, 4}}
     assert _kinds(depth=(0, 3)) == {"regression": {0}, "groups": {3}, "gates": {3}}
     assert _kinds(depth=1) == {"groups": {1}, "gates": {1}}
+    with pytest.raises(ConfigError, match="families must be some of regression, groups, gates"):
+        PrognosticTreeCV(families=("leaves",)).candidates()  # type: ignore[arg-type]
+
+
+def test_gates_of_causes_are_not_trained_on_outcomes() -> None:
+    data = SurvivalData(*simulated(60))
+    assert {each.family for each in PrognosticTreeCV().candidates(data)} == {"regression", "groups"}
+
+
+def test_search_of_causes_predicts_and_is_kept(tmp_path: Path) -> None:
+    X, y = simulated(150)
+    few = {"grid": Grid(ridge=1e-2, fused=math.inf, gate_features=2), "columns": Columns(numeric="linear")}
+    found = PrognosticTreeCV((0, 1), "weibull", cv=2, **few).fit(X, y)  # type: ignore[arg-type]
+    assert set(found.families_.index) == {"regression", "groups"}
+    alone = clone(found.best_estimator_).fit(X, y)
+    curves = found.predict_cumulative_incidence(X, [300.0, 900.0])
+    np.testing.assert_array_equal(curves, alone.predict_cumulative_incidence(X, [300.0, 900.0]))
+    found.save(tmp_path)
+    again = PrognosticTreeCV.load(tmp_path)
+    np.testing.assert_array_equal(again.predict_cumulative_incidence(X, [300.0, 900.0]), curves)
+    assert again.summary() == found.summary()
 
 
 def test_what_does_not_matter_makes_no_candidates() -> None:
-    listed = PrognosticTreeCV(
-        leaf="weibull", grid=Grid(n_starts=None), columns=Columns(numeric="linear")
-    ).candidates()
+    listed = PrognosticTreeCV(leaf="weibull", columns=Columns(numeric="linear")).candidates()
     by_family = {name: [own for own in listed if own.family == name] for name in ("groups", "gates")}
     choices = {(own.fused, own.gate_features) for own in by_family["groups"]}
     assert choices == {(fused, columns) for fused in (math.inf, 0.1, 0.01) for columns in (1, 2, 3)}
@@ -170,7 +183,7 @@ def test_groups_are_preferred_unless_they_are_clearly_worse(
         standard_error = pd.Series(difference).sem()
         assert row["less_best_standard_error"] == pytest.approx(standard_error, abs=1e-12)
     first = found.summary().splitlines()
-    assert first[1].split()[:4] == ["regression,", "one", "leaf", "0.6167"]
+    assert first[1].split()[:4] == ["regression,", "one", "group", "0.6167"]
     assert first[1].split()[6:] == ["0.617", "-"]
     assert [line.endswith("<- chosen") for line in first[1:4]] == table["chosen"].tolist()
     assert " 0.700" in first[2]  # the groups alone
@@ -193,7 +206,7 @@ def test_one_standard_error_chooses_the_simplest_among_those_preferred(
     search.set_params(prefer="accuracy").fit(small_data.frame, _y(small_data))
     assert search.best_params_["depth"] == 0
     assert search.families_.loc["regression", "chosen"]
-    assert "No gate is better on rows left out: this is a regression, one leaf." in search.summary()
+    assert "No gate is better on rows left out: this is a regression, one group." in search.summary()
 
 
 def test_groups_have_the_best_leaf_and_do_not_stop_gates(
@@ -220,14 +233,11 @@ def test_chosen_groups_are_saved(small_data: SurvivalData, tmp_path: Path) -> No
     found.save(tmp_path)
     again = PrognosticTreeCV.load(tmp_path)
     assert again.summary() == found.summary()
-    # What reads a tree reads the chosen one, by its own methods.
-    X, tree = small_data.frame, found.tree_
-    pd.testing.assert_frame_equal(gate_table(again), gate_table(tree))
-    pd.testing.assert_frame_equal(leaf_coefficients(found), leaf_coefficients(tree))
-    pd.testing.assert_frame_equal(simplify(found, X).table, simplify(tree, X).table)
-    pd.testing.assert_frame_equal(effects(found, X), effects(tree, X))
-    assert (export_text(found), found.describe()) == (export_text(tree), tree.describe())
-    assert str(again.explain(X.iloc[[3]])) == str(tree.explain(X.iloc[[3]]))
+    X, tree, loaded = small_data.frame, found.best_estimator_, again.best_estimator_
+    pd.testing.assert_frame_equal(gate_table(loaded), gate_table(tree))
+    pd.testing.assert_frame_equal(leaf_coefficients(loaded), leaf_coefficients(tree))
+    assert (export_text(loaded), loaded.describe()) == (export_text(tree), tree.describe())
+    assert str(loaded.explain(X.iloc[[3]])) == str(tree.explain(X.iloc[[3]]))
     assert again.best_params_ | {"leaf": "weibull"} == found.best_params_
     pd.testing.assert_frame_equal(again.families_, found.families_)
     np.testing.assert_array_equal(again.apply(small_data.frame), found.apply(small_data.frame))
@@ -239,10 +249,10 @@ def test_group_validation_of_a_search_trains_nothing_again(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("trees of the folds are trained a second time")
 
-    monkeypatch.setattr("sstorch.soft.tree.train_batch", fail)
+    monkeypatch.setattr("sstorch.soft.estimator.train_batch", fail)
     lists = GROUPS | {"depth": 1, "gate_features": 1, "fused": math.inf}
     found = soft_search(**lists).fit(small_data.frame, _y(small_data))
-    assert found.tree_.group_validation_.n_folds == 3
+    assert found.best_estimator_.group_validation_.n_folds == 3
 
 
 def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp_path: Path) -> None:
@@ -252,13 +262,13 @@ def test_the_search_says_whether_the_groups_differ(small_data: SurvivalData, tmp
     lists = GROUPS | {"depth": 2, "gate_features": 1, "fused": math.inf}
     for X, target, differ in ((small_data.frame, _y(small_data), True), (noise, y, False)):
         found = soft_search(**lists).fit(X, target)
-        alone = found.tree_.group_validation_
+        alone = found.best_estimator_.group_validation_
         assert alone.differ == differ
         assert ("These groups do not differ" in found.summary()) != differ
-        assert alone == validate_groups(clone(found.tree_).fit(X, target), X, target, n_folds=3)
+        assert alone == validate_groups(clone(found.best_estimator_).fit(X, target), X, target, n_folds=3)
     late_y = Surv(*y, entry=np.where(np.arange(150) % 2, 0.5 * y[0], 0.0))
     late = soft_search(**lists).fit(noise, late_y)
-    assert 0.3 < late.tree_.group_validation_.c_groups < 0.7
+    assert 0.3 < late.best_estimator_.group_validation_.c_groups < 0.7
     late.save(tmp_path)
     assert PrognosticTreeCV.load(tmp_path).summary() == late.summary()
 

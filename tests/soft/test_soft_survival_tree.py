@@ -210,7 +210,7 @@ def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: 
     assert "depth 2, log_logistic leaves, 686 rows, 299 events" in text
     # All of these rows are in one leaf: gates that divide nothing are not printed.
     assert set(fitted.apply(gbsg2.frame)) == {1}
-    for part in ("\nleaf 2: 686 rows, 299 events, ", "No gate divides", "log_a", "S("):
+    for part in ("\ngroup 1: 686 rows, 299 events, ", "No gate divides", "log_a", "S("):
         assert part in text
     assert "left if" not in text
     # The rule as printed, all of its terms, decides as the gate does.

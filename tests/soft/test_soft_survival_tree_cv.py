@@ -36,7 +36,6 @@ SMALL: dict[str, Any] = {
     "leaf": "log_logistic",
     "ridge": (1e-3, 0.1),
     "gate_ridge": 1e-3,
-    "fused": (0.0, 0.3),
     "init": "kmeans",
     "n_starts": 2,
     "numeric": "linear",
@@ -68,7 +67,7 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
     folds = stratified_folds(data.event, 3, 0)
     np.testing.assert_array_equal(found.folds_, folds)
     table = found.cv_results_
-    assert len(table) == 2 + 4
+    assert len(table) == 2 + 2
     names = ["depth", "init", "ridge", "gate_ridge", "fused", "n_starts"]
     settings = [dict(zip(names, values, strict=True)) for values in table[names].itertuples(index=False)]
     for fold in range(3):
@@ -94,14 +93,15 @@ def test_scores_are_those_of_trees_fitted_to_each_fold(small_data: SurvivalData,
     np.testing.assert_allclose(table["std_score"], table[columns].std(axis=1), rtol=1e-9)
     assert found.best_index_ == table["mean_score"].round(4).argmax() == table["rank"].argmin()
     assert found.best_score_ == table.loc[found.best_index_, "mean_score"]
-    assert sorted(table["rank"]) == list(range(1, 7))
+    assert sorted(table["rank"]) == list(range(1, 5))
     assert (table["seconds"] > 0).all()
 
 
 def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: SurvivalData) -> None:
     data, found = small_data, _fit(small_data, depth=1)
     alone = soft_tree(trainer=SHORT, **found.best_params_).fit(data.frame, _y(data))
-    assert found.tree_.objective_ == alone.objective_
+    tree = found.best_estimator_
+    assert tree.objective_ == alone.objective_
     X = data.frame
     for method in (
         "predict",
@@ -114,16 +114,15 @@ def test_the_chosen_tree_is_that_of_its_own_estimator_bit_for_bit(small_data: Su
     ):
         np.testing.assert_array_equal(getattr(found, method)(X), getattr(alone, method)(X))
     np.testing.assert_array_equal(found.predict_rmst(X, 30.0), alone.predict_rmst(X, 30.0))
-    np.testing.assert_array_equal(found.falling_curves(X, [3.0, 9.0]), alone.falling_curves(X, [3.0, 9.0]))
     assert found.predict_survival_function(X[:2], [4.0], as_frame=True).columns.tolist() == [4.0]  # type: ignore[union-attr]
     assert found.score(X, _y(data)) == alone.score(X, _y(data))
-    assert found.log_likelihood(X, _y(data)) == alone.log_likelihood(X, _y(data))
-    assert gate_terms(found) == gate_terms(alone)
+    assert tree.log_likelihood(X, _y(data)) == alone.log_likelihood(X, _y(data))
+    assert gate_terms(tree) == gate_terms(alone)
     assert list(found.feature_names_in_) == list(X.columns)
     assert found.n_features_in_ == 3
-    assert found.summary().endswith(found.tree_.summary())
-    assert found.tree_.summary().startswith(alone.summary())
-    assert "Chosen of 4 candidates by log_likelihood on 3 folds: depth=1" in found.summary()
+    assert found.summary().endswith(tree.summary())
+    assert tree.summary().startswith(alone.summary())
+    assert "Chosen of 2 candidates by log_likelihood on 3 folds: depth=1" in found.summary()
 
 
 def test_a_planted_leak_in_rows_held_out_changes_nothing(small_data: SurvivalData) -> None:
@@ -140,8 +139,9 @@ def test_a_planted_leak_in_rows_held_out_changes_nothing(small_data: SurvivalDat
             frame.loc[out, "x0"] = np.nan
             time[out] = rng.permutation(time[out])
         data = SurvivalData(frame, (time, event))
-        estimator = SoftSurvivalTree(trainer=SHORT)
-        search = FoldSearch(estimator, data, folds, Schema.of(data.frame), "log_likelihood")
+        search = FoldSearch(
+            soft_search(**SMALL).estimator, data, folds, Schema.of(data.frame), "log_likelihood"
+        )
         compared = [own for own in soft_search(**SMALL).candidates() if own.depth == 1]
         batch = search.train(compared)
         found.append((batch, search.grid(compared).folds))
@@ -234,7 +234,7 @@ def test_automatic_leaves_know_grouped_times(small_data: SurvivalData) -> None:
     assert [own.leaf for own in search.candidates()] == [*smooth, "logistic_hazard"]
     found = search.fit(grouped.frame, (grouped.time, grouped.event))
     assert found.best_params_["leaf"] == "logistic_hazard"
-    with pytest.raises(ConfigError, match="unknown leaf 'auto'"):
+    with pytest.raises(ConfigError, match="leaf='auto' stands for several leaves"):
         PrognosticTreeCV(leaf=("auto", "weibull")).candidates()
 
 
@@ -336,12 +336,12 @@ def test_a_leaf_that_cannot_be_trained_loses(
         return batch
 
     monkeypatch.setattr(search_module, "train_batch", spoilt)
-    found = _fit(small_data, depth=1, ridge=1e-3)
+    found = _fit(small_data, depth=1, ridge=(1e-3, 1e-2))
     assert found.cv_results_["fold_0"].tolist()[0] == -np.inf
     assert found.cv_results_["rank"].tolist() == [2, 1]
     assert np.isnan(found.cv_results_.loc[0, "std_score"])
     with pytest.raises(TrainingError, match="no candidate has a finite score on every fold"):
-        _fit(small_data, depth=1, ridge=1e-3, fused=0.0)
+        _fit(small_data, depth=1, ridge=1e-3)
 
 
 def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: PrognosticTreeCV) -> None:
@@ -353,7 +353,6 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: Pr
 
     found = _fit(small_data, scoring=minus_depth)
     assert found.best_params_["depth"] == 0
-    assert found.best_params_["fused"] == 0.0
     weight = np.where(np.arange(120) < 90, 1.0, 0.0)
     weighted = soft_search(**SMALL).fit(X, y, sample_weight=weight)
     part = soft_search(**SMALL).fit(X[:90], (y[0][:90], y[1][:90]))
@@ -370,8 +369,7 @@ def test_scorers_weights_entry_and_leaves(small_data: SurvivalData, searched: Pr
             soft_search(**SMALL | {"scoring": scoring}).fit(X, late_y)
     ranked = soft_search(**SMALL | {"scoring": "c_harrell", "depth": 0}).fit(X, late_y)
     fold, outside = ranked.folds_ == 0, ranked.folds_ != 0
-    leaf = soft_tree(**ranked.shared(), **ranked.best_params_)
-    leaf.fit(X[outside], late_y[outside])
+    leaf = clone(ranked.best_estimator_).fit(X[outside], late_y[outside])
     score = leaf.score(X[fold], late_y[fold])
     assert ranked.cv_results_.loc[ranked.best_index_, "fold_0"] == pytest.approx(score, rel=1e-9)
     assert score != leaf.score(X[fold], Surv(y[0][fold], y[1][fold], entry=0 * entry[fold]))
@@ -404,10 +402,10 @@ def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData
     assert again.best_score_ == found.best_score_
     assert again.best_params_ | {"leaf": "log_logistic"} == found.best_params_
     assert again.score(small_data.frame, _y(small_data)) == found.score(small_data.frame, _y(small_data))
-    _fit(small_data, depth=1, ridge=0.7).tree_.save(tmp_path / "search" / "tree")
+    _fit(small_data, depth=0, ridge=0.7).best_estimator_.save(tmp_path / "search" / "tree")
     with pytest.raises(FormatError, match="is the tree of another search"):
         PrognosticTreeCV.load(tmp_path / "search")
-    with pytest.raises(FormatError, match=r"of format sstorch.soft_survival_tree version"):
+    with pytest.raises(FormatError, match=r"of format sstorch.survival_regression version"):
         PrognosticTreeCV.load(tmp_path / "search" / "tree")
 
 
@@ -431,8 +429,10 @@ def test_saved_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData
 def test_what_does_not_exist_is_refused_before_any_work(
     small_data: SurvivalData, values: dict[str, Any], message: str
 ) -> None:
+    search = soft_search(**SMALL | {name: value for name, value in values.items() if value is not None})
+    given = {name: value for name, value in values.items() if value is None}
     with pytest.raises(ConfigError, match=message):
-        _fit(small_data, **values)
+        search.set_params(**given).fit(small_data.frame, _y(small_data))
 
 
 def test_too_few_events_are_refused(small_data: SurvivalData) -> None:
