@@ -1,0 +1,70 @@
+"""A penalty of one's own through the estimators."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.nn import LeafParameters
+from sstorch.objective import LeafPenalty, Ridge
+from sstorch.soft import train_batch
+
+SEEN: list[tuple[int, ...]] = []
+
+
+class Watched(Ridge):
+    """The ridge, which notes of how many problems it was asked."""
+
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        SEEN.append(tuple(leaves.slope.shape[:-2]))
+        return super().forward(leaves)
+
+
+def y_of(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
+    return data.time, data.event
+
+
+def test_own_ridge_is_the_ridge(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, y_of(small_data)
+    plain = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=GatePenalties(ridge=0.3)).fit(X, y)
+    own = GatePenalties(ridge=0.0, own=[Watched(0.3)])
+    found = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=own).fit(X, y)
+    assert found.objective_ == pytest.approx(plain.objective_, abs=1e-6)
+    times = np.quantile(small_data.time, [0.3, 0.7])
+    np.testing.assert_allclose(
+        found.predict_survival_function(X, times), plain.predict_survival_function(X, times), atol=2e-3
+    )
+
+
+def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> None:
+    splits = [small_data.subset(np.arange(120) % 3 != fold) for fold in range(3)]
+    objectives = []
+    for own in ((), (Watched(5.0),)):
+        tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=GatePenalties(own=own))
+        SEEN.clear()
+        batch = train_batch(splits, tree._batch_settings())
+        assert batch.tree.n_problems == 6
+        assert ((6,) in SEEN) == bool(own)
+        slopes = batch.tree.leaf_parameters().slope.detach().abs().amax(dim=(-1, -2))
+        objectives.append(slopes)
+    assert torch.all(objectives[1] < 0.5 * objectives[0])
+
+
+def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, y_of(small_data)
+    free, held = (
+        PrognosticTree(penalties=GroupPenalties(fused=0.0, own=own)).fit(X, y)
+        for own in ((), (Watched(50.0),))
+    )
+    sizes = [float(tree.module_.leaf_parameters().slope.detach().abs().max()) for tree in (free, held)]
+    assert sizes[1] < 0.1 * sizes[0]
+
+
+def test_what_is_no_penalty_raises(small_data: SurvivalData) -> None:
+    assert issubclass(Watched, LeafPenalty)
+    with pytest.raises(ConfigError, match="must hold LeafPenalty or GatePenalty objects"):
+        PrognosticTree(penalties=GroupPenalties(own=["ridge"])).fit(  # type: ignore[list-item]
+            small_data.frame, y_of(small_data)
+        )
