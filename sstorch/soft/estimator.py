@@ -289,7 +289,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             cause: where causes compete, by number, 1 .. K, or by name.
 
         Returns:
-            shape (n,): expected number of events, the sum of H(t | x) over the distinct training event times
+            Expected number of events, shape (n,), the sum of H(t | x) over the distinct training event times
             (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
             the cumulative incidence of the cause at ``horizon_``.
 
