@@ -23,8 +23,10 @@ from tests.conftest import nightly
 
 # Of these estimators, whose cells are those of another one, the nightly run has all.
 LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
+# Operations that take seconds a cell.
+SLOW = ("program", "stability")
 CELLS = [
-    nightly(*cell) if cell[0] in LIKE_OTHERS else cell
+    nightly(*cell) if cell[0] in LIKE_OTHERS or cell[2] in SLOW else cell
     for cell in product(ESTIMATORS, KINDS, OPERATIONS)
     if cell[2] in operations_of(cell[0])
 ]
