@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         OptimalSurvivalTreeCV,
         OptimalTreeClassifier,
         OptimalTreeRegressor,
+        Search,
     )
     from sstorch.groups import recalibrate
     from sstorch.soft import (
@@ -42,6 +43,7 @@ __all__ = [
     "Penalties",
     "PrognosticTree",
     "PrognosticTreeCV",
+    "Search",
     "SoftSurvivalTree",
     "Surv",
     "SurvivalData",
@@ -58,6 +60,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
+    "Search": "sstorch.exact.estimators",
     **dict.fromkeys(
         (
             "Columns",

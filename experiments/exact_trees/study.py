@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import OptimalSurvivalTreeCV, SurvivalData, metrics
+from sstorch import OptimalSurvivalTreeCV, Search, SurvivalData, metrics
 from sstorch.data import stratified_folds
 from sstorch.exceptions import DataWarning
 
@@ -86,15 +86,17 @@ def _fold(name: str, data: SurvivalData, folds: np.ndarray, fold: int, objective
         objective=objective,  # type: ignore[arg-type]
         choose="budget",
         n_folds=n_inner,
-        n_buckets=n_buckets,
+        search=Search(n_buckets=n_buckets),
     )
     begin = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # rare categories that a fold lacks
         tree.fit(train.frame, (train.time, train.event))
         seconds = time.process_time() - begin
-        leaf = tree.apply(test.frame)
-    risk = tree.leaf_table_.get("hazard_ratio", pd.Series(tree.curves_.cumulative_hazard.sum(axis=1)))
+        leaf = tree.apply(test.frame) - 1
+    risk = tree.leaf_table_.get(
+        "hazard_ratio", pd.Series(tree.curves_.cumulative_hazard.sum(axis=1))
+    ).to_numpy()
     grid = metrics.evaluation_times(test.time, train.time, "surtree")
     return {
         "dataset": name,

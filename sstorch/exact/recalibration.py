@@ -118,8 +118,7 @@ def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: W
     if len(empty):
         raise DataError(
             f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has "
-            "none; "
-            "give more rows, or take how='intercept'"
+            "none; give more rows, or take how='intercept'"
         )
     weighting = check_weighting(data.sample_weight, len(data), weights)
     check_events(data.event, weighting, "baseline", n_leaves, stacklevel=5)
@@ -157,8 +156,7 @@ def _check_slope(observed: FloatArray, total: FloatArray, log_ratio: FloatArray)
     if (surprising := (observed > 0) & (total <= 0)).any():
         raise DataError(
             f"group {int(surprising.argmax()) + 1} has events where the tree expects none, which no slope "
-            "can "
-            "mend; use how='baseline' or 'intercept'"
+            "can mend; use how='baseline' or 'intercept'"
         )
     if len(np.unique(log_ratio[observed > 0])) < 2:
         raise DataError("how='slope' needs events in leaves of two hazard ratios; use how='intercept'")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sstorch import OptimalSurvivalTree
+from sstorch import OptimalSurvivalTree, Search
 from sstorch.exact import (
     Classification,
     CompetingLogLikelihood,
@@ -160,7 +160,9 @@ def test_a_survival_tree_over_numbers_as_they_are(monkeypatch):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1000, 10))
     time = rng.exponential(np.exp(-1.5 * (rows[:, 3] > 0.25)))
-    tree = OptimalSurvivalTree(2, binarize="all", min_leaf=30, memory=2**28).fit(rows, (time, np.ones(1000)))
+    tree = OptimalSurvivalTree(2, binarize="all", min_leaf=30, search=Search(memory=2**28)).fit(
+        rows, (time, np.ones(1000))
+    )
     assert len(tree.rules_) > 9000
     assert tree.certified_
     asked = [tree.rules_[feature] for feature in tree.tree_.feature if feature >= 0]

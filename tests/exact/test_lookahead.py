@@ -12,6 +12,7 @@ from sstorch import (
     OptimalSurvivalTree,
     OptimalTreeClassifier,
     OptimalTreeRegressor,
+    Search,
     Surv,
     load_dataset,
 )
@@ -112,7 +113,9 @@ def test_without_time_it_is_a_smaller_tree(monkeypatch):
 
 def test_a_survival_tree_of_depth_six(tmp_path):
     data = load_dataset("gbsg2").subset(range(300))
-    tree = OptimalSurvivalTree(6, lookahead=1, min_leaf=10).fit(data.frame, (data.time, data.event))
+    tree = OptimalSurvivalTree(6, search=Search(lookahead=1), min_leaf=10).fit(
+        data.frame, (data.time, data.event)
+    )
     shallow = OptimalSurvivalTree(3, min_leaf=10).fit(data.frame, (data.time, data.event))
     assert tree.tree_.depth <= 6
     assert tree.loss_ < shallow.loss_
@@ -120,7 +123,7 @@ def test_a_survival_tree_of_depth_six(tmp_path):
     assert "above the optimum" in tree.summary()
     tree.save(tmp_path / "tree")
     loaded = OptimalSurvivalTree.load(tmp_path / "tree")
-    assert loaded.lookahead == 1
+    assert loaded.search.lookahead == 1
     np.testing.assert_array_equal(loaded.apply(data.frame), tree.apply(data.frame))
 
 
@@ -158,19 +161,22 @@ def test_losses_over_time_are_those_of_sums_of_blocks():
 @pytest.mark.parametrize(
     ("tree", "y"),
     [
-        (OptimalTreeClassifier(6, lookahead=2), RNG.integers(0, 3, 60)),
-        (OptimalTreeRegressor(6, lookahead=1), RNG.normal(size=60)),
-        (OptimalPolicyTree(6, lookahead=2), RNG.normal(size=(60, 2))),
-        (OptimalSurvivalTree(6, lookahead=1), Surv(TIME, RNG.integers(0, 3, 60), causes="auto")),
-        (OptimalSurvivalTree(6, lookahead=1, objective="integrated_brier"), (TIME, EVENT)),
+        (OptimalTreeClassifier(6, search=Search(lookahead=2)), RNG.integers(0, 3, 60)),
+        (OptimalTreeRegressor(6, search=Search(lookahead=1)), RNG.normal(size=60)),
+        (OptimalPolicyTree(6, search=Search(lookahead=2)), RNG.normal(size=(60, 2))),
+        (
+            OptimalSurvivalTree(6, search=Search(lookahead=1)),
+            Surv(TIME, RNG.integers(0, 3, 60), causes="auto"),
+        ),
+        (OptimalSurvivalTree(6, search=Search(lookahead=1), objective="integrated_brier"), (TIME, EVENT)),
     ],
 )
 def test_other_trees_are_deep_too(tree, y, tmp_path):
     tree.fit(FEATURES * 1.0, y)
-    shallow = clone(tree).set_params(max_depth=2, lookahead=None).fit(FEATURES * 1.0, y)
+    shallow = clone(tree).set_params(max_depth=2, search__lookahead=None).fit(FEATURES * 1.0, y)
     assert tree.loss_ < shallow.loss_
     tree.save(tmp_path / "tree")
-    assert type(tree).load(tmp_path / "tree").lookahead == tree.lookahead
+    assert type(tree).load(tmp_path / "tree").search == tree.search
 
 
 @pytest.mark.parametrize(
@@ -181,6 +187,6 @@ def test_other_trees_are_deep_too(tree, y, tmp_path):
     ],
 )
 def test_classes_that_no_lookahead_is_for(settings, message):
-    tree = OptimalTreeClassifier(4, lookahead=2, **settings)
+    tree = OptimalTreeClassifier(4, search=Search(lookahead=2), **settings)
     with pytest.raises(ConfigError, match=message):
         tree.fit(FEATURES * 1.0, RNG.integers(0, 2, 60))

@@ -21,6 +21,7 @@ from sstorch import (
     OptimalSurvivalTreeCV,
     OptimalTreeClassifier,
     OptimalTreeRegressor,
+    Search,
     Surv,
     SurvivalData,
     reading,
@@ -559,7 +560,9 @@ EXACT: dict[str, Case] = {
         )
     },
     "survival, proportional hazards": partial(exact_survival, leaf_curve="proportional_hazards", max_depth=3),
-    "survival, ipcw, buckets": partial(exact_survival, objective=BRIER, leaf_curve="ipcw", n_buckets=20),
+    "survival, ipcw, buckets": partial(
+        exact_survival, objective=BRIER, leaf_curve="ipcw", search=Search(n_buckets=20)
+    ),
     "survival, leaf penalty": partial(
         exact_survival, leaf_penalty=2.0, max_nodes=2, binarize=Binarizer("all")
     ),

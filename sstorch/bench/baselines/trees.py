@@ -20,7 +20,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves, check_range
 from sstorch.data import Schema, SurvivalData
 from sstorch.exact.binarize import Preset
-from sstorch.exact.estimators import OptimalSurvivalTree
+from sstorch.exact.estimators import OptimalSurvivalTree, Search
 from sstorch.exceptions import ConfigError, TrainingError
 
 # Two numbers of float64 that differ are two numbers again when they are read.
@@ -195,8 +195,8 @@ class ExactTreeBaseline(Baseline):
             min_leaf=self.min_leaf,
             leaf_penalty=self.leaf_penalty,
             binarize=self.binarize,
-            device=self.device,
-            time_limit=self.time_limit,
+            search__device=self.device,
+            search__time_limit=self.time_limit,
         )
         return tree.fit(frame, train.y)
 
@@ -225,4 +225,4 @@ class OSST(ExactTreeBaseline):
     n_buckets: int | None = 50
 
     def _estimator(self) -> OptimalSurvivalTree:
-        return OptimalSurvivalTree(objective="integrated_brier", n_buckets=self.n_buckets)
+        return OptimalSurvivalTree(objective="integrated_brier", search=Search(n_buckets=self.n_buckets))

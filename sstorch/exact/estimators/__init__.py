@@ -2,6 +2,7 @@
 
 from sstorch.exact.estimators.classifier import OptimalTreeClassifier
 from sstorch.exact.estimators.outcome import ResampledTrees, bootstrap_trees
+from sstorch.exact.estimators.search import Search
 from sstorch.exact.estimators.survival import OptimalSurvivalTree
 from sstorch.exact.estimators.survival_cv import OptimalSurvivalTreeCV
 from sstorch.exact.estimators.value_trees import OptimalPolicyTree, OptimalTreeRegressor
@@ -13,5 +14,6 @@ __all__ = [
     "OptimalTreeClassifier",
     "OptimalTreeRegressor",
     "ResampledTrees",
+    "Search",
     "bootstrap_trees",
 ]

@@ -24,16 +24,24 @@ from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.exact.binarize import Binarizer, Preset, Rule
 from sstorch.exact.estimators.objectives import FrontChoice
-from sstorch.exact.estimators.search import Questions, SearchSettings, answers, check_binary_columns
+from sstorch.exact.estimators.search import (
+    SEARCH,
+    Questions,
+    Search,
+    SearchSettings,
+    answers,
+    check_binary_columns,
+)
 from sstorch.exact.solve import Solution
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
+from sstorch.parameters import NestedParameters
 
 FORMAT_VERSION = 1
 
 
-class ExactTree(FrameEstimator):
+class ExactTree(NestedParameters, FrameEstimator):
     """Base class of exact trees, of whatever objective; not for use by itself.
 
     A subclass names its file format, and the numbers and tables that are saved beside those of all trees; it
@@ -65,22 +73,14 @@ class ExactTree(FrameEstimator):
         leaf_penalty: float = 0.0,
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
-        device: str = "cpu",
-        time_limit: float | None = None,
-        memory: int = 4 * 2**30,
-        lookahead: int | None = None,
-        verbose: int = 0,
+        search: Search = SEARCH,
     ) -> None:
         self.max_depth = max_depth
         self.max_nodes = max_nodes
         self.leaf_penalty = leaf_penalty
         self.min_leaf = min_leaf
         self.binarize = binarize
-        self.device = device
-        self.time_limit = time_limit
-        self.memory = memory
-        self.lookahead = lookahead
-        self.verbose = verbose
+        self.search = search
 
     def _check(self) -> Any:
         """The parameters, checked, as the class of settings that belongs to the estimator."""
@@ -290,7 +290,8 @@ class LoadableTree(ExactTree):
         folder = Path(path)
         state, tensors = read_folder(folder, cls._format, FORMAT_VERSION)
         with reading(folder):
-            parameters = {**state["parameters"], "device": device}
+            parameters = {**state["parameters"]}
+            parameters["search"] = Search(**{**parameters["search"], "device": device})
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
             tree = cls(**parameters)
@@ -373,6 +374,7 @@ def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
 def _plain(settings: SearchSettings) -> dict[str, Any]:
     """The settings as the constructor's arguments, in a form that JSON can hold."""
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    values["search"] = settings.search.get_params()
     binarizer: Binarizer | None = settings.binarize
     if binarizer is None:
         return {**values, "binarize": False}

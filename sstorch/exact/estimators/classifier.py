@@ -24,7 +24,7 @@ from sstorch.exact.estimators.objectives import (
     class_target,
     class_task,
 )
-from sstorch.exact.estimators.search import TargetRows
+from sstorch.exact.estimators.search import SEARCH, Search, TargetRows
 from sstorch.exact.tasks import Classification
 
 
@@ -62,13 +62,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
         max_disparity: the largest such difference on the training rows, 0 to 1.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
-        memory: bytes that the search may take.
-        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
-            many levels are searched together, with greedy trees below, then the best tree below each. Not
-            with costs of questions, nor with objectives on a front; see :func:`~sstorch.exact.solve`.
-        verbose: 1 says on standard error how far the search is, once a second.
+        search: :class:`~sstorch.Search`, how the tree is searched for; ``search__time_limit`` sets one.
 
     Attributes:
         classes_: (K,), sorted.
@@ -139,14 +133,9 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         discounted_costs: Mapping[str, float] | None = None,
         fairness: Fairness | None = None,
         max_disparity: float = 0.05,
-        device: str = "cpu",
-        time_limit: float | None = None,
-        memory: int = 4 * 2**30,
-        lookahead: int | None = None,
-        verbose: int = 0,
+        search: Search = SEARCH,
     ) -> None:
-        size = max_depth, max_nodes, leaf_penalty, min_leaf
-        super().__init__(*size, binarize, device, time_limit, memory, lookahead, verbose)
+        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, search)
         self.objective = objective
         self.cost_matrix = cost_matrix
         self.feature_costs = feature_costs

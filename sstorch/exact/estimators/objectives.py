@@ -45,12 +45,12 @@ class ClassifierSettings(SearchSettings):
         names = (*get_args(ClassObjective), *get_args(FrontObjective))
         if self.objective not in names:
             raise ConfigError(f"objective must be one of {', '.join(names)}, got {self.objective!r}")
-        self._check_front()
         if self.cost_matrix is not None:
             self.cost_matrix = finite_matrix(self.cost_matrix, "cost_matrix").tolist()
         if self.feature_costs is None and (self.feature_groups or self.discounted_costs):
             raise ConfigError("feature_groups and discounted_costs need feature_costs")
         super().__post_init__()
+        self._check_front()
         self.feature_costs = _prices(self.feature_costs)
         if self.feature_groups is not None:
             self.feature_groups = {
@@ -73,8 +73,8 @@ class ClassifierSettings(SearchSettings):
         if not self.has_front:
             return
         cause = f"objective={objective!r}" if fairness is None else f"fairness={fairness!r}"
-        for name in ("leaf_penalty", "cost_matrix", "feature_costs", "lookahead"):
-            value = getattr(self, name)
+        given = {name: getattr(self, name) for name in ("leaf_penalty", "cost_matrix", "feature_costs")}
+        for name, value in {**given, "lookahead": self.search.lookahead}.items():
             if value is not None and value != 0.0:
                 raise ConfigError(f"{name} does not go with {cause}; leave it at its default")
 
@@ -210,11 +210,12 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
         ConfigError: weights that cannot be summed exactly, or see `solve_front`.
     """
     depth, fairness, objective = settings.max_depth, settings.fairness, settings.objective
+    search = settings.search
     most = 2**depth - 1
     size = depth, most if settings.max_nodes is None else min(settings.max_nodes, most)
     y = _positive(rows, f"objective={objective!r}" if fairness is None else f"fairness={fairness!r}")
     if objective == "auc":
-        if settings.time_limit is not None:
+        if search.time_limit is not None:
             raise ConfigError("time_limit is not for objective='auc', whose search is short; leave it None")
         ranking = solve_roc_hull(
             features,
@@ -223,7 +224,7 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
             settings.max_nodes,
             sample_weight=rows.weight,
             min_leaf=settings.min_leaf,
-            device=settings.device,
+            device=search.device,
         )
         best = ranking.tree()
         majority = Classification(rows.target, sample_weight=rows.weight, classes=rows.classes)
@@ -242,10 +243,10 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
         depth,
         settings.max_nodes,
         min_leaf=settings.min_leaf,
-        time_limit=settings.time_limit,
-        memory=settings.memory,
-        device=settings.device,
-        verbose=settings.verbose,
+        time_limit=search.time_limit,
+        memory=search.memory,
+        device=search.device,
+        verbose=search.verbose,
     )
     number = front.best()
     decided = front.tree(number)

@@ -23,6 +23,53 @@ from sstorch.exact.binarize import Binarizer, Preset, Rule
 from sstorch.exact.solve import Solution, solve
 from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.parameters import Parameters
+
+
+@dataclass(repr=False)
+class Search(Parameters):
+    """How exact trees are searched for: which one is found depends on it only where the search is cut short.
+
+    Attributes:
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
+        time_limit: seconds of each search, or None. If they do not suffice, the best tree found is kept, with
+            its `gap_`.
+        memory: bytes that the search may take.
+        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
+            many levels are searched together, with greedy trees below, then the best tree below each; see
+            :func:`~sstorch.exact.solve`. Not with costs of questions, objectives on a front, ``"ipcw"``
+            curves, or sizes chosen by cross-validation.
+        n_buckets: of integrated Brier scores: None for all observed times, or a number of buckets of equal
+            width that times are put in for the search (not for the curves).
+        verbose: 1 reports on standard error how far the search is, once a second.
+    """
+
+    device: str = "cpu"
+    time_limit: float | None = None
+    memory: int = 4 * 2**30
+    lookahead: int | None = None
+    n_buckets: int | None = None
+    verbose: int = 0
+
+    def checked(self) -> Search:
+        """The same with values of their plain types.
+
+        Raises:
+            ConfigError: a value does not exist or is out of range.
+        """
+        check_device(self.device)
+        limit, lookahead, buckets = self.time_limit, self.lookahead, self.n_buckets
+        return Search(
+            str(self.device),
+            None if limit is None else _finite("time_limit", limit, "seconds > 0 or None"),
+            check_integer("memory", self.memory, 1),
+            None if lookahead is None else check_integer("lookahead", lookahead, 1),
+            None if buckets is None else check_integer("n_buckets", buckets, 2),
+            check_integer("verbose", self.verbose, 0),
+        )
+
+
+SEARCH = Search()
 
 
 @dataclass(kw_only=True)
@@ -38,27 +85,25 @@ class SearchSettings:
     leaf_penalty: float
     min_leaf: int
     binarize: Binarizer | None
-    device: str
-    time_limit: float | None
-    memory: int
-    lookahead: int | None = None
-    verbose: int = 0
+    search: Search
 
     def __post_init__(self) -> None:
-        check_device(self.device)
+        if not isinstance(self.search, Search):
+            raise ConfigError(f"search must be Search(...), got {self.search!r}")
+        self.search = self.search.checked()
+        if self.search.n_buckets is not None and not self.has_buckets:
+            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
         self.max_depth = check_integer("max_depth", self.max_depth, 0)
         if self.max_nodes is not None:
             self.max_nodes = check_integer("max_nodes", self.max_nodes, 0)
         self.leaf_penalty = _finite("leaf_penalty", self.leaf_penalty, "a finite number >= 0", zero=True)
         self.min_leaf = check_integer("min_leaf", self.min_leaf, 1)
         self.binarize = _binarizer(self.binarize)
-        self.device = str(self.device)
-        if self.time_limit is not None:
-            self.time_limit = _finite("time_limit", self.time_limit, "seconds > 0 or None")
-        self.memory = check_integer("memory", self.memory, 1)
-        if self.lookahead is not None:
-            self.lookahead = check_integer("lookahead", self.lookahead, 1)
-        self.verbose = check_integer("verbose", self.verbose, 0)
+
+    @property
+    def has_buckets(self) -> bool:
+        """True if times can be put in buckets."""
+        return False
 
     @property
     def is_priced(self) -> bool:
@@ -101,7 +146,7 @@ class Questions:
             DataError: no leaf could be large enough.
             ConfigError: too many questions for the depth.
         """
-        settings = self.settings
+        settings, search = self.settings, self.settings.search
         return solve(
             self.features,
             task,
@@ -110,11 +155,11 @@ class Questions:
             leaf_penalty=settings.leaf_penalty,
             min_leaf=settings.min_leaf,
             min_events=min_events,
-            time_limit=settings.time_limit,
-            memory=settings.memory,
-            device=settings.device,
-            lookahead=settings.lookahead,
-            verbose=settings.verbose,
+            time_limit=search.time_limit,
+            memory=search.memory,
+            device=search.device,
+            lookahead=search.lookahead,
+            verbose=search.verbose,
         )
 
 

@@ -23,7 +23,7 @@ from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
 from sstorch.exact.estimators.competing_risks import CauseLeaves, cause_task
 from sstorch.exact.estimators.outcome import observed, training_rows
-from sstorch.exact.estimators.search import Questions, SearchSettings
+from sstorch.exact.estimators.search import SEARCH, Questions, Search, SearchSettings
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.observed import Observed
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
@@ -66,7 +66,6 @@ class SurvivalSettings(SearchSettings):
     objective: Objective
     min_events: int
     leaf_curve: LeafCurveKind
-    n_buckets: int | None
     time_unit: str | None = None
 
     def __post_init__(self) -> None:
@@ -79,13 +78,13 @@ class SurvivalSettings(SearchSettings):
                 f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
                 f"objective={self.objective!r}, got {self.leaf_curve!r}"
             )
-        if self.n_buckets is not None and self.objective != "integrated_brier":
-            raise ConfigError("n_buckets is for objective='integrated_brier'; leave it None")
         super().__post_init__()
         self.min_events = check_integer("min_events", self.min_events, 0)
         self.time_unit = check_time_unit(self.time_unit)
-        if self.n_buckets is not None:
-            self.n_buckets = check_integer("n_buckets", self.n_buckets, 2)
+
+    @property
+    def has_buckets(self) -> bool:  # noqa: D102 -- that of the base class
+        return self.objective == "integrated_brier"
 
     def check_entry(self, rows: Observed) -> None:
         """Require an objective that supports left truncation, where rows entered late.
@@ -100,7 +99,7 @@ class SurvivalSettings(SearchSettings):
                 "objective='log_likelihood'"
             )
 
-    def search(self, data: SurvivalData) -> TreeSearch:
+    def searched(self, data: SurvivalData) -> TreeSearch:
         """Binarize and solve, from these rows alone.
 
         Raises:
@@ -131,7 +130,7 @@ class SurvivalSettings(SearchSettings):
                 data.time,
                 data.event,
                 leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
-                n_buckets=self.n_buckets,
+                n_buckets=self.search.n_buckets,
                 sample_weight=data.sample_weight,
             )
         return TreeSearch(settings, data, rows, questions, questions.solve(task, self.min_events))
@@ -475,16 +474,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             the log-likelihood, exp(-theta Λ(t)), the curve that is its loss; ``"ipcw"`` with the Brier score,
             the step function of least weighted Brier score, which is then searched with, too (the curve is
             pooled to fall where that of the search rises, and 0 beyond the follow-up of the leaf).
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
-        time_limit: seconds, or None. Where they do not suffice, the best tree found is kept, with `gap_`.
-        n_buckets: for ``"integrated_brier"``, None for all observed times, or a number of buckets of equal
-            width that times are put in for the search (not for the curves).
-        memory: bytes that the search may take.
         time_unit: unit of the times, such as ``"days"``, as texts and figures name it.
-        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
-            many levels are searched together, with greedy trees below, then the best tree below each; not
-            with ``"ipcw"`` curves; see :func:`~sstorch.exact.solve`.
-        verbose: 1 says on standard error how far the search is, once a second.
+        search: :class:`~sstorch.Search`, how the tree is searched for: device, time limit, memory,
+            lookahead, buckets of times, progress; ``search__time_limit`` sets one.
 
     Attributes:
         tree_: :class:`~sstorch.exact.BinaryTree` over the questions; its leaf 0 is group 1.
@@ -546,22 +538,15 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
         leaf_curve: LeafCurveKind = "kaplan_meier",
-        device: str = "cpu",
-        time_limit: float | None = None,
         min_events: int = 0,
-        n_buckets: int | None = None,
-        memory: int = 4 * 2**30,
         time_unit: str | None = None,
-        lookahead: int | None = None,
-        verbose: int = 0,
+        search: Search = SEARCH,
     ) -> None:
-        size = max_depth, max_nodes, leaf_penalty, min_leaf
-        super().__init__(*size, binarize, device, time_limit, memory, lookahead, verbose)
+        super().__init__(max_depth, max_nodes, leaf_penalty, min_leaf, binarize, search)
         self.time_unit = time_unit
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events
-        self.n_buckets = n_buckets
 
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Search for the tree.
@@ -590,4 +575,4 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
 
     def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
-        return self._set_search(self._check().search(data.joined()))
+        return self._set_search(self._check().searched(data.joined()))

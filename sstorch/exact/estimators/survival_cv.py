@@ -18,7 +18,7 @@ from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.outcome import observed, training_rows
-from sstorch.exact.estimators.search import answers
+from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import (
     ExactSurvivalTree,
     Objective,
@@ -54,8 +54,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     Args:
         max_depth: largest depth tried, 0 to 5.
         max_nodes: largest number of nodes tried; None is what the depth can hold.
-        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `device`,
-            `time_limit` (of each search), `min_events`, `n_buckets` and `memory`.
+        objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
+            `time_unit` and `search`, without a lookahead.
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
             ``"budget"``, every pair of both; ``"leaf_penalty"``, every penalty at which a tree of some fold
             changes.
@@ -66,7 +66,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         n_folds: folds, stratified by event; all rows of a subject are in one.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
-        time_unit: as of `OptimalSurvivalTree`, and so is `verbose`, of each search.
 
     Attributes:
         best_depth_: most questions on a path of the chosen size.
@@ -102,27 +101,20 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         min_leaf: int = 1,
         binarize: Preset | bool | Binarizer = "surtree",
         leaf_curve: LeafCurveKind = "kaplan_meier",
-        device: str = "cpu",
-        time_limit: float | None = None,
         min_events: int = 0,
-        n_buckets: int | None = None,
-        memory: int = 4 * 2**30,
         choose: Choice = "nodes",
         scoring: Literal["loss"] | Callable[[Any, Any, Any], float] = "loss",
         n_folds: int = 5,
         one_standard_error: bool = False,
         random_state: int = 0,
         time_unit: str | None = None,
-        verbose: int = 0,
+        search: Search = SEARCH,
     ) -> None:
-        # No penalty per leaf: sizes are compared instead, and of all sizes there is no lookahead.
-        super().__init__(
-            max_depth, max_nodes, 0.0, min_leaf, binarize, device, time_limit, memory, None, verbose
-        )
+        # No penalty per leaf: sizes are compared instead.
+        super().__init__(max_depth, max_nodes, 0.0, min_leaf, binarize, search)
         self.objective = objective
         self.leaf_curve = leaf_curve
         self.min_events = min_events
-        self.n_buckets = n_buckets
         self.choose = choose
         self.scoring = scoring
         self.n_folds = n_folds
@@ -152,7 +144,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         candidates = list[_Candidate]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
-            searches = [settings.search(rows) for rows in splits]
+            searches = [settings.searched(rows) for rows in splits]
             candidates.extend(_candidates(searches, self.choose))
             yield from enumerate(searches)
 
@@ -181,7 +173,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             }
         )
         final = replace(settings, max_depth=chosen.depth, max_nodes=chosen.nodes, leaf_penalty=penalty)
-        return self._set_search(final.search(data))
+        return self._set_search(final.searched(data))
 
     def _check(self) -> Any:
         if self.choose not in get_args(Choice):
@@ -191,7 +183,10 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "
                 f"{self.scoring!r}{remedy_for_names(self.scoring)}"
             )
-        return super()._check()
+        settings = super()._check()
+        if settings.search.lookahead is not None:
+            raise ConfigError("lookahead finds a tree of one size, and all sizes are compared; leave it None")
+        return settings
 
     @property
     def _seed(self) -> int:

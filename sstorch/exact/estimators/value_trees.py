@@ -29,8 +29,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: loss that each leaf costs, >= 0: `ccp_alpha` of scikit-learn's trees.
         min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`, and so are `device`, `time_limit`,
-            `memory`, `lookahead` and `verbose`.
+        binarize: as for :class:`OptimalTreeClassifier`, and so is `search`.
 
     Attributes:
         loss_: weighted mean squared error of the training rows.
@@ -116,8 +115,7 @@ class OptimalPolicyTree(ArrayLeaves):
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         leaf_penalty: mean score that each leaf has to bring at least, >= 0.
         min_leaf: least number of training rows of a leaf.
-        binarize: as for :class:`OptimalTreeClassifier`, and so are `device`, `time_limit`,
-            `memory`, `lookahead` and `verbose`.
+        binarize: as for :class:`OptimalTreeClassifier`, and so is `search`.
 
     Attributes:
         treatments_: (K,), names of the columns of the scores, or 0 .. K - 1.

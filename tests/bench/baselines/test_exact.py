@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sstorch import OptimalSurvivalTree, SurvivalData
+from sstorch import OptimalSurvivalTree, Search, SurvivalData
 from sstorch.bench import make_baseline
 from sstorch.data import Schema
 
@@ -10,7 +10,7 @@ from sstorch.data import Schema
     ("name", "settings"),
     [
         ("surtree", {"objective": "log_likelihood"}),
-        ("osst", {"objective": "integrated_brier", "n_buckets": 50}),
+        ("osst", {"objective": "integrated_brier", "search": Search(n_buckets=50)}),
     ],
 )
 def test_is_the_optimal_tree_of_the_objective(gbsg2: SurvivalData, name: str, settings: dict) -> None:

@@ -12,7 +12,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
-from sstorch import OptimalPolicyTree, OptimalSurvivalTree, OptimalTreeClassifier, OptimalTreeRegressor
+from sstorch import (
+    OptimalPolicyTree,
+    OptimalSurvivalTree,
+    OptimalTreeClassifier,
+    OptimalTreeRegressor,
+    Search,
+)
 from sstorch.data import SurvivalData
 from sstorch.exact import Binarizer, Classification, LeastSquares, horizon_labels, solve
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
@@ -207,7 +213,7 @@ def test_boosted_questions_look_at_the_outcome(iris: Any, diabetes: Any, scores:
 
 
 def test_a_time_limit_that_does_not_suffice_is_said(diabetes: Any) -> None:
-    tree = OptimalTreeRegressor(4, time_limit=1e-9).fit(*diabetes)
+    tree = OptimalTreeRegressor(4, search=Search(time_limit=1e-9)).fit(*diabetes)
     assert not tree.certified_
     assert tree.gap_ > 0.0
     assert "above the optimum" in tree.summary()
@@ -320,6 +326,10 @@ class PolicyOfPlainTarget(OptimalPolicyTree):
         return super().score(X, _two(y))
 
 
+OBJECTS = {
+    "check_parameters_default_constructible": "search is an object, which tools see into by get_params, and "
+    "defaults of plain types are asked for"
+}
 PolicyOfPlainTarget.__init__ = OptimalPolicyTree.__init__  # type: ignore[method-assign]
 
 
@@ -343,21 +353,21 @@ def _two(y: Any) -> Any:
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_the_checks_of_scikit_learn_pass(estimator: BaseEstimator) -> None:
-    results = check_estimator(estimator)
+    results = check_estimator(estimator, expected_failed_checks=OBJECTS)
     assert len(results) >= 40
     other = {result["check_name"]: result["status"] for result in results if result["status"] != "passed"}
     other.pop("check_array_api_input", None)  # skipped without array API support
-    assert not other
+    assert other == dict.fromkeys(OBJECTS, "xfail")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @pytest.mark.parametrize("kind", [OptimalTreeClassifier, OptimalTreeRegressor])
-def test_with_the_defaults_all_but_one_pass(kind: type[BaseEstimator]) -> None:
+def test_with_the_defaults_all_but_two_pass(kind: type[BaseEstimator]) -> None:
     reason = (
         "thresholds are quantiles of the rows: a repeated row moves them, a row of twice the weight does not"
     )
-    expected = {"check_sample_weight_equivalence_on_dense_data": reason}
+    expected = OBJECTS | {"check_sample_weight_equivalence_on_dense_data": reason}
     results = check_estimator(kind(2), expected_failed_checks=expected)
     assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(expected)
 

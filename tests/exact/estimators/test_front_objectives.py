@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef, roc_auc_score
 
-from sstorch import OptimalTreeClassifier
+from sstorch import OptimalTreeClassifier, Search
 from sstorch.exact import Binarizer, horizon_labels
 from sstorch.exact.fronts import disparity
 from sstorch.exceptions import ConfigError, DataError, FormatError
@@ -170,7 +170,7 @@ def test_fairness_counts_by_weight(table: Any) -> None:
 def test_a_time_limit_that_does_not_suffice_is_said(table: Any) -> None:
     X, y = split(table)
     for settings in ({"objective": "f1"}, {"fairness": "demographic_parity", "max_disparity": 0.01}):
-        tree = OptimalTreeClassifier(3, time_limit=1e-9, **settings)
+        tree = OptimalTreeClassifier(3, search=Search(time_limit=1e-9), **settings)
         tree.fit(X, y, sensitive="sex" if "fairness" in settings else None)
         assert not tree.certified_
         assert 0 < tree.gap_ <= tree.loss_
@@ -187,7 +187,11 @@ def test_a_time_limit_that_does_not_suffice_is_said(table: Any) -> None:
         ),
         ({"objective": "mcc", "cost_matrix": [[0, 1], [1, 0]]}, ConfigError, "cost_matrix does not go with"),
         ({"objective": "auc", "max_depth": 3}, ConfigError, "max_depth=3"),
-        ({"objective": "auc", "max_depth": 2, "time_limit": 1.0}, ConfigError, "time_limit is not for"),
+        (
+            {"objective": "auc", "max_depth": 2, "search": Search(time_limit=1.0)},
+            ConfigError,
+            "time_limit is not for",
+        ),
         ({"objective": "f1", "max_depth": 4}, ConfigError, "max_depth=4"),
         ({"fairness": "parity"}, ConfigError, "fairness must be None or one of"),
         ({"fairness": "demographic_parity", "objective": "f1"}, ConfigError, "needs objective='misclass"),

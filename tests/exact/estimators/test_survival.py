@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter, NelsonAalenFitter
 
-from sstorch import OptimalSurvivalTree, SurvivalData, metrics
+from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, solve
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
@@ -57,7 +57,9 @@ def test_leaf_penalty_and_path_come_from_the_search(gbsg2: SurvivalData) -> None
 
 
 def test_a_time_limit_that_does_not_suffice_is_said(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(max_depth=3, time_limit=1e-9).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    tree = OptimalSurvivalTree(max_depth=3, search=Search(time_limit=1e-9)).fit(
+        gbsg2.frame, (gbsg2.time, gbsg2.event)
+    )
     assert not tree.certified_
     assert tree.gap_ > 0
     assert "above the optimum for depth 3" in tree.summary()
@@ -157,7 +159,9 @@ def test_ipcw_curves_without_censoring_are_kaplan_meier() -> None:
 
 def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:
     y = (gbsg2.time, gbsg2.event)
-    tree = OptimalSurvivalTree(max_depth=1, objective="integrated_brier", n_buckets=20).fit(gbsg2.frame, y)
+    tree = OptimalSurvivalTree(max_depth=1, objective="integrated_brier", search=Search(n_buckets=20)).fit(
+        gbsg2.frame, y
+    )
     found = solve(
         Binarizer().fit(gbsg2.frame).transform(gbsg2.frame), IntegratedBrier(*y, n_buckets=20), max_depth=1
     )
@@ -258,7 +262,7 @@ def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalDat
 def test_the_same_tree_on_each_device(gbsg2: SurvivalData, device: str, objective: str) -> None:
     y = (gbsg2.time, gbsg2.event)
     settings = {"max_depth": 2, "objective": objective}
-    tree = OptimalSurvivalTree(**settings, device=device).fit(gbsg2.frame, y)  # type: ignore[arg-type]
+    tree = OptimalSurvivalTree(**settings, search=Search(device=device)).fit(gbsg2.frame, y)  # type: ignore[arg-type]
     reference = OptimalSurvivalTree(**settings).fit(gbsg2.frame, y)  # type: ignore[arg-type]
     assert tree.loss_ == pytest.approx(reference.loss_, rel=1e-10)
     np.testing.assert_allclose(tree.predict(gbsg2.frame), reference.predict(gbsg2.frame), rtol=1e-12)

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 
-from sstorch import OptimalSurvivalTree, SurvivalData, metrics
+from sstorch import OptimalSurvivalTree, Search, SurvivalData, metrics
 from sstorch.exact import Binarizer
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 from sstorch.reading import export_graphviz, export_text
@@ -84,9 +84,10 @@ def test_data_that_cannot_be_used(small_data: SurvivalData) -> None:
         ({"min_leaf": 0}, "min_leaf must be at least 1"),
         ({"binarize": True}, "binarize must be one of surtree"),
         ({"binarize": "median"}, "binarize must be one of surtree"),
-        ({"device": "gpu"}, "device must be cpu"),
-        ({"time_limit": 0}, "time_limit must be seconds > 0"),
-        ({"n_buckets": 10}, "n_buckets is for objective='integrated_brier'"),
+        ({"search": Search(device="gpu")}, "device must be cpu"),
+        ({"search": Search(time_limit=0)}, "time_limit must be seconds > 0"),
+        ({"search": Search(n_buckets=10)}, "n_buckets is for objective='integrated_brier'"),
+        ({"search": 60.0}, r"search must be Search\(...\), got 60.0"),
     ],
 )
 def test_bad_parameters_are_refused_at_fit(
@@ -137,6 +138,8 @@ def test_scikit_learn_conventions(small_data: SurvivalData) -> None:
     for call in (OptimalSurvivalTree.summary, export_text, export_graphviz):
         with pytest.raises(NotFittedError):
             call(tree)
+    other = OptimalSurvivalTree().set_params(search__time_limit=1.0)
+    assert (other.search, tree.search) == (Search(time_limit=1.0), Search())
     X, y = small_data.frame, (small_data.time, small_data.event)
     copy.fit(X, y)
     assert len(copy.rules_) == 15
