@@ -45,7 +45,7 @@ def test_sharpness_counts_the_rows_above_each_probability() -> None:
             assert share[np.searchsorted(x, level)] == np.mean(np.array(values) >= level)
     with pytest.raises(DataError, match="rows that sum to one"):
         plot_routing_sharpness(proba * 2, [1, 1, 2, 2])
-    with pytest.raises(DataError, match="leaf must be one number of 0 to 1"):
+    with pytest.raises(DataError, match="group must be a number of 1 to 2"):
         plot_routing_sharpness(proba, [0, 1, 1, 2])
 
 
