@@ -260,7 +260,7 @@ def test_a_hard_but_honest_file_trains(
         ),
         (
             ["tree.gate_ridge=1e-3"],
-            "tree.gate_ridge=0.001 is not used by PrognosticTree: leave it out; init=random",
+            "tree.gate_ridge=0.001 is not used by PrognosticTree: leave it out; init=",
         ),
         (["cv=paper"], "cv.n_starts=20 is not used by PrognosticTree: leave it out; init=random"),
         (
