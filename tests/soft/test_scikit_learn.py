@@ -63,7 +63,7 @@ _NEEDS_FIT = (
     "check_sample_weights_shape",
 )
 _OBJECTS = {
-    "check_parameters_default_constructible": "penalties, columns, trainers, searches are objects, which tools see "
+    "check_parameters_default_constructible": "penalties, columns, trainers are objects, which tools see "
     "into by get_params, and defaults of plain types are asked for"
 }
 EXPECTED_FAILED_CHECKS = dict.fromkeys(_NEEDS_FIT, _PLAIN_Y) | _OBJECTS
