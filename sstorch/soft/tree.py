@@ -60,8 +60,7 @@ class SoftSurvivalTree(SoftEstimator):
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
-    >>> tree = PrognosticTree(depth=1)
-    >>> tree = tree.fit(data.frame, (data.time, data.event))
+    >>> tree = SoftSurvivalTree(depth=1, n_starts=2).fit(data.frame, data.y)
     >>> tree.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
     (2, 2)
     """
