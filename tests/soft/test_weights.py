@@ -147,9 +147,9 @@ def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, un
     for number, row in table.iterrows():
         inside = leaf == number
         band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]), sample_weight=uneven[inside])
-        assert row["KM median lower"] == band.quantile().lower
+        assert row["median", "lower"] == band.quantile().lower
         at = float(tree.node_table_.filter(regex=r"^S\(").columns[0][2:-1])
-        for time, expected in ((row["median"], 0.5), (at, row[f"S({at:g})"])):
+        for time, expected in ((row["median", "model"], 0.5), (at, row[f"S({at:g})", "model"])):
             if np.isfinite(time):
                 curves = tree.predict_survival_function(gbsg2.frame[inside], [time])[:, 0]
                 assert np.average(curves, weights=uneven[inside]) == pytest.approx(expected, abs=1e-6)
