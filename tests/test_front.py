@@ -33,18 +33,7 @@ def test_public_methods_are_few(name: str) -> None:
     assert len(methods) <= METHODS, methods
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *ESTIMATORS[:4],
-        *(
-            pytest.param(
-                name, marks=pytest.mark.xfail(strict=True, reason="exact trees have more parameters")
-            )
-            for name in ESTIMATORS[4:]
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_parameters_are_few(name: str) -> None:
     parameters = list(inspect.signature(getattr(sstorch, name)).parameters)
     assert len(parameters) <= PARAMETERS, parameters
