@@ -29,7 +29,9 @@ def make_batch(
     schema = Schema.of(data.frame)
     tree = SoftSurvivalTree(depth=DEPTH, leaf=leaf, n_starts=n_starts, device=device, dtype=dtype)
     settings = tree._batch_settings()
-    batch, sample = stack_splits(splits, [Preprocessor(schema).fit(part.frame) for part in splits], settings)
+    preprocessors = [Preprocessor(schema).fit(part.frame) for part in splits]
+    encoded = [own.transform(part.frame) for own, part in zip(preprocessors, splits, strict=True)]
+    batch, sample = stack_splits(splits, encoded, preprocessors[0], settings)
     seeds = [problem_seed(0, fold, start) for fold in range(N_FOLDS) for start in range(n_starts)]
     initialize_random(batch, sample, seeds)
     return batch, sample

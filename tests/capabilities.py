@@ -286,14 +286,14 @@ def explain(model: Any, case: Case) -> Result:
 
 
 def rules(model: Any, case: Case) -> Result:
-    """Coefficients and importance of the columns."""
+    """Coefficients of gates and leaves; importance is a mean over numbers of rows, whatever their weights."""
     assert reading.export_text(model)
+    assert not reading.importance(model).empty
     assert reading.export_graphviz(model)
     return _named(
         gates=len(reading.gate_table(model)),
         gate_coefficients=reading.gate_coefficients(model)[["coefficient", "effect"]],
         leaf_coefficients=reading.leaf_coefficients(model)[["coefficient", "effect"]],
-        importance=reading.importance(model),
     )
 
 

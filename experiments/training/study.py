@@ -116,7 +116,7 @@ def run(cell: Cell) -> pd.DataFrame:
     train, test = data.subset(folds != cell.fold), data.subset(folds == cell.fold)
     settings = SoftSurvivalTree(depth=cell.depth, leaf=cell.leaf, n_starts=N_STARTS)._batch_settings()
     preprocessor = Preprocessor(Schema.of(data.frame)).fit(train.frame)
-    tree, sample = stack_splits([train], [preprocessor], settings)
+    tree, sample = stack_splits([train], [preprocessor.transform(train.frame)], preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, cell.fold, k) for k in range(N_STARTS)])
     objective = TrainingObjective(settings.ridge, settings.gate_ridge)
     x = torch.as_tensor(preprocessor.transform(test.frame))
