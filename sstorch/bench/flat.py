@@ -118,11 +118,12 @@ def soft_search(**values: Any) -> PrognosticTreeCV:
     families = FAMILIES
     if trainer is not None or starts:
         groups = (not starts or "distilled" in starts) and (stays or trainer is None)
-        gates = starts != ["distilled"] and not stays
+        gates = not stays and (starts != ["distilled"] or trainer is not None)
         has = {"regression": True, "groups": groups, "gates": gates}
         families = tuple(family for family in FAMILIES if has[family])
     given.setdefault("families", families)
-    if others := [start for start in starts if start != "distilled"]:
+    # Gates that a trainer moves can begin as distilled ones; without a trainer these are groups.
+    if others := [start for start in starts if trainer is not None or start != "distilled"]:
         given["init"] = others
     if trainer is not None or any(name in given for name in _TRAINING):
         given |= _trainer(given, trainer if trainer is not None and not stays else "nodec")

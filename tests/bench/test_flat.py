@@ -76,3 +76,10 @@ def test_unknown_setting_raises_with_the_nearest_name() -> None:
         soft_search(depths=1)
     with pytest.raises(ConfigError, match="offset"):
         soft_search(offset=1.0)
+
+
+def test_distilled_starts_of_a_trainer_are_gates_of_a_search() -> None:
+    search = soft_search(init="distilled", trainer="joint")
+    assert search.families == ("regression", "gates")
+    assert search.grid.init == ["distilled"]
+    assert {each.init for each in search.candidates() if each.family == "gates"} == {"distilled"}
