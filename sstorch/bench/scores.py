@@ -273,7 +273,8 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
 
 def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
     """Rows with what is predicted for them, where causes compete or times are interval-censored."""
-    model = predictor if rows.causes is not None else _Estimator(predictor)
+    kind = _Estimator if rows.causes is None else _EstimatorOfCauses
+    model = kind(predictor)
     return scored_rows(model, split_rows(train, "train"), split_rows(rows, "test"))
 
 
@@ -287,6 +288,24 @@ class _Estimator:
         """S(t | x), (n, n_times)."""
         assert isinstance(self.predictor, Predictor)
         return self.predictor.falling_curves(X, times)
+
+
+@dataclass(frozen=True)
+class _EstimatorOfCauses:
+    """A predictor of competing causes as the metrics take a model.
+
+    Of a model with time-varying covariates the incidences hold from time zero if these stay as in the row, as
+    the curves of one event do.
+    """
+
+    predictor: object
+
+    def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
+        """F_k(t | x), (n, K, n_times)."""
+        assert isinstance(self.predictor, PredictsCauses)
+        if isinstance(self.predictor, SoftEstimator):
+            return self.predictor.predict_cumulative_incidence(X, times, after=0.0)
+        return self.predictor.predict_cumulative_incidence(X, times)
 
 
 class _Level:
