@@ -669,7 +669,8 @@ def test_command_line_and_python_begin_with_the_same_tree() -> None:
         (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
     }
     assert plain.ridge in search["grid__ridge"]
-    assert plain.gate_ridge in search["grid__gate_ridge"]
+    assert plain.gate_ridge == 0.0  # of gates that are trained alone
+    assert SoftSurvivalTree().penalties.gate_ridge in search["grid__gate_ridge"]
     assert plain.for_cause(None, 1000).leaf in CONTINUOUS_LEAVES
     assert plain.for_events(1000).numeric.default.name in CURVED_ENCODINGS
     assert plain.roughness in search["grid__roughness"]
