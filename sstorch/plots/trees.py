@@ -157,10 +157,6 @@ def _write(ax: Axes, text: str) -> None:
     ax.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=size, transform=ax.transAxes)
 
 
-def _counts(rows: int, events: int) -> str:
-    return f"{rows} row{'s' * (rows != 1)}, {events} event{'s' * (events != 1)}"
-
-
 # ---------------------------------------------------------------------- soft trees
 
 
@@ -272,12 +268,11 @@ def _draw_leaf(
 class FittedExactTree(Protocol):
     """A fitted tree, as :class:`sstorch.OptimalTreeClassifier`.
 
-    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn; its rows by leaf are
-    then in `leaf_table_`, else in `leaf_rows_`.
+    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn; of competing causes they
+    are those of survival without any event.
     """
 
     tree_: Any
-    leaf_table_: Any
     leaf_rows_: Any
 
     def _leaf_texts(self) -> list[str]: ...
@@ -309,7 +304,7 @@ def plot_optimal_tree(
         leaf = np.asarray(tree.apply(X)) - (curves is not None)
         rows = np.bincount(leaf, minlength=exact.n_leaves)
     else:
-        rows = np.asarray(tree.leaf_rows_ if curves is None else tree.leaf_table_["rows"])
+        rows = np.asarray(tree.leaf_rows_)
     scale = None if curves is None else _Scale(float(curves.times[-1]), time_label(tree, unit))
 
     def node(number: int) -> tuple[_Node, int]:
@@ -318,11 +313,8 @@ def plot_optimal_tree(
             leaf = int(exact.leaf_number[number])
             if scale is None:
                 return _Node("", partial(_write_leaf, texts[leaf])), int(rows[leaf])
-            known = tree.leaf_table_
-            counts = _counts(int(known["rows"].iloc[leaf]), int(known["events"].iloc[leaf]))
-            return _Node(f"group {leaf + 1}\n{counts}", partial(_draw_steps, scale, curves, leaf)), int(
-                rows[leaf]
-            )
+            title = texts[leaf].split(", median")[0].replace(": ", "\n")
+            return _Node(title, partial(_draw_steps, scale, curves, leaf)), int(rows[leaf])
         children = [node(int(child[number])) for child in (exact.present, exact.absent)]
         total = sum(count for _, count in children)
         branches = [

@@ -1,7 +1,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, SurvivalData
+from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, Surv, SurvivalData
 from sstorch.plots import plot_optimal_tree
 from sstorch.reading import export_text
 
@@ -62,3 +62,17 @@ def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
     assert [ax.texts[0].get_text().replace("\n", "") for ax in lower] == [
         line.replace(": ", "").replace(", ", "") for line in in_text
     ]
+
+
+def test_groups_of_causes_have_event_free_survival(small_data: SurvivalData) -> None:
+    cause = small_data.event * (1 + np.arange(len(small_data)) % 2)
+    y = Surv(small_data.time, cause, causes={1: "relapse", 2: "death"})
+    tree = OptimalSurvivalTree(1, min_leaf=20).fit(small_data.frame, y)
+    _, _, *lower = plot_optimal_tree(tree)
+    assert sorted(ax.get_title().replace("\n", ": ") for ax in lower) == [
+        line.strip() for line in sorted(export_text(tree).splitlines()) if "group" in line
+    ]
+    for ax in lower:
+        group = int(ax.get_title().split()[1])
+        values = np.asarray(ax.get_lines()[0].get_data()[1])
+        np.testing.assert_array_equal(values[1:], tree.curves_.survival[group - 1])

@@ -198,6 +198,15 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         self.leaf_table_ = table
 
     @property
+    def leaf_rows_(self) -> IntArray:
+        """Rows of each group that the tables count, (L,)."""
+        if not self._competing:
+            return self.leaf_table_["rows"].to_numpy()
+        # Groups may have none of the rows of a recalibration.
+        rows = self.group_table_["rows", ""].reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
+        return rows.to_numpy()
+
+    @property
     def time_unit_(self) -> str | None:
         """Unit of the times; None if not known."""
         check_is_fitted(self, "tree_")

@@ -23,6 +23,7 @@ from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.table import survival_table
 from sstorch.groups.validation import held_out_groups
+from sstorch.reading import export_text
 from sstorch.validation import group_table, stability, validate_groups
 
 TREE = OptimalSurvivalTree(max_depth=2, min_leaf=40)
@@ -409,3 +410,27 @@ def test_groups_of_causes_are_validated(competing: OptimalSurvivalTree, gbsg2: S
         if how == "slope":
             first, second = (each.recalibration_["death"] for each in (one, many))
             assert (first.slope, first.slope_error) == pytest.approx((second.slope, second.slope_error))
+
+
+def test_groups_are_numbered_by_survival(
+    fitted: OptimalSurvivalTree, competing: OptimalSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
+) -> None:
+    for number, tree in enumerate((fitted, competing)):
+        group, end = tree.apply(gbsg2.frame), tree.event_times_[-1]
+        assert set(group) == set(range(1, tree.tree_.n_leaves + 1))
+        means = [
+            metrics.KaplanMeierBand.fit(Surv(gbsg2.time, gbsg2.event)[group == k])
+            .at(np.arange(end))
+            .value.mean()
+            for k in sorted(set(group))
+        ]
+        assert (np.diff(means) < 0).all()
+        tree.save(tmp_path / str(number))
+        again = OptimalSurvivalTree.load(tmp_path / str(number))
+        np.testing.assert_array_equal(again.apply(gbsg2.frame), group)
+        np.testing.assert_array_equal(again.leaf_rows_, np.bincount(group)[1:])
+        assert export_text(again) == export_text(tree)
+    # Other rows do not change the numbers: here group 1 has the shorter survival.
+    time = np.where(fitted.apply(gbsg2.frame) == 1, 0.1, 3) * gbsg2.time
+    new = recalibrate(fitted, gbsg2.frame, Surv(time, gbsg2.event), "baseline")
+    np.testing.assert_array_equal(new.apply(gbsg2.frame), fitted.apply(gbsg2.frame))
