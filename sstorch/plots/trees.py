@@ -268,7 +268,7 @@ def _draw_leaf(
 class FittedExactTree(Protocol):
     """A fitted tree, as :class:`sstorch.OptimalTreeClassifier`.
 
-    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, curves are drawn; of competing causes they
+    Where it has `curves_`, as :class:`sstorch.OptimalSurvivalTree`, these are drawn; of competing causes they
     are those of survival without any event.
     """
 
