@@ -271,7 +271,7 @@ class _Problems:
             settings.own_penalties,
         )
         plain = objective = _objective(*given)
-        row_penalties: list[RowPenalty] = []
+        row_penalties = [each for each in settings.own_penalties if isinstance(each, RowPenalty)]
         if settings.trains_small_leaves:
             row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
         if settings.fairness is not None:

@@ -26,7 +26,7 @@ from sstorch.data.encodings import (
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
-from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty
+from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
 from sstorch.optim import (
     JOINT_RACE,
     Distillation,
@@ -216,8 +216,10 @@ def _monotone(name: str, value: Any) -> Monotone:
 
 def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
     for each in value:
-        if not isinstance(each, LeafPenalty | GatePenalty):
-            raise ConfigError(f"penalties.own must hold LeafPenalty or GatePenalty objects, got {each!r}")
+        if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
+            raise ConfigError(
+                f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
+            )
     return tuple(value)
 
 

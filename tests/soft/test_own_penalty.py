@@ -8,7 +8,8 @@ from torch import Tensor
 from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import LeafParameters
-from sstorch.objective import LeafPenalty, Ridge
+from sstorch.objective import LeafPenalty, Ridge, SmallLeaves
+from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.soft import train_batch
 
 SEEN: list[tuple[int, ...]] = []
@@ -64,7 +65,16 @@ def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
 
 def test_what_is_no_penalty_raises(small_data: SurvivalData) -> None:
     assert issubclass(Watched, LeafPenalty)
-    with pytest.raises(ConfigError, match="must hold LeafPenalty or GatePenalty objects"):
+    with pytest.raises(ConfigError, match="must hold LeafPenalty, GatePenalty or RowPenalty"):
         PrognosticTree(penalties=GroupPenalties(own=["ridge"])).fit(  # type: ignore[list-item]
             small_data.frame, y_of(small_data)
         )
+
+
+def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
+    X, y = small_data.frame, y_of(small_data)
+    own = GatePenalties(own=[SmallLeaves(TOO_SMALL, 0.3)])
+    found = SoftSurvivalTree(1, n_starts=2, penalties=own).fit(X, y)
+    assert found.objective_ == pytest.approx(
+        SoftSurvivalTree(1, n_starts=2, min_leaf=0.3).fit(X, y).objective_
+    )
