@@ -342,9 +342,14 @@ class SurvivalEstimator(FrameEstimator):
         """Cumulative incidence of a cause at ``horizon_``, (n,).
 
         Raises:
-            ConfigError: there is no such cause.
+            ConfigError: there is no such cause, or one row does not determine what happens later.
         """
         number = self._number(cause)
+        if getattr(self, "time_varying_", False):
+            raise ConfigError(
+                "the model has time-varying covariates: one row does not determine the incidence at a "
+                "horizon. Use predict_cumulative_incidence(X, times, after=...), after=0 from time zero"
+            )
         return np.asarray(self._incidences(X, np.array([self.horizon_]))[:, number - 1, 0])
 
     def _log_survival(self, X: object, times: FloatArray) -> FloatArray:

@@ -541,6 +541,13 @@ class Reason:
 
 REASONS = [
     Reason(
+        "A regression has one group: there is nothing to validate.",
+        "one group",
+        ("SurvivalRegression",),
+        (),
+        ("validate_groups",),
+    ),
+    Reason(
         "Gates that are trained on the outcomes divide by the likelihood of one event, and each cause has "
         "its own. `PrognosticTree` divides by the hazards of all causes.",
         "gates that are trained on the outcomes divide by the likelihood of one event",

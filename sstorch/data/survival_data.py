@@ -347,7 +347,8 @@ class SurvivalData:
         if self.intervals is not None:
             raise DataError(
                 f"{int(self.intervals.censored.sum())} of {len(self)} times are interval-censored, and exact "
-                "or right-censored ones are needed here: SoftSurvivalTree is fitted to intervals, "
+                "or right-censored ones are needed here: PrognosticTree, SurvivalRegression and "
+                "SoftSurvivalTree are fitted to intervals, "
                 "log_likelihood and sstorch.metrics.evaluate score them"
             )
 

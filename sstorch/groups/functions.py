@@ -196,11 +196,11 @@ def validate_groups(
         cross-validation to evaluate predictive accuracy of survival risk classifiers based on
         high-dimensional data", Briefings in Bioinformatics 12, 203-214.
     """
+    if not tree._can_divide:
+        raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = tree._rows(X, y, sample_weight)
     data.refuse_intervals()
     check_weighting(data.sample_weight, len(data), weights)  # before any work
-    if not tree._can_divide:
-        raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = data.joined()
     seed = check_integer("random_state", random_state, 0)
     folds = folds_of(data, check_integer("n_folds", n_folds, 2), seed)

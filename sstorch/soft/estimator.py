@@ -294,7 +294,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             the cumulative incidence of the cause at ``horizon_``.
 
         Raises:
-            ConfigError: there is no such cause.
+            ConfigError: there is no such cause, or causes compete and the model has time-varying covariates.
         """
         tree = self._tree
         if tree.competing:

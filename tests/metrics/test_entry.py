@@ -276,7 +276,7 @@ def test_causes_are_compared_where_both_were_at_risk():
     scored = {("1", "c_cause_specific"), ("2", "c_cause_specific"), ("all", "negative_log_likelihood")}
     assert set(table.index[table["value"].notna()]) == scored
     tau = incidence_times(y)[-1]
-    risk = tree.predict(x[:, None], cause=2, horizon=tau)
+    risk = tree.predict_cumulative_incidence(x[:, None], [tau])[:, 1, 0]
     found = concordance_cause_specific(
         Surv(time, cause, causes="auto", entry=entry),
         risk,

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from sstorch import Surv
-from sstorch.base import incidence_limits
 from sstorch.data import load_dataset
+from sstorch.groups.table import incidence_limits
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_error,

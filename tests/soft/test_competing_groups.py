@@ -14,7 +14,6 @@ from sstorch import (
     Columns,
     OptimalSurvivalTree,
     PrognosticTree,
-    SoftSurvivalTree,
     Surv,
     SurvivalData,
     metrics,
@@ -25,6 +24,7 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.table import incidence_limits
 from sstorch.groups.validation import held_out_groups
+from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.split_test import leaf_tests
 from sstorch.validation import (
     concordance_of_groups,
@@ -302,10 +302,9 @@ def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: Sur
     y = Surv(2 * data.time, data.cause, causes=CAUSES)
     new = recalibrate(tree, data.frame, y, "slope")
     for cause in CAUSES:
-        alone: SoftSurvivalTree = recalibrate(
-            tree.trees_[cause], data.frame, (y.time, data.cause == CAUSES.index(cause) + 1), "slope"
-        )
-        assert new.recalibration_[cause] == alone.recalibration_
+        rows = SurvivalData(data.frame, Surv(y.time, data.cause == CAUSES.index(cause) + 1))
+        _, alone = recalibrated(tree.tree_.of_cause(cause), rows, "slope")
+        assert new.recalibration_[cause] == alone
     np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
     assert new.log_likelihood(data.frame, y) > tree.log_likelihood(data.frame, y)
     assert "Recalibrated" not in tree.summary()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sstorch import GroupPenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, recalibrate
+from sstorch import GroupPenalties, PrognosticTree, Surv, SurvivalRegression, recalibrate
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -85,7 +85,7 @@ def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, 
     assert "Recalibrated (intercept) on 686 rows, 299 events" in new.summary()
     assert "Recalibrated" not in old.summary()
     new.save(tmp_path)
-    again = SoftSurvivalTree.load(tmp_path)
+    again = PrognosticTree.load(tmp_path)
     assert again.recalibration_ == report
     times = [400.0, 4000.0]
     np.testing.assert_array_equal(
