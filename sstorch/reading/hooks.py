@@ -66,11 +66,11 @@ class ReadableTree:
         self.__dict__.pop("_gate_rules", None)
         self._training_rows = data
 
-    def _make_node_table(self, x: Tensor | None = None) -> pd.DataFrame:
+    def _make_node_table(self, x: Tensor | None = None, incidences: FloatArray | None = None) -> pd.DataFrame:
         """Make node table and rules, of the encoded training rows if they are at hand; let go of the rows."""
         tree, data = self._tree, self._training_rows
         x = tree.encode(data.frame) if x is None else x
-        self.node_table_ = node_table(tree, x, data, self.event_times_)
+        self.node_table_ = node_table(tree, x, data, self.event_times_, incidences)
         self._gate_rules = gate_rules(tree, x)
         del self._training_rows
         return self.node_table_

@@ -24,7 +24,13 @@ KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 _HALVINGS = 32
 
 
-def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: FloatArray) -> pd.DataFrame:
+def node_table(
+    tree: FittedTree,
+    x: Tensor,
+    data: SurvivalData,
+    event_times: FloatArray,
+    incidences: FloatArray | None = None,
+) -> pd.DataFrame:
     """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
 
     Columns: numbers of ``rows`` and ``events``, unweighted; ``median``, the time at which the weighted mean
@@ -45,15 +51,17 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
         x: the training rows, encoded, shape (n, p).
         data: the same rows.
         event_times: distinct times of their events, increasing.
+        incidences: of the rows at :func:`times_of_nodes`, (n, K, T), if they are at hand.
     """
     topology = tree.module.topology
-    times = round_horizons(event_times, tree.time_unit)
+    times = times_of_nodes(tree, event_times)
     curves = tree.curves(x, times)
     leaf = tree.leaf(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
     weight = data.sample_weight / data.sample_weight.max()
-    incidences = tree.incidence(x, times) if tree.competing else None
+    if tree.competing and incidences is None:
+        incidences = tree.incidence(x, times)
     medians = _medians(tree, x, path, weight, float(event_times[-1]))
     rows = []
     for node in (*topology.branches, *topology.leaves):
@@ -72,6 +80,11 @@ def node_table(tree: FittedTree, x: Tensor, data: SurvivalData, event_times: Flo
             | _group_shares(data, inside)
         )
     return pd.DataFrame(rows).set_index("node")
+
+
+def times_of_nodes(tree: FittedTree, event_times: FloatArray) -> FloatArray:
+    """Round times at which a node table has survival and incidences."""
+    return round_horizons(event_times, tree.time_unit)
 
 
 def _of_causes(

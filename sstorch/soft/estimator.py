@@ -55,7 +55,7 @@ from sstorch.reading import Explanation
 from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.html import tree_html
-from sstorch.reading.nodes import longer_sides
+from sstorch.reading.nodes import longer_sides, times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.reading.texts import as_sentences, describe_tree
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
@@ -165,11 +165,15 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         self._adopt(batch, data, split, batch.best_start(split), x=x)
         self._warn_of_step_curves(data, x)
-        self._make_node_table(x)
-        if data.causes is not None:
-            horizons = usual_horizons(self)  # rows are encoded already
-            predicted = self.tree_.incidence(x, horizons)
-            self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
+        if data.causes is None:
+            self._make_node_table(x)
+            return self
+        of_nodes, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
+        times = np.union1d(of_nodes, horizons)  # one quadrature for both tables
+        found = self.tree_.incidence(x, times)
+        self._make_node_table(x, found[..., np.searchsorted(times, of_nodes)])
+        predicted = found[..., np.searchsorted(times, horizons)]
+        self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
         return self
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
