@@ -54,12 +54,12 @@ class Penalties(Parameters):
         """
         if not isinstance(given, Penalties):
             raise ConfigError(f"penalties must be {cls.__name__}(...), got {given!r}")
-        if isinstance(given, cls):
+        if type(given) is cls:
             return given
         changed, known = given.changed, {item.name for item in fields(cls)}
         if strange := sorted(set(changed) - known):
             raise ConfigError(f"nothing has the penalties {', '.join(strange)} here: use {cls.__name__}(...)")
-        return cls(**{name: value for name, value in given.get_params().items() if name in known})
+        return cls(**changed)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -154,9 +154,11 @@ class PrognosticTree(SoftEstimator):
         self.fidelity_ = None
         if settings.teacher is not None:
             at = np.array([self.horizon_])
-            first = self.tree_.of_cause(self.tree_.causes[0])
-            hazard = first.curves(x, at, "cumulative_hazard")[:, 0]
-            self.fidelity_ = settings.teacher.fidelity(data, self.tree_.apply(x), hazard)
+            hazards = [
+                self.tree_.of_cause(name).curves(x, at, "cumulative_hazard")[:, 0]
+                for name in self.tree_.causes
+            ]
+            self.fidelity_ = settings.teacher.fidelity(data, self.tree_.apply(x), np.stack(hazards))
 
     @override
     def summary(self) -> str:

@@ -410,8 +410,8 @@ class BatchSettings:
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if cause is None or cause not in leaf:
-                told = f"no leaf of {cause}" if cause else "y has one event"
-                raise ConfigError(f"leaf names {', '.join(leaf)}, and there is {told}")
+                told = f"there is none of {cause}" if cause else "y has one event"
+                raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {told}")
             leaf = leaf[cause]
         if leaf == AUTO:
             leaf = "spline_ph" if cause and n_events >= MIN_EVENTS else "log_logistic"

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.base import median_event_time
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
@@ -33,9 +33,10 @@ class Fidelity:
     Attributes:
         teacher: class of the teacher, or its name.
         horizon: median event time, at which predictions are compared.
-        explained: share of the variance of the teacher's log cumulative hazard (of competing causes, of the
-            first) that the means of the groups explain, R^2 in [0, 1].
-        rank_correlation: Spearman's, of the same with the tree's own predictions.
+        explained: share of the variance of the teacher's log cumulative hazard that the means of the groups
+            explain, R^2 in [0, 1]; of competing causes of all, each with the weight of its number of events.
+        rank_correlation: Spearman's, of the same with the tree's own predictions; of competing causes the
+            mean over causes.
     """
 
     teacher: str
@@ -96,24 +97,25 @@ class Teacher:
             each.append(torch.as_tensor(filled))
         return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
 
-    def fidelity(self, data: SurvivalData, groups: np.ndarray, hazard: FloatArray) -> Fidelity:
+    def fidelity(self, data: SurvivalData, groups: IntArray, hazards: FloatArray) -> Fidelity:
         """How much of its predictions groups keep.
 
         Args:
             data: training rows.
             groups: of each row, (n,).
-            hazard: the tree's cumulative hazard of each row at the median event time, (n,).
+            hazards: the tree's cumulative hazard of each cause and row at the median event time, (J, n).
         """
-        target, weight = self._targets(data)[0], data.sample_weight
-        centred = target - np.average(target, weights=weight)
+        targets, weight = self._targets(data), data.sample_weight
         place = np.unique(groups, return_inverse=True)[1]
-        counts = np.bincount(place, weight)
-        means = np.bincount(place, weight * centred) / counts
-        total = float(weight @ centred**2)
-        explained = float(counts @ means**2) / total if total > 0 else np.nan
-        alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
-        rank = np.nan if alike else float(spearmanr(target, hazard).statistic)
-        return Fidelity(self.name, median_event_time(data), explained, rank)
+        counts, within, total, ranks = np.bincount(place, weight), 0.0, 0.0, []
+        for target, hazard in zip(targets, hazards, strict=True):
+            centred = target - np.average(target, weights=weight)
+            means = np.bincount(place, weight * centred) / counts
+            within, total = within + float(counts @ means**2), total + float(weight @ centred**2)
+            alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
+            ranks.append(np.nan if alike else float(spearmanr(target, hazard).statistic))
+        explained = within / total if total > 0 else np.nan
+        return Fidelity(self.name, median_event_time(data), explained, float(np.mean(ranks)))
 
     def fitted_to(self, data: SurvivalData) -> Teacher:
         """The teacher as it is, or trained on the rows if it is not fitted yet."""

@@ -52,6 +52,18 @@ _CLASSES: dict[str, type[SoftEstimator]] = {
 }
 GRID = Grid()
 
+# What functions of a fitted tree ask for.
+_HOOKS = (
+    "_tree",
+    "_export_text",
+    "_export_graphviz",
+    "_formula",
+    "_deployed",
+    "_rows",
+    "_leaf_of",
+    "node_table_",
+)
+
 FORMAT = "sstorch.prognostic_tree_cv"
 FORMAT_VERSION = 2
 TREE_FOLDER = "tree"
@@ -279,6 +291,14 @@ class PrognosticTreeCV(NestedParameters, FrameEstimator):
         )
 
     # ------------------------------------------------------------------ predict
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _HOOKS:
+            raise AttributeError(
+                "a search is no fitted tree: give its best_estimator_ to functions that read, validate or "
+                "export one"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def _chosen(self) -> Any:

@@ -25,7 +25,7 @@ from sstorch.data import Schema, stratified_folds
 from sstorch.exceptions import ConfigError, DataError, FormatError, TrainingError
 from sstorch.nn import Spline
 from sstorch.optim import Joint, LBFGSOptions
-from sstorch.reading import gate_terms
+from sstorch.reading import export_text, gate_terms
 from sstorch.soft import search as search_module
 from sstorch.soft.search import FoldSearch, rungs
 
@@ -451,3 +451,8 @@ def test_scorers_are_handed_the_times_that_were_given(small_data: SurvivalData) 
     exact = OptimalSurvivalTreeCV(1, n_folds=2, scoring=scorer).fit(small_data.frame, y)
     assert -1 < soft.best_score_ < 0
     assert -1 < exact.best_score_ < 0
+
+
+def test_functions_of_a_tree_ask_a_search_for_its_estimator() -> None:
+    with pytest.raises(AttributeError, match="best_estimator_"):
+        export_text(PrognosticTreeCV())  # type: ignore[arg-type]

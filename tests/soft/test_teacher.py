@@ -101,10 +101,15 @@ def test_regression_of_causes_teaches() -> None:
     X, y = simulated(300)
     teacher = SurvivalRegression("weibull").fit(X, y)
     tree = PrognosticTree(depth=1, leaf="weibull", teacher=teacher).fit(X, y)
-    incidence = teacher.predict_cumulative_incidence(X, [tree.horizon_])[:, 0, 0]
-    explained = by_hand(tree, X, 1 - incidence)[0]
+    incidence = teacher.predict_cumulative_incidence(X, [tree.horizon_])[..., 0]
+    within = total = 0.0
+    for k in range(2):  # each cause with the weight of its number of events
+        n_events, target = (y.cause == k + 1).sum(), np.log(-np.log(1 - incidence[:, k]))
+        spread = n_events * ((target - target.mean()) ** 2).sum()
+        within += spread * by_hand(tree, X, 1 - incidence[:, k])[0]
+        total += spread
     assert tree.fidelity_ is not None
-    assert tree.fidelity_.explained == pytest.approx(explained, rel=1e-9)
+    assert tree.fidelity_.explained == pytest.approx(within / total, rel=1e-9)
 
 
 def test_predictions_of_another_shape_raise(rows: Rows) -> None:
