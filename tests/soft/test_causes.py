@@ -146,7 +146,10 @@ def test_leaves_are_free_where_events_are_many(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (PrognosticTree(leaf={"relapse": "weibull"}), "leaf names leaves of relapse, and there is none of death"),
+        (
+            PrognosticTree(leaf={"relapse": "weibull"}),
+            "leaf names leaves of relapse, and there is none of death",
+        ),
         (PrognosticTree(leaf=Spline(monotone=False)), "cannot rise"),
         (SoftSurvivalTree(), "use PrognosticTree"),
         (PrognosticTree(teacher=lambda X, times: None), "predict_cumulative_incidence"),
