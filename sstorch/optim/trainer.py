@@ -8,13 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import ClassVar
 
 import torch
 
 from sstorch._version import __version__
-from sstorch.checks import check_integer, is_number_of
+from sstorch.checks import check_integer, check_part
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
@@ -57,8 +56,7 @@ class Trainer(ABC):
     compiled_from: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        if not is_number_of(self.holdout, Real) or not 0 <= self.holdout < 1:
-            raise ConfigError(f"holdout must be a share in [0, 1), got {self.holdout!r}")
+        check_part("holdout", self.holdout)
         check_integer("n_shards", self.n_shards, 1)
         if self.engine not in ENGINES:
             raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")

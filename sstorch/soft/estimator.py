@@ -58,7 +58,7 @@ from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.reading.texts import as_sentences, describe_tree
-from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded
+from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -130,6 +130,23 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         }
 
     # ------------------------------------------------------------------ fit
+
+    def fit(
+        self, X: object, y: object = None, sample_weight: object = None, *, sensitive: object = None
+    ) -> Self:
+        """Train the model.
+
+        Args:
+            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            y: likewise, or :class:`~sstorch.Surv` with ``causes``.
+            sample_weight: likewise.
+            sensitive: likewise.
+
+        Raises:
+            DataError: the data cannot be used; the message names column, rows and remedy.
+            ConfigError: a parameter has a value that does not exist.
+        """
+        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
     def _fit_data(
         self,

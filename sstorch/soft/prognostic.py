@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from sstorch.data import SurvivalData
 from sstorch.optim import Leaves
-from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, GROUP_PENALTIES, Columns, GroupPenalties, Penalties
 from sstorch.soft.regression import LEAVES
@@ -109,23 +108,6 @@ class PrognosticTree(SoftEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.time_unit = time_unit
-
-    def fit(
-        self, X: object, y: object = None, sample_weight: object = None, *, sensitive: object = None
-    ) -> Self:
-        """Train the regression, distil gates from the teacher, and train the leaves.
-
-        Args:
-            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise, or :class:`~sstorch.Surv` with ``causes``.
-            sample_weight: likewise.
-            sensitive: likewise.
-
-        Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist.
-        """
-        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""

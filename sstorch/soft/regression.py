@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from sstorch.optim import Leaves, Trainer
-from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, PENALTIES, Columns, Penalties
 from sstorch.soft.settings import AUTO, BatchSettings, Dtype, Leaf
@@ -70,23 +69,6 @@ class SurvivalRegression(SoftEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.time_unit = time_unit
-
-    def fit(
-        self, X: object, y: object = None, sample_weight: object = None, *, sensitive: object = None
-    ) -> Self:
-        """Train the regression.
-
-        Args:
-            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise, or :class:`~sstorch.Surv` with ``causes``.
-            sample_weight: likewise.
-            sensitive: likewise.
-
-        Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist.
-        """
-        return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""

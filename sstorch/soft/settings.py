@@ -140,13 +140,6 @@ def columns_of_gates(name: str, value: Any) -> int | None:
     return None if value is None else check_integer(name, value, 1)
 
 
-def share(name: str, value: Any) -> float:
-    """A number in [0, 1)."""
-    if not is_number_of(value, Real) or not 0 <= float(value) < 1:
-        raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
-    return float(value)
-
-
 def small_share(name: str, value: Any) -> float:
     """A number in [0, .5), which two sides of a gate can have."""
     if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
