@@ -18,7 +18,7 @@ from sstorch.objective.penalties import (
 )
 from sstorch.objective.rows import Sample, Shards
 from sstorch.objective.small_leaves import SmallLeaves
-from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses, row_losses
 
 __all__ = [
     "FAIRNESS",
@@ -43,4 +43,5 @@ __all__ = [
     "TrainingObjective",
     "expected_loss",
     "leaf_losses",
+    "row_losses",
 ]

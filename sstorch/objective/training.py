@@ -61,23 +61,29 @@ def parameter_losses(
     Where ``relevant`` is false the loss is zero and its gradient finite, since 0 x inf is not 0.
     """
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
-    log_time = sample.log_time[:, None, :]
     if relevant is not None:
-        linear = torch.where(relevant, linear, family.neutral(log_time))
+        linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))
+    loss = row_losses(family, sample, linear, shape)
+    return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
+
+
+def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> Tensor:
+    """Negative log-likelihood of rows whose linear predictors (K, L, M) and shapes (K, L, 1 or M, m) are given."""
+    log_time = sample.log_time[:, None, :]
     log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
     loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)
-    if sample.log_lower is not None and sample.log_upper is not None:
-        log_upper = sample.log_upper[:, None, :]
-        within = log_upper.isfinite()
-        bounds = (
-            torch.where(within, sample.log_lower[:, None, :], log_time),
-            torch.where(within, log_upper, log_time),
-        )
-        alone = family.interval_loss(*bounds, linear, shape)
-        if log_entry is not None:
-            alone = alone - family.hazard_before(log_entry, log_time, linear, shape)
-        loss = torch.where(within, alone, loss)
-    return loss if relevant is None else torch.where(relevant, loss, torch.zeros_like(loss))
+    if sample.log_lower is None or sample.log_upper is None:
+        return loss
+    log_upper = sample.log_upper[:, None, :]
+    within = log_upper.isfinite()
+    bounds = (
+        torch.where(within, sample.log_lower[:, None, :], log_time),
+        torch.where(within, log_upper, log_time),
+    )
+    alone = family.interval_loss(*bounds, linear, shape)
+    if log_entry is not None:
+        alone = alone - family.hazard_before(log_entry, log_time, linear, shape)
+    return torch.where(within, alone, loss)
 
 
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:

@@ -116,15 +116,9 @@ def gates_of_targets(
     return distil_gates(x, *different, columns, topology, distillation).select(place)
 
 
-def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
-    """Leaves that are all the regression without gates; it is returned as a tree of depth 0.
-
-    Args:
-        tree: R problems; its leaves are changed in place.
-        objective: its penalties on leaves act.
-        sample: training rows.
-    """
-    teacher = SoftTree(
+def single_leaf(tree: SoftTree) -> SoftTree:
+    """A tree of depth 0 with the family, features and time scale of another, its parameters zero."""
+    single = SoftTree(
         tree.n_features,
         0,
         tree.family,
@@ -133,7 +127,19 @@ def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: 
         tree.log_time_scale.dtype,
         tree.n_gate_features,
     )
-    teacher.set_time_scale(tree.log_time_scale.exp())
+    single.set_time_scale(tree.log_time_scale.exp())
+    return single
+
+
+def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
+    """Leaves that are all the regression without gates; it is returned as a tree of depth 0.
+
+    Args:
+        tree: R problems; its leaves are changed in place.
+        objective: its penalties on leaves act.
+        sample: training rows.
+    """
+    teacher = single_leaf(tree)
     start_leaves(teacher, sample)
     Joint().train(teacher, objective, sample)
     for node in tree.topology.leaves:
@@ -185,6 +191,22 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
     return -hazard.squeeze(-1).squeeze(1).clamp(min=least, max=1 / least).log()
 
 
+def gates_of_splits(trees: Sequence[dict[int, Split]], topology: Topology, like: Tensor) -> GateParameters:
+    """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left.
+
+    Args:
+        trees: split by node.
+        topology: of the trees.
+        like: features of gates, (..., q).
+    """
+    slope = np.zeros((len(trees), len(topology.branches), like.shape[-1]))
+    constant = np.full(slope.shape[:-1], CLOSED)
+    for problem, splits in enumerate(trees):
+        for node, own in splits.items():
+            slope[problem, node - 1], constant[problem, node - 1] = own.slope, own.constant
+    return GateParameters(torch.as_tensor(slope).to(like), torch.as_tensor(constant).to(like))
+
+
 @dataclass(frozen=True)
 class Split:
     """A gate on one raw column: left where slope . x + constant >= 0, x the features of gates.
@@ -227,7 +249,7 @@ def regression_tree(
     """
     splits: dict[int, Split] = {}
     rows_of = {1: np.flatnonzero(weight > 0)}
-    deviation = np.sqrt(np.maximum(weight @ x**2 - (weight @ x) ** 2, 0))
+    deviation = deviations(x, weight)
     for node in topology.branches:
         rows = rows_of.pop(node, None)
         if rows is None or len(rows) == 0:
@@ -236,26 +258,63 @@ def regression_tree(
         w, t = weight[rows], target[:, rows]
         for number, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
             block = x[np.ix_(rows, places)]
-            value = block[:, 0] if not categorical else _category_means(block, t, w)
+            value = column_values(block, categorical, t, w)
             gain, cut = _best_cut(value, t, w, min_leaf)
-            if gain <= best:
-                continue
-            slope = np.zeros(x.shape[1])
-            if not categorical:
-                sharpness = SHARPNESS / deviation[places[0]]
-                slope[places[0]], constant = -sharpness, sharpness * cut
-            else:
-                # A category that no row here has goes the way of most.
-                side = np.full(len(places) + 1, np.sign(w @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
-                which = np.where(block.any(axis=1), block.argmax(axis=1), len(places))
-                side[which] = np.where(value <= cut, 1.0, -1.0)
-                slope[places], constant = SHARPNESS * (side[:-1] - side[-1]), SHARPNESS * side[-1]
-            best, found = gain, Split(number, slope, float(constant))
+            if gain > best:
+                best, found = gain, split_at(number, places, categorical, block, value, cut, w, deviation)
         if found is not None:
             splits[node] = found
             left = x[rows] @ found.slope + found.constant >= 0
             rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
     return splits
+
+
+def deviations(x: FloatArray, weight: FloatArray) -> FloatArray:
+    """Standard deviations of features (n, q) by weights (n,) with sum one, (q,)."""
+    out: FloatArray = np.sqrt(np.maximum(weight @ x**2 - (weight @ x) ** 2, 0))
+    return out
+
+
+def column_values(
+    block: FloatArray, categorical: bool, target: FloatArray, weight: FloatArray
+) -> FloatArray:
+    """What a column is cut by, (n,): the number itself, or the mean of targets (J, n) in each category."""
+    return _category_means(block, target, weight) if categorical else block[:, 0]
+
+
+def split_at(
+    number: int,
+    places: IntArray,
+    categorical: bool,
+    block: FloatArray,
+    value: FloatArray,
+    cut: float,
+    weight: FloatArray,
+    deviation: FloatArray,
+) -> Split:
+    """The gate that sends left what is at most at a cut.
+
+    Args:
+        number: of the raw column.
+        places: positions of its features among those of gates.
+        categorical: whether it is one of categories.
+        block: its features in the rows of the node, (n, len(places)).
+        value: what the column is cut by, (n,).
+        cut: between two of the values.
+        weight: of the rows, (n,).
+        deviation: of all features, (q,).
+    """
+    slope = np.zeros(len(deviation))
+    if not categorical:
+        sharpness = SHARPNESS / deviation[places[0]]
+        slope[places[0]] = -sharpness
+        return Split(number, slope, float(sharpness * cut))
+    # A category that no row here has goes the way of most.
+    side = np.full(len(places) + 1, np.sign(weight @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
+    which = np.where(block.any(axis=1), block.argmax(axis=1), len(places))
+    side[which] = np.where(value <= cut, 1.0, -1.0)
+    slope[places] = SHARPNESS * (side[:-1] - side[-1])
+    return Split(number, slope, float(SHARPNESS * side[-1]))
 
 
 def _category_means(block: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
@@ -319,21 +378,11 @@ def distil_gates(
         weights (K, B, q) and biases (K, B).
     """
     weight = weight / weight.sum(-1, keepdim=True)
-    gates, trees = [], []
+    trees = []
     for problem, number in enumerate(split.tolist()):
         rows = x[number].cpu().numpy(), target[problem].cpu().numpy(), weight[problem].cpu().numpy()
         trees.append(regression_tree(*rows, columns, topology, distillation.min_leaf))
-        slope, constant = (
-            np.zeros((len(topology.branches), x.shape[-1])),
-            np.full(len(topology.branches), CLOSED),
-        )
-        for node, own in trees[-1].items():
-            slope[node - 1], constant[node - 1] = own.slope, own.constant
-        gates.append((slope, constant))
-    start = GateParameters(
-        torch.as_tensor(np.stack([slope for slope, _ in gates])).to(x),
-        torch.as_tensor(np.stack([constant for _, constant in gates])).to(x),
-    )
+    start = gates_of_splits(trees, topology, x)
     if distillation.gate_features != 1:
         # Few problems at a time: each has a copy of its rows.
         size = at_once(x.shape[1] * x.shape[2], _ELEMENTS)

@@ -1,0 +1,160 @@
+"""Variances of coefficients by marginal likelihood: penalties that are estimated instead of searched.
+
+Coefficients of one kind have independent normal priors of mean zero and one variance. It is the one at which
+the evidence, the likelihood of the data with the coefficients integrated out by Laplace's approximation, is
+largest; penalties are the inverse variances. In the terms of mixed models it is restricted maximum
+likelihood.
+
+References:
+    MacKay (1992), Neural Computation 4, 415-447, the fixed point; Wood and Fasiolo (2017), Biometrics 73,
+    1071-1081, the same for smooth terms; Wood (2011), Journal of the Royal Statistical Society B 73, 3-36,
+    restricted maximum likelihood by Laplace's approximation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sstorch.batched import SHARED, Batched
+from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, cholesky, newton, step_to
+
+# Inverse variances where nothing is known, bounds between which they are sought, and above which all
+# coefficients of a kind are zero.
+_FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5
+# Inverse variance, around the start, of the coefficients that are not penalised: so vague that estimates do
+# not change, and enough for the evidence to exist.
+_VAGUE = 1e-2
+# Change of a log inverse variance, and gain in nats, below which the fixed point is reached.
+_SETTLED, _GAIN = 0.01, 1e-4
+# Rounds, updates within a round, and the largest factor by which a variance changes in one.
+_MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 60, 40, 30.0
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Which coefficients share a variance.
+
+    Attributes:
+        names: of the kinds.
+        of: number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept.
+    """
+
+    names: tuple[str, ...]
+    of: Tensor
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums over the coefficients of each kind, (K, D) -> (K, G)."""
+        held = self.of >= 0
+        out = values.new_zeros(len(values), len(self.names))
+        return out.index_add_(1, self.of[held], values[:, held])
+
+    def spread(self, values: Tensor, other: float) -> Tensor:
+        """The value of its kind for each coefficient, (K, G) -> (K, D), and another for those without."""
+        if not self.names:
+            return values.new_full((len(values), len(self.of)), other)
+        return torch.where(self.of >= 0, values[:, self.of.clamp(min=0)], other)
+
+
+@dataclass(frozen=True)
+class Estimates(Batched):
+    """Coefficients of K problems, with penalties that maximise the evidence.
+
+    Attributes:
+        kinds: of the coefficients.
+        theta: coefficients, (K, D).
+        penalty: inverse variance of each kind, (K, G).
+        evidence: log marginal likelihood, in nats, (K,).
+        log_likelihood: at the coefficients, in nats, (K,).
+        penalised: negative log-likelihood and penalties, in nats, (K,).
+        covariance: of the coefficients given the data, by Laplace's approximation, (K, D, D).
+        freedom: effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior
+            precision in that given the data.
+    """
+
+    kinds: Kinds = field(metadata=SHARED)
+    theta: Tensor
+    penalty: Tensor
+    evidence: Tensor
+    log_likelihood: Tensor
+    penalised: Tensor
+    covariance: Tensor
+    freedom: Tensor
+
+    @property
+    def asleep(self) -> Tensor:
+        """Kinds whose coefficients are all but zero, boolean (K, G)."""
+        return self.penalty >= _ASLEEP
+
+
+@torch.no_grad()
+def estimate(problems: LinearHazards, kinds: Kinds, start: Tensor) -> Estimates:
+    """Coefficients and the variance of each kind.
+
+    In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
+    fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of Hessian
+    and penalties; then a Newton step, halved until the penalised likelihood gains, leads to the next round.
+
+    Args:
+        problems: K problems, whose designs are in units in which coefficients of one kind are comparable.
+        kinds: of their coefficients.
+        start: where to begin, and the mean of the vague priors of coefficients without a kind, (K, D).
+    """
+    mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
+    size = kinds.sums(torch.ones_like(start[:1]))
+    penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
+
+    def prior(penalty: Tensor, rows: Tensor | slice = slice(None)) -> Gaussian:
+        return Gaussian(kinds.spread(penalty, _VAGUE), mean[rows])
+
+    at = newton(problems, prior(penalty), start, tolerance=1e-2)
+    active = torch.arange(len(start), device=start.device)
+    for _ in range(_MAX_ROUNDS if kinds.names else 0):
+        part = problems if len(active) == len(start) else problems.select(active)
+        here = at if len(active) == len(start) else Optimum(*(each[active] for each in vars(at).values()))
+        found, target = _update(here, kinds, size, penalty[active], mean[active])
+        moved = torch.where(found < _ASLEEP, (found / penalty[active]).log().abs(), 0.0).amax(-1)
+        penalty = penalty.index_copy(0, active, found)
+        reached, promised, falls = step_to(part, prior(found, active), here, target)
+        new = Optimum(reached, *part.derivatives(reached))
+        pairs = zip(vars(at).values(), vars(new).values(), strict=True)
+        at = Optimum(*(old.index_copy(0, active, own) for old, own in pairs))
+        settled = (moved < _SETTLED) & ((promised < _GAIN) | ~falls)
+        active = active[~settled]
+        if len(active) == 0:
+            break
+    own = prior(penalty)
+    at = newton(problems, own, at.theta)
+    factor = cholesky(at.hessian + torch.diag_embed(own.precision))
+    covariance = torch.cholesky_inverse(factor)
+    penalised = at.loss + own.value(at.theta)
+    volume = own.precision.log().sum(-1) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    freedom = 1 - own.precision * covariance.diagonal(dim1=-2, dim2=-1)
+    return Estimates(
+        kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, covariance, freedom
+    )
+
+
+def _update(
+    at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
+    least, largest = penalty / _FACTOR, penalty * _FACTOR
+    right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
+    for _ in range(_MAX_UPDATES):
+        precision = kinds.spread(penalty, _VAGUE)
+        factor = cholesky(at.hessian + torch.diag_embed(precision))
+        target = torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)
+        variance = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+        free = (size - penalty * kinds.sums(variance)).clamp(min=1e-6)
+        new = (torch.minimum(free, size) / (kinds.sums(target.square()) + 1e-12)).clamp(_LEAST, _LARGEST)
+        new = torch.minimum(torch.maximum(new, least), largest)
+        moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
+        penalty = new
+        if bool((moved < _SETTLED / 4).all()):
+            break
+    precision = kinds.spread(penalty, _VAGUE)
+    factor = cholesky(at.hessian + torch.diag_embed(precision))
+    return penalty, torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)

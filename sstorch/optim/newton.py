@@ -1,0 +1,289 @@
+"""Damped Newton for hazards whose linear predictor and shapes are linear in their coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from sstorch.batched import SHARED, Batched
+from sstorch.nn import HazardFamily
+from sstorch.objective import Sample, row_losses
+
+# Gain of a step, in nats, below which a minimum is reached.
+TOLERANCE = 1e-9
+_MAX_STEPS, _MAX_HALVINGS = 100, 40
+# Largest change of a shape parameter in a step: most are logarithms.
+_LONGEST = 3.0
+# Armijo's condition.
+_ARMIJO = 1e-4
+
+
+@dataclass(frozen=True)
+class LinearHazards(Batched):
+    """K problems: a hazard family whose linear predictor and shapes are linear in coefficients.
+
+    The linear predictor is a sum over features with the same coefficients in all rows and, where there are
+    groups, a level and slopes of its own in each; a shape parameter is a constant, and in each group a
+    deviation from it. Coefficients of a problem are, in one vector (D,): those of the features (p,), levels
+    (L,), own slopes (L, q), then of each of the m shape parameters the constant and the deviations (1 + L,);
+    without groups L = 0.
+
+    Attributes:
+        family: prepared for the problems.
+        sample: their rows.
+        weight: what the loss of each row counts, in rows, (K, n); 0 marks padding.
+        design: features, a one for the intercept first, (K, n, p).
+        group: group of each row, 0 ... L - 1, (K, n); None for none.
+        own: features with slopes of their own in the groups, (K, n, q).
+        n_groups: L; 0 without groups.
+    """
+
+    family: HazardFamily
+    sample: Sample
+    weight: Tensor
+    design: Tensor
+    group: Tensor | None = None
+    own: Tensor | None = None
+    n_groups: int = field(default=0, metadata=SHARED)
+
+    @property
+    def n_linear(self) -> int:
+        """Coefficients of the linear predictor."""
+        q = 0 if self.own is None else self.own.shape[-1]
+        return self.design.shape[-1] + self.n_groups * (1 + q)
+
+    @property
+    def n_coefficients(self) -> int:
+        """D, the length of the vector of a problem."""
+        return self.n_linear + len(self.family.shape_names) * (1 + self.n_groups)
+
+    def parameters(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear predictors (K, n) and shape parameters (K, n or 1, m) of rows, for coefficients (K, D)."""
+        p, n_linear, n_groups = self.design.shape[-1], self.n_linear, self.n_groups
+        linear = torch.matmul(self.design, theta[:, :p, None]).squeeze(-1)
+        shapes = theta[:, n_linear:].unflatten(1, (len(self.family.shape_names), 1 + n_groups))
+        if self.group is None or self.own is None:
+            return linear, shapes[..., 0][:, None]
+        linear = linear + theta[:, p : p + n_groups].gather(1, self.group)
+        slopes = theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, -1))
+        each = torch.matmul(self.own, slopes.mT)  # (K, n, L)
+        linear = linear + each.gather(-1, self.group[..., None]).squeeze(-1)
+        values = (shapes[..., :1] + shapes[..., 1:]).mT  # (K, L, m)
+        return linear, values.gather(1, self.group[..., None].expand(-1, -1, values.shape[-1]))
+
+    @torch.no_grad()
+    def value(self, theta: Tensor) -> Tensor:
+        """Negative log-likelihood, (K,)."""
+        linear, shape = self.parameters(theta)
+        return self._sum(row_losses(self.family, self.sample, linear[:, None], shape[:, None]).squeeze(1))
+
+    def row_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses of rows (K, n), first derivatives (K, n, q) and second ones (K, n, q, q), q = 1 + m.
+
+        They are those in the linear predictor and the shape parameters of the row, by autograd, and zero for
+        padding.
+        """
+        linear, shape = self.parameters(theta)
+        with torch.enable_grad():
+            parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
+            parts = [part.detach().clone().requires_grad_() for part in parts]
+            stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
+            loss = row_losses(self.family, self.sample, parts[0][:, None], stacked[:, None]).squeeze(1)
+            loss = torch.where(self.weight > 0, loss, 0.0)
+            options = {"allow_unused": True, "materialize_grads": True}
+            first = torch.autograd.grad(loss.sum(), parts, create_graph=True, **options)
+            second = [
+                torch.autograd.grad(each.sum(), parts, retain_graph=True, **options)
+                if each.requires_grad
+                else [torch.zeros_like(part) for part in parts]
+                for each in first
+            ]
+        rows = torch.stack([torch.stack(list(each), -1) for each in second], -2)
+        return loss.detach(), torch.stack(first, -1).detach(), (rows + rows.mT) / 2
+
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Negative log-likelihood (K,), its gradient (K, D) and Hessian (K, D, D)."""
+        loss, first, second = self.row_derivatives(theta)
+        first, second = self.weight[..., None] * first, self.weight[..., None, None] * second
+        p, start, n_groups = self.design.shape[-1], self.n_linear, self.n_groups
+        gradient = theta.new_zeros(*theta.shape)
+        hessian = theta.new_zeros(*theta.shape, theta.shape[-1])
+        gradient[:, :p] = torch.matmul(first[..., None, :, 0], self.design).squeeze(1)
+        hessian[:, :p, :p] = torch.matmul((second[..., :1, 0] * self.design).mT, self.design)
+        base = start + torch.arange(len(self.family.shape_names), device=theta.device) * (1 + n_groups)
+        gradient[:, base] = first[..., 1:].sum(1)
+        hessian[:, :p, base] = torch.matmul(self.design.mT, second[..., 0, 1:])
+        hessian[:, base[:, None], base] = second[..., 1:, 1:].sum(1)
+        for problem in range(len(theta)) if n_groups else ():
+            self._add_groups(problem, first[problem], second[problem], gradient[problem], hessian[problem])
+        # Blocks off the diagonal were written on one side of it.
+        return self._sum(loss), gradient, hessian.triu() + hessian.triu(1).mT
+
+    def _add_groups(
+        self, problem: int, first: Tensor, second: Tensor, gradient: Tensor, hessian: Tensor
+    ) -> None:
+        """What levels, slopes and shapes of groups add to the derivatives of a problem, in place.
+
+        Rows of a group meet its coefficients alone, so that a product over them is one over all rows.
+        """
+        assert self.group is not None
+        assert self.own is not None
+        p, q, start, n_groups = self.design.shape[-1], self.own.shape[-1], self.n_linear, self.n_groups
+        shapes = torch.arange(len(self.family.shape_names), device=first.device) * (1 + n_groups) + start
+        one = torch.ones_like(self.own[problem, :, :1])
+        for number in range(n_groups):
+            rows = ((self.group[problem] == number) & (self.weight[problem] > 0)).nonzero().squeeze(-1)
+            slopes = torch.arange(q, device=first.device) + p + n_groups + number * q
+            of_linear = torch.cat([slopes.new_tensor([p + number]), slopes])
+            own = torch.cat([one[rows], self.own[problem, rows]], -1)
+            u, v = first[rows], second[rows]
+            weighted = v[:, :1, 0] * own
+            side = torch.matmul(own.mT, v[:, 0, 1:])
+            inner = v[:, 1:, 1:].sum(0)
+            gradient[of_linear] = torch.matmul(u[:, 0], own)
+            gradient[shapes + 1 + number] = u[:, 1:].sum(0)
+            hessian[:p, of_linear] = torch.matmul(self.design[problem, rows].mT, weighted)
+            hessian[:p, shapes + 1 + number] = torch.matmul(self.design[problem, rows].mT, v[:, 0, 1:])
+            hessian[of_linear[:, None], of_linear] = torch.matmul(own.mT, weighted)
+            hessian[of_linear[:, None], shapes] = side
+            hessian[of_linear[:, None], shapes + 1 + number] = side
+            hessian[shapes[:, None], shapes + 1 + number] = inner
+            hessian[(shapes + 1 + number)[:, None], shapes] = inner
+            hessian[(shapes + 1 + number)[:, None], shapes + 1 + number] = inner
+
+    def _sum(self, loss: Tensor) -> Tensor:
+        return (self.weight * torch.where(self.weight > 0, loss, 0.0)).sum(-1)
+
+
+@dataclass(frozen=True)
+class Gaussian(Batched):
+    """Independent normal priors of coefficients.
+
+    Attributes:
+        precision: inverse variances, (K, D); 0 for none.
+        mean: shape (K, D).
+    """
+
+    precision: Tensor
+    mean: Tensor
+
+    def value(self, theta: Tensor) -> Tensor:
+        """Negative log density without its constant, (K,)."""
+        return (self.precision * (theta - self.mean).square()).sum(-1) / 2
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Of :meth:`value`, (K, D)."""
+        return self.precision * (theta - self.mean)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where Newton's method ended.
+
+    Attributes:
+        theta: coefficients, (K, D).
+        loss: negative log-likelihood there, (K,).
+        gradient: of the negative log-likelihood, (K, D).
+        hessian: of the negative log-likelihood, (K, D, D).
+    """
+
+    theta: Tensor
+    loss: Tensor
+    gradient: Tensor
+    hessian: Tensor
+
+
+def cholesky(hessian: Tensor) -> Tensor:
+    """Cholesky factors; where a matrix is not positive definite, with its diagonal raised until it is.
+
+    Args:
+        hessian: symmetric, (K, D, D).
+    """
+    factor, info = torch.linalg.cholesky_ex(hessian)
+    if not bool((info > 0).any()):
+        return cast(Tensor, factor)
+    diagonal = hessian.diagonal(dim1=-2, dim2=-1)
+    lift = 1e-8 * diagonal.abs().amax(-1).clamp(min=1e-8)
+    eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
+    while bool((info > 0).any()):
+        raised = hessian + torch.where(info > 0, lift, 0.0)[:, None, None] * eye
+        again, info_again = torch.linalg.cholesky_ex(raised)
+        factor = torch.where((info > 0)[:, None, None], again, factor)
+        info, lift = torch.where(info > 0, info_again, info), 10 * lift
+    return cast(Tensor, factor)
+
+
+def step_to(
+    problems: LinearHazards, prior: Gaussian, at: Optimum, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Go towards coefficients (K, D), the step halved until the objective falls.
+
+    Returns:
+        where that leads (K, D); the objective's fall that was promised to first order, (K,); and whether the
+        objective has fallen, (K,).
+    """
+    step = target - at.theta
+    d = problems.n_linear
+    longest = step[:, d:].abs().amax(-1) if step.shape[-1] > d else step.new_zeros(len(step))
+    size = (_LONGEST / longest.clamp(min=_LONGEST)).clamp(max=1.0)
+    slope = ((at.gradient + prior.gradient(at.theta)) * step).sum(-1)
+    before = at.loss + prior.value(at.theta)
+    rounding = 1e-13 * (1 + before.abs())
+    for _ in range(_MAX_HALVINGS):
+        trial = at.theta + size[:, None] * step
+        after = problems.value(trial) + prior.value(trial)
+        bad = ~(after <= before + _ARMIJO * size * slope + rounding)
+        if not bool(bad.any()):
+            break
+        size = torch.where(bad, size / 2, size)
+    return torch.where(bad[:, None], at.theta, trial), -slope, ~bad
+
+
+def newton(
+    problems: LinearHazards,
+    prior: Gaussian,
+    theta: Tensor,
+    tolerance: float = TOLERANCE,
+    max_steps: int = _MAX_STEPS,
+) -> Optimum:
+    """Minimise negative log-likelihood and prior of K problems by damped Newton.
+
+    A problem is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
+    or when no step along the direction of Newton lowers the objective.
+
+    Args:
+        problems: K problems.
+        prior: of their coefficients.
+        theta: where to begin, (K, D).
+        tolerance: in nats.
+        max_steps: most steps.
+
+    References:
+        Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive
+        definite.
+    """
+    done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
+    at = Optimum(theta, *problems.derivatives(theta))
+    for _ in range(max_steps):
+        rest = (~done).nonzero().squeeze(-1)
+        whole = len(rest) == len(done)
+        part = problems if whole else problems.select(rest)
+        own = prior if whole else prior.select(rest)
+        here = at if whole else Optimum(*(each[rest] for each in vars(at).values()))
+        factor = cholesky(here.hessian + torch.diag_embed(own.precision))
+        gradient = here.gradient + own.gradient(here.theta)
+        target = here.theta - torch.cholesky_solve(gradient[..., None], factor).squeeze(-1)
+        reached, promised, falls = step_to(part, own, here, target)
+        new = Optimum(reached, *part.derivatives(reached))
+        done = done.index_copy(0, rest, (promised / 2 <= tolerance) | ~falls)
+        if whole:
+            at = new
+        else:
+            pairs = zip(vars(at).values(), vars(new).values(), strict=True)
+            at = Optimum(*(old.index_copy(0, rest, own_new) for old, own_new in pairs))
+        if bool(done.all()):
+            break
+    return at

@@ -1,0 +1,384 @@
+"""Regressions and groups whose penalties are estimated: candidates for gates, and the choice by evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.base import median_event_time
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.nn import GateParameters, LeafParameters, SoftTree
+from sstorch.nn.design_matrix import first_features
+from sstorch.nn.routing import most_probable_leaf
+from sstorch.objective import Sample
+from sstorch.optim import (
+    Distillation,
+    GateColumns,
+    gates_of_targets,
+    log_hazard_targets,
+    predicted_log_time,
+    set_gates,
+)
+from sstorch.optim.evidence import Estimates, estimate
+from sstorch.optim.newton import LinearHazards
+from sstorch.optim.starts.distilled import gates_of_splits, single_leaf
+from sstorch.optim.starts.residuals import model_tree, residual_bag
+from sstorch.soft.design import Design, counted_weight, in_double, null_start
+from sstorch.soft.teacher import Teacher
+
+REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
+# Least weight of a residual, as a share of the mean.
+_LEAST_CURVATURE = 1e-3
+
+
+@dataclass(frozen=True)
+class Estimation:
+    """What the penalties of a fit came out at.
+
+    Attributes:
+        kinds: of coefficients.
+        n_coefficients: of each kind.
+        penalty: inverse variance of each kind, in the units of :class:`Design`; at 1e5 and more all
+            coefficients of a kind are all but zero.
+        freedom: effective degrees of freedom of each kind.
+        term_freedom: effective degrees of freedom of each feature of leaves, that all groups share, by name.
+        evidence: log marginal likelihood, in nats.
+        log_likelihood: of the training rows, in nats.
+    """
+
+    kinds: tuple[str, ...]
+    n_coefficients: tuple[int, ...]
+    penalty: tuple[float, ...]
+    freedom: tuple[float, ...]
+    term_freedom: Mapping[str, float]
+    evidence: float
+    log_likelihood: float
+
+    @classmethod
+    def of(cls, estimates: Estimates, problem: int, names: Sequence[str]) -> Self:
+        """Of one problem; ``names`` are those of the features of leaves."""
+        kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
+        counts = kinds.sums(torch.ones_like(freedom))[0]
+        return cls(
+            kinds.names,
+            tuple(int(count) for count in counts.tolist()),
+            tuple(estimates.penalty[problem].tolist()),
+            tuple(kinds.sums(freedom)[0].tolist()),
+            dict(zip(names, freedom[0, 1 : 1 + len(names)].tolist(), strict=True)),
+            float(estimates.evidence[problem]),
+            float(estimates.log_likelihood[problem]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold without loss."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Which groups were taken, and why.
+
+    Attributes:
+        evidence: of each candidate, less the charge on its gates, in nats: ``"regression"``, ``"residuals 2"``
+            with the number of groups, ``"predictor 4"`` ...
+        chosen: the candidate that was taken.
+        estimations: of the chosen one, by cause.
+    """
+
+    evidence: Mapping[str, float]
+    chosen: str
+    estimations: Mapping[str, Estimation]
+
+    @property
+    def gain(self) -> float:
+        """Evidence of the chosen groups less that of the regression, in nats."""
+        return self.evidence[self.chosen] - self.evidence[REGRESSION]
+
+    def __str__(self) -> str:
+        """What the groups are, in one line."""
+        if self.chosen == REGRESSION:
+            others = [value for name, value in self.evidence.items() if name != REGRESSION]
+            if not others:
+                return f"a regression without groups (log evidence {self.evidence[REGRESSION]:.1f} nats)"
+            short = max(others) - self.evidence[REGRESSION]
+            return f"no groups: they explain nothing that the regression misses (evidence {short:+.0f} nats)"
+        if self.gain > 0:
+            return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
+        return f"the groups summarise the regression: no interaction found (evidence {self.gain:+.0f} nats)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold without loss."""
+        estimations = {name: each.to_dict() for name, each in self.estimations.items()}
+        return {"evidence": dict(self.evidence), "chosen": self.chosen, "estimations": estimations}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        estimations = {name: Estimation.from_dict(each) for name, each in values["estimations"].items()}
+        return cls(dict(values["evidence"]), values["chosen"], estimations)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Gates of S problems, and the estimates of every cause under them.
+
+    Attributes:
+        name: of the teacher and the number of groups.
+        gates: weights (S, B, q) and biases (S, B).
+        n_gates: gates that divide rows, (S,).
+        estimates: of each cause.
+        leaves: parameters of all leaves, by cause.
+    """
+
+    name: str
+    gates: GateParameters
+    n_gates: Tensor
+    estimates: Mapping[str, Estimates]
+    leaves: Mapping[str, LeafParameters]
+
+    def evidence(self, charge: float) -> Tensor:
+        """Of all causes, less the charge on gates, in nats, (S,); -inf where no gate divides rows."""
+        total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
+        return torch.where(self.n_gates > 0, total - charge * self.n_gates, -torch.inf)
+
+
+class Estimator:
+    """Regressions and groups of S splits, of every cause.
+
+    Args:
+        trees: untrained trees of S problems by cause, one a split.
+        samples: their rows.
+        splits: the same rows.
+        preprocessors: of the splits.
+        columns: raw columns of the features of gates.
+    """
+
+    def __init__(
+        self,
+        trees: Mapping[str, SoftTree],
+        samples: Mapping[str, Sample],
+        splits: Sequence[SurvivalData],
+        preprocessors: Sequence[Preprocessor],
+        columns: GateColumns,
+    ) -> None:
+        self.trees, self.samples, self.splits, self.columns = trees, samples, splits, columns
+        self._names = [feature.name for feature in preprocessors[0].leaf_features]
+        self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
+        self.design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
+        self._hazards: dict[str, LinearHazards] = {}
+        self.regressions: dict[str, Estimates] = {}
+        for name, tree in trees.items():
+            sample, family = in_double(samples[name], tree.family)
+            hazards = self.design.hazards(family, sample, counted_weight(samples[name]))
+            kinds = self.design.kinds_of(1, len(family.shape_names))
+            self._hazards[name] = hazards
+            self.regressions[name] = estimate(hazards, kinds, null_start(hazards))
+
+    # ------------------------------------------------------------------ groups
+
+    def choose(
+        self,
+        teacher: Teacher | str | None,
+        distillation: Distillation,
+        charge: float,
+        only_if_needed: bool,
+        seed: int,
+    ) -> list[GroupChoice]:
+        """Give the trees their gates and leaves, of each split the candidate of its choice.
+
+        Args:
+            teacher: of the gates: ``"residuals"``, ``"predictor"``, a model, or None for the first two.
+            distillation: how gates are found.
+            charge: nats that each gate must gain, for the rows that have placed it.
+            only_if_needed: whether a split keeps its regression where no groups gain.
+            seed: of the bag.
+        """
+        candidates = list(self._candidates(teacher, distillation, seed))
+        plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
+        regression = self._as_candidate()
+        choices: list[GroupChoice] = []
+        chosen: list[Candidate] = []
+        for split in range(len(self.splits)):
+            evidence = {REGRESSION: float(plain[split])}
+            evidence |= {each.name: float(each.evidence(charge)[split]) for each in candidates}
+            evidence = {name: value for name, value in evidence.items() if np.isfinite(value)}
+            best = max(evidence, key=lambda name: evidence[name])
+            if best == REGRESSION and not only_if_needed and len(evidence) > 1:
+                summaries = [name for name in evidence if name != REGRESSION and not name.startswith(RESIDUALS)]
+                best = max(summaries or [name for name in evidence if name != REGRESSION], key=evidence.__getitem__)
+            taken = next((each for each in candidates if each.name == best), regression)
+            chosen.append(taken)
+            estimations = {
+                name: Estimation.of(own, split, self._names) for name, own in taken.estimates.items()
+            }
+            choices.append(GroupChoice(evidence, best, estimations))
+        self._adopt(chosen)
+        return choices
+
+    def _candidates(
+        self, teacher: Teacher | str | None, distillation: Distillation, seed: int
+    ) -> Iterator[Candidate]:
+        topology = self._tree.topology
+        if topology.depth == 0:
+            return
+        if teacher in (None, RESIDUALS):
+            trees = self._residual_trees(distillation, seed)
+            n_before = 0
+            for depth in range(1, topology.depth + 1):
+                some = [dict(list(splits.items())[: 2**depth - 1]) for splits in trees]
+                n_splits = sum(len(splits) for splits in some)
+                if n_splits > n_before:
+                    gates = gates_of_splits(some, topology, self._gate_features)
+                    yield self._candidate(f"{RESIDUALS} {2**depth}", gates)
+                n_before = n_splits
+        if teacher != RESIDUALS:
+            targets = teacher.targets(self.splits, self._sample) if isinstance(teacher, Teacher) else self._predictor()
+            gates = gates_of_targets(
+                self._sample, targets, self._tree.n_gate_features, self.columns, topology, distillation
+            )
+            name = teacher.name if isinstance(teacher, Teacher) else PREDICTOR
+            yield self._candidate(f"{name} {2**topology.depth}", gates)
+
+    @property
+    def _gate_features(self) -> Tensor:
+        return first_features(self._sample.x, self._tree.n_gate_features).matrices.double()
+
+    def _predictor(self) -> Tensor:
+        """What the regressions predict, (S, J, M)."""
+        single = {}
+        for name, tree in self.trees.items():
+            single[name] = single_leaf(tree)
+            leaves = self.design.leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
+            write_leaves(single[name], leaves)
+        if len(single) == 1:
+            return predicted_log_time(single[next(iter(single))], self._sample)[:, None]
+        medians = torch.tensor([median_event_time(data) for data in self.splits], dtype=torch.float64).log()
+        each = [log_hazard_targets(single[name], self.samples[name], medians) for name in single]
+        return torch.stack(each, dim=1)
+
+    def _residual_trees(self, distillation: Distillation, seed: int) -> list[dict[int, Any]]:
+        """Splits of each problem's tree on the residuals of its regressions, by node, in order of growth."""
+        residuals, curvatures = [], []
+        for name, hazards in self._hazards.items():
+            _, first, second = hazards.row_derivatives(self.regressions[name].theta)
+            curvature = second[..., 0, 0]
+            mean = (hazards.weight * curvature).sum(-1, keepdim=True) / hazards.weight.sum(-1, keepdim=True)
+            curvature = torch.maximum(curvature, _LEAST_CURVATURE * mean.clamp(min=1e-12))
+            residuals.append((-first[..., 0] / curvature).cpu().numpy())
+            curvatures.append((hazards.weight * curvature).cpu().numpy())
+        x, lines = self._gate_features.cpu().numpy(), self.design.lines.cpu().numpy()
+        share = self._sample.normalised_weight.double().cpu().numpy()
+        trees = []
+        for split, data in enumerate(self.splits):
+            n, topology = len(data), self._tree.topology
+            subject = np.arange(n) if data.person is None else data.person
+            rows = x[split, :n], lines[split, :n]
+            precision = np.stack([each[split, :n] for each in curvatures])
+            bags: list[FloatArray] = [
+                residual_bag(rows[0], each[split, :n], own, subject, seed)
+                for each, own in zip(residuals, precision, strict=True)
+            ]
+            trees.append(
+                model_tree(
+                    *rows,
+                    np.stack(bags),
+                    precision,
+                    share[split, :n],
+                    self.columns,
+                    topology.depth,
+                    2**topology.depth,
+                    distillation.min_leaf,
+                )
+            )
+        return trees
+
+    def _candidate(self, name: str, gates: GateParameters) -> Candidate:
+        """The estimates of every cause under gates."""
+        x = self._gate_features
+        logits = torch.matmul(gates.weight.double(), x.mT) + gates.bias.double()[..., None]
+        leaf = most_probable_leaf(self._tree.topology, logits)
+        reached = torch.unique(leaf[self._sample.weight > 0])
+        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=leaf.device)
+        position[reached] = torch.arange(len(reached), device=leaf.device)
+        group = position[leaf]
+        estimates, leaves = {}, {}
+        for cause, plain in self._hazards.items():
+            family, n_groups = plain.family, len(reached)
+            n_shapes = len(family.shape_names)
+            hazards = self.design.hazards(family, plain.sample, plain.weight, group, n_groups)
+            kinds = self.design.kinds_of(n_groups, n_shapes)
+            start = self._started(cause, hazards, n_shapes)
+            estimates[cause] = estimate(hazards, kinds, start)
+            leaves[cause] = self._of_leaves(estimates[cause], position, reached, n_shapes)
+        n_gates = (gates.weight != 0).any(-1).sum(-1)
+        return Candidate(name, gates, n_gates, estimates, leaves)
+
+    def _started(self, cause: str, hazards: LinearHazards, n_shapes: int) -> Tensor:
+        """Coefficients of groups that are all the regression, (S, D)."""
+        theta = self.regressions[cause].theta
+        p = hazards.design.shape[-1]
+        start = theta.new_zeros(len(theta), hazards.n_coefficients)
+        start[:, :p] = theta[:, :p]
+        start[:, hazards.n_linear :].unflatten(1, (n_shapes, -1))[..., 0] = theta[:, p:]
+        return start
+
+    def _of_leaves(
+        self, estimates: Estimates, position: Tensor, reached: Tensor, n_shapes: int
+    ) -> LeafParameters:
+        """Parameters of all leaves; those that no row reaches are like the first group."""
+        groups = self.design.leaves(estimates.theta, len(reached), n_shapes)
+        parts = groups.slope[:, position], groups.intercept[:, position], groups.shape[:, position]
+        return LeafParameters(*parts, groups.shape_slope[:, position])
+
+    def _as_candidate(self) -> Candidate:
+        """The regressions, as trees whose gates divide nothing."""
+        topology, n_leaves = self._tree.topology, 2**self._tree.topology.depth
+        gates = gates_of_splits([{}] * len(self.splits), topology, self._gate_features)
+        leaves = {}
+        for name, estimates in self.regressions.items():
+            n_shapes = len(self.trees[name].family.shape_names)
+            one = self.design.leaves(estimates.theta, 1, n_shapes)
+            every = torch.zeros(n_leaves, dtype=torch.long, device=one.slope.device)
+            parts = one.slope[:, every], one.intercept[:, every], one.shape[:, every]
+            leaves[name] = LeafParameters(*parts, one.shape_slope[:, every])
+        return Candidate(REGRESSION, gates, torch.zeros(len(self.splits)), self.regressions, leaves)
+
+    def _adopt(self, chosen: Sequence[Candidate]) -> None:
+        """Give each split's trees the gates and leaves of a candidate."""
+        for name, tree in self.trees.items():
+            if tree.topology.depth:
+                weight = torch.stack([each.gates.weight[k] for k, each in enumerate(chosen)])
+                bias = torch.stack([each.gates.bias[k] for k, each in enumerate(chosen)])
+                set_gates(tree, GateParameters(weight, bias))
+            parts = [each.leaves[name].select(slice(k, k + 1)) for k, each in enumerate(chosen)]
+            write_leaves(
+                tree,
+                LeafParameters(
+                    *(
+                        torch.cat([getattr(part, item.name) for part in parts])
+                        for item in fields(LeafParameters)
+                    )
+                ),
+            )
+
+
+@torch.no_grad()
+def write_leaves(tree: SoftTree, leaves: LeafParameters) -> None:
+    """Give the leaves of R problems their parameters, in place."""
+    for place, node in enumerate(tree.topology.leaves):
+        leaf = tree.leaf(node)
+        leaf.slope.copy_(leaves.slope[:, place])
+        leaf.intercept.copy_(leaves.intercept[:, place])
+        leaf.shape.copy_(leaves.shape[:, place])
