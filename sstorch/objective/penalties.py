@@ -162,20 +162,28 @@ class Ridge(LeafPenalty):
         coefficient: one value for all problems, or one per problem, shape (R,).
         features: those whose slopes it acts on, boolean (p,); all if None.
         shared: where all leaves have the same slopes, which then count once, boolean () or (R,).
+        scale: of each slope of each problem, whose square its own is multiplied by, shape (R, p); 1 if None.
     """
 
     features: Tensor | None
     shared: Tensor
+    scale: Tensor | None
 
     def __init__(
-        self, coefficient: float | Tensor, features: Tensor | None = None, shared: Tensor | None = None
+        self,
+        coefficient: float | Tensor,
+        features: Tensor | None = None,
+        shared: Tensor | None = None,
+        scale: Tensor | None = None,
     ) -> None:
         shared = torch.zeros((), dtype=torch.bool) if shared is None else shared
         coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
         # One value a problem if either is: both are selected alike.
-        super().__init__(coefficient.expand(shared.shape) if shared.ndim else coefficient)
+        batch = shared.shape if scale is None else scale.shape[:1]
+        super().__init__(coefficient.expand(batch) if batch else coefficient)
         self.register_buffer("features", features)
         self.register_buffer("shared", shared, persistent=False)
+        self.register_buffer("scale", scale)
 
     @override
     def select(self, problems: Tensor | slice) -> Self:
@@ -183,7 +191,8 @@ class Ridge(LeafPenalty):
             return self
         at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
         shared = self.shared[at] if self.shared.ndim else self.shared
-        return type(self)(self.coefficient[at], self.features, shared)
+        scale = None if self.scale is None else self.scale[at]
+        return type(self)(self.coefficient[at], self.features, shared, scale)
 
     def _each(self, leaves: LeafParameters) -> Tensor:
         """The coefficient of each leaf, shape () or (K,)."""
@@ -196,6 +205,9 @@ class Ridge(LeafPenalty):
         if self.features is not None:
             acts = self.features.to(slope)
             slope, shape_slope = slope * acts, shape_slope * acts
+        if self.scale is not None:
+            scale = self.scale.to(slope)[:, None]
+            slope, shape_slope = slope * scale, shape_slope * scale[..., None, :]
         squares = slope.square().sum((-2, -1)) + shape_slope.square().sum((-3, -2, -1))
         return self._each(leaves) * squares / 2
 
@@ -203,6 +215,8 @@ class Ridge(LeafPenalty):
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
         coefficient = self._each(leaves).reshape(-1, 1)
         of_slopes = coefficient if self.features is None else coefficient * self.features.to(coefficient)
+        if self.scale is not None:
+            of_slopes = of_slopes * self.scale.to(coefficient).square()
         return LeafCurvature(of_slopes)
 
 

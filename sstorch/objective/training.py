@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
@@ -296,6 +297,19 @@ class TrainingObjective(nn.Module):
                 before, after = self(tree, sample), self(sparse, sample)
             worse = ~(after <= before + 1e-6 * (1 + before.abs()))
             zero_features(tree, features & ~worse[:, None])
+
+    def held_by(self, precision: Tensor) -> TrainingObjective:
+        """The same with (1/2) sum_j precision_j gamma_j^2 in the place of ridge and roughness.
+
+        Args:
+            precision: of each slope of each problem, (R, p).
+        """
+        changed = copy.copy(self)
+        changed._modules = dict(self._modules)
+        own = Ridge(1.0, None, self.shares_slopes, precision.sqrt())
+        others = [each for each in self.leaf_penalties if not isinstance(each, Ridge)]
+        changed.leaf_penalties = nn.ModuleList([own, *others])
+        return changed
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:
         """The objective of some of the problems: positions (K,) or a slice."""

@@ -132,14 +132,10 @@ def estimate(problems: LinearHazards, kinds: Kinds, start: Tensor) -> Estimates:
     penalised = at.loss + own.value(at.theta)
     volume = own.precision.log().sum(-1) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     freedom = 1 - own.precision * covariance.diagonal(dim1=-2, dim2=-1)
-    return Estimates(
-        kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, covariance, freedom
-    )
+    return Estimates(kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, covariance, freedom)
 
 
-def _update(
-    at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor
-) -> tuple[Tensor, Tensor]:
+def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
     least, largest = penalty / _FACTOR, penalty * _FACTOR
     right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient

@@ -52,7 +52,9 @@ from sstorch.optim import (
     problem_seed,
     set_gates,
 )
+from sstorch.soft.estimation import Estimator, GroupChoice
 from sstorch.soft.settings import BatchSettings, Coefficients
+from sstorch.soft.teacher import Teacher
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
@@ -82,6 +84,7 @@ class TrainedBatch:
         event_times: distinct event times of each split, increasing.
         n_starts: problems per split and coefficients.
         coefficients: of the penalties that every split was trained with.
+        choices: of each problem, where penalties are estimated: which groups, at what evidence.
     """
 
     trees: Mapping[str, SoftTree]
@@ -92,6 +95,7 @@ class TrainedBatch:
     event_times: tuple[FloatArray, ...]
     n_starts: int
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
+    choices: tuple[GroupChoice, ...] = ()
 
     @property
     def tree(self) -> SoftTree:
@@ -242,6 +246,7 @@ class _Problems:
     plain: TrainingObjective  # without penalties on rows, for starts
     objective: TrainingObjective
     curved: BoolArray  # features that are curves
+    settings: BatchSettings  # with the leaf of the cause
 
     @classmethod
     def of(
@@ -280,7 +285,16 @@ class _Problems:
             row_penalties.append(_parity(settings.fairness, rhos, splits, tree, n_starts))
         if row_penalties:
             objective = _objective(*given, row_penalties)
-        return cls(tree, sample, held_out, plain, objective, curved)
+        return cls(tree, sample, held_out, plain, objective, curved, settings)
+
+    def held_by(self, precision: Tensor) -> Self:
+        """The problems with a penalty on each slope by its precision (R, p), against the mean loss."""
+        plain, objective = (each.held_by(precision) for each in (self.plain, self.objective))
+        return replace(self, plain=plain, objective=objective)
+
+    def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
+        """As :meth:`train` of problems that are trained already, with the objective (R,) they have come to."""
+        return objective, objective, History()
 
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
@@ -317,12 +331,23 @@ def _train(
         n_events = min(data.n_events for data in own)
         of_cause = settings.for_cause(name if competing else None, n_events)
         causes[name] = _Problems.of(own, features, preprocessors, of_cause, coefficients)
-    if settings.init == "distilled":
-        _distil(list(causes.values()), splits, preprocessors, settings)
+    choices: tuple[GroupChoice, ...] = ()
+    if settings.estimated:
+        plain = all(each.settings.plainly_estimated for each in causes.values())
+        estimator = _estimator(causes, splits, preprocessors)
+        if plain:
+            choices = tuple(estimator.choose(settings))
+        else:
+            causes = {name: each.held_by(estimator.precision(name)) for name, each in causes.items()}
+    if choices:
+        trained = {name: each.estimated(estimator.objective(name)) for name, each in causes.items()}
     else:
-        ((name, problems),) = causes.items()
-        _initialize(problems, len(splits), settings)
-    trained = {name: each.train(settings.trainer, callbacks, checkpoint) for name, each in causes.items()}
+        if settings.init == "distilled":
+            _distil(list(causes.values()), splits, preprocessors, settings)
+        else:
+            ((name, problems),) = causes.items()
+            _initialize(problems, len(splits), settings)
+        trained = {name: each.train(settings.trainer, callbacks, checkpoint) for name, each in causes.items()}
     batch = TrainedBatch(
         {name: each.tree for name, each in causes.items()},
         sum_of([final for final, _, _ in trained.values()]),
@@ -332,6 +357,7 @@ def _train(
         tuple(data.event_times for data in splits),
         settings.n_starts,
         coefficients,
+        choices,
     )
     return batch, next(iter(causes.values())).sample.x.matrices
 
@@ -378,7 +404,7 @@ def _distil(
     if not settings.depth:
         return
     sample = causes[0].sample
-    if settings.teacher is not None:
+    if isinstance(settings.teacher, Teacher):
         targets = settings.teacher.targets(splits, sample)
     elif len(causes) == 1:
         targets = predicted_log_time(regressions[0], sample)[:, None]
@@ -403,6 +429,15 @@ def _distil(
     )
     for each in causes:
         set_gates(each.tree, gates)
+
+
+def _estimator(
+    causes: Mapping[str, _Problems], splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor]
+) -> Estimator:
+    """Regressions of all causes with estimated penalties."""
+    trees = {name: each.tree for name, each in causes.items()}
+    samples = {name: each.sample for name, each in causes.items()}
+    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]))
 
 
 def _initialize(problems: _Problems, n_splits: int, settings: BatchSettings) -> None:

@@ -101,7 +101,12 @@ class Design:
         return Kinds(kinds, torch.tensor(codes, device=self.z.device))
 
     def hazards(
-        self, family: HazardFamily, sample: Sample, weight: Tensor, group: Tensor | None = None, n_groups: int = 1
+        self,
+        family: HazardFamily,
+        sample: Sample,
+        weight: Tensor,
+        group: Tensor | None = None,
+        n_groups: int = 1,
     ) -> LinearHazards:
         """The problems: all rows in one group, or with levels, slopes and shapes of their own in the groups.
 
@@ -128,7 +133,9 @@ class Design:
             end += n_groups
             slope[..., self.own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
             end += n_groups * q
-        shapes = theta[:, end:].unflatten(1, (n_shapes, -1)) if n_shapes else theta.new_zeros(len(theta), 0, 1)
+        shapes = (
+            theta[:, end:].unflatten(1, (n_shapes, -1)) if n_shapes else theta.new_zeros(len(theta), 0, 1)
+        )
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
             shape = shape + shapes[..., 1:]

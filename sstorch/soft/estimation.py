@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -30,11 +31,14 @@ from sstorch.optim.newton import LinearHazards
 from sstorch.optim.starts.distilled import gates_of_splits, single_leaf
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
+from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher
 
 REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
+# Terms that a summary names.
+_TOLD_TERMS = 8
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Estimation:
         penalty: inverse variance of each kind, in the units of :class:`Design`; at 1e5 and more all
             coefficients of a kind are all but zero.
         freedom: effective degrees of freedom of each kind.
-        term_freedom: effective degrees of freedom of each feature of leaves, that all groups share, by name.
+        term_freedom: effective degrees of freedom of each column, or product ``"a:b"``, in what all groups
+            share.
         evidence: log marginal likelihood, in nats.
         log_likelihood: of the training rows, in nats.
     """
@@ -61,16 +66,19 @@ class Estimation:
     log_likelihood: float
 
     @classmethod
-    def of(cls, estimates: Estimates, problem: int, names: Sequence[str]) -> Self:
-        """Of one problem; ``names`` are those of the features of leaves."""
+    def of(cls, estimates: Estimates, problem: int, terms: Sequence[str]) -> Self:
+        """Of one problem; ``terms`` are those of the features of leaves."""
         kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
         counts = kinds.sums(torch.ones_like(freedom))[0]
+        of_terms = dict.fromkeys(terms, 0.0)
+        for term, value in zip(terms, freedom[0, 1 : 1 + len(terms)].tolist(), strict=True):
+            of_terms[term] += value
         return cls(
             kinds.names,
             tuple(int(count) for count in counts.tolist()),
             tuple(estimates.penalty[problem].tolist()),
             tuple(kinds.sums(freedom)[0].tolist()),
-            dict(zip(names, freedom[0, 1 : 1 + len(names)].tolist(), strict=True)),
+            of_terms,
             float(estimates.evidence[problem]),
             float(estimates.log_likelihood[problem]),
         )
@@ -83,7 +91,9 @@ class Estimation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        return cls(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,46 @@ class GroupChoice:
         if self.gain > 0:
             return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
         return f"the groups summarise the regression: no interaction found (evidence {self.gain:+.0f} nats)"
+
+    def summary(self) -> str:
+        """What the groups are, and the effective degrees of freedom of each term, as text."""
+        lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
+        for cause, each in self.estimations.items():
+            terms = sorted(each.term_freedom.items(), key=lambda item: -item[1])
+            told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])
+            more = len(terms) - _TOLD_TERMS
+            rest = f" and {more} more" if more > 0 else ""
+            whose = f" of {cause}" if len(self.estimations) > 1 else ""
+            total = sum(each.freedom)
+            lines.append(
+                f"Penalties by marginal likelihood; effective degrees of freedom{whose} {total:.1f}: {told}{rest}"
+            )
+        return "\n".join(lines)
+
+    @property
+    def penalties(self) -> pd.DataFrame:
+        """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
+
+        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the prior;
+        where causes compete rows are by cause and kind.
+        """
+        tables = {
+            cause: pd.DataFrame(
+                {
+                    "coefficients": each.n_coefficients,
+                    "edf": each.freedom,
+                    "sd": np.array(each.penalty) ** -0.5,
+                },
+                index=pd.Index(each.kinds, name="kind"),
+            )
+            for cause, each in self.estimations.items()
+        }
+        return next(iter(tables.values())) if len(tables) == 1 else pd.concat(tables, names=["cause"])
+
+    @property
+    def terms(self) -> pd.DataFrame:
+        """Effective degrees of freedom of each column, and of products, a column of the table for each cause."""
+        return pd.DataFrame({cause: each.term_freedom for cause, each in self.estimations.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
@@ -174,7 +224,7 @@ class Estimator:
         columns: GateColumns,
     ) -> None:
         self.trees, self.samples, self.splits, self.columns = trees, samples, splits, columns
-        self._names = [feature.name for feature in preprocessors[0].leaf_features]
+        self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         self.design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
         self._hazards: dict[str, LinearHazards] = {}
@@ -188,24 +238,10 @@ class Estimator:
 
     # ------------------------------------------------------------------ groups
 
-    def choose(
-        self,
-        teacher: Teacher | str | None,
-        distillation: Distillation,
-        charge: float,
-        only_if_needed: bool,
-        seed: int,
-    ) -> list[GroupChoice]:
-        """Give the trees their gates and leaves, of each split the candidate of its choice.
-
-        Args:
-            teacher: of the gates: ``"residuals"``, ``"predictor"``, a model, or None for the first two.
-            distillation: how gates are found.
-            charge: nats that each gate must gain, for the rows that have placed it.
-            only_if_needed: whether a split keeps its regression where no groups gain.
-            seed: of the bag.
-        """
-        candidates = list(self._candidates(teacher, distillation, seed))
+    def choose(self, settings: BatchSettings) -> list[GroupChoice]:
+        """Give the trees their gates and leaves, of each split the candidate of its choice."""
+        charge, only_if_needed = settings.gate_charge, settings.only_if_needed
+        candidates = list(self._candidates(settings.teacher, settings.distillation, settings.seed))
         plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
         regression = self._as_candidate()
         choices: list[GroupChoice] = []
@@ -216,16 +252,31 @@ class Estimator:
             evidence = {name: value for name, value in evidence.items() if np.isfinite(value)}
             best = max(evidence, key=lambda name: evidence[name])
             if best == REGRESSION and not only_if_needed and len(evidence) > 1:
-                summaries = [name for name in evidence if name != REGRESSION and not name.startswith(RESIDUALS)]
-                best = max(summaries or [name for name in evidence if name != REGRESSION], key=evidence.__getitem__)
+                summaries = [
+                    name for name in evidence if name != REGRESSION and not name.startswith(RESIDUALS)
+                ]
+                best = max(
+                    summaries or [name for name in evidence if name != REGRESSION], key=evidence.__getitem__
+                )
             taken = next((each for each in candidates if each.name == best), regression)
             chosen.append(taken)
             estimations = {
-                name: Estimation.of(own, split, self._names) for name, own in taken.estimates.items()
+                name: Estimation.of(own, split, self._terms) for name, own in taken.estimates.items()
             }
             choices.append(GroupChoice(evidence, best, estimations))
         self._adopt(chosen)
         return choices
+
+    def precision(self, cause: str) -> Tensor:
+        """Of each slope of a cause's regressions, in the units of the features, against the mean loss, (S, p)."""
+        estimates = self.regressions[cause]
+        precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + self.design.z.shape[-1]]
+        scale = torch.where(self.design.scale.isinf(), 1.0, self.design.scale)
+        return precision * scale.square() / self._hazards[cause].weight.sum(-1, keepdim=True)
+
+    def objective(self, cause: str) -> Tensor:
+        """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
+        return self._penalised[cause] / self._hazards[cause].weight.sum(-1)
 
     def _candidates(
         self, teacher: Teacher | str | None, distillation: Distillation, seed: int
@@ -244,7 +295,11 @@ class Estimator:
                     yield self._candidate(f"{RESIDUALS} {2**depth}", gates)
                 n_before = n_splits
         if teacher != RESIDUALS:
-            targets = teacher.targets(self.splits, self._sample) if isinstance(teacher, Teacher) else self._predictor()
+            targets = (
+                teacher.targets(self.splits, self._sample)
+                if isinstance(teacher, Teacher)
+                else self._predictor()
+            )
             gates = gates_of_targets(
                 self._sample, targets, self._tree.n_gate_features, self.columns, topology, distillation
             )
@@ -357,6 +412,10 @@ class Estimator:
 
     def _adopt(self, chosen: Sequence[Candidate]) -> None:
         """Give each split's trees the gates and leaves of a candidate."""
+        self._penalised = {
+            name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(chosen)])
+            for name in self.trees
+        }
         for name, tree in self.trees.items():
             if tree.topology.depth:
                 weight = torch.stack([each.gates.weight[k] for k, each in enumerate(chosen)])

@@ -59,6 +59,7 @@ from sstorch.reading.nodes import longer_sides, times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.reading.texts import as_sentences, describe_tree
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
+from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -85,6 +86,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         time_varying_: whether it was trained on subjects with several rows, whose covariates change.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
+        choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
+            evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with effective
+            degrees of freedom.
         metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
@@ -97,6 +101,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     tree_: FittedTree
     history_: History | Mapping[str, History]
     objective_: float
+    choice_: GroupChoice | None
     metrics_: dict[str, float]
     time_unit_: str | None
     recalibration_: Recalibration | Mapping[str, Recalibration]
@@ -223,6 +228,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         position = batch.position(split, start, setting)
         self.objective_ = float(batch.objective[position])
+        self.choice_ = batch.choices[position] if batch.choices else None
         histories = {name: history.of_problem(position) for name, history in batch.histories.items()}
         self.history_ = histories if data.causes is not None else histories[next(iter(histories))]
         self.event_times_ = data.event_times
@@ -603,6 +609,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
         """
         parts = [describe_tree(self._tree, self.node_table_, self._gate_rules, self._title)]
+        if self.choice_ is not None:
+            parts.append(self.choice_.summary())
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
         if "group_table_" in vars(self):
@@ -650,6 +658,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
+        if self.choice_ is not None:
+            state["choice"] = self.choice_.to_dict()
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
         if tree.competing and "group_table_" in vars(self):
@@ -717,6 +727,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
+            estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "group_validation" in state:
                 kind = CompetingGroupValidation if tree.competing else GroupValidation
                 estimator.group_validation_ = kind.from_dict(state["group_validation"])

@@ -12,7 +12,7 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
 from sstorch.parameters import Parameters
-from sstorch.soft.settings import GateRidgeUnits, as_json, from_json
+from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits, as_json, from_json
 
 # What training alone reads: no part of a file.
 _NOT_SAVED = ("fairness", "rho", "own")
@@ -20,15 +20,22 @@ _NOT_SAVED = ("fairness", "rho", "own")
 
 @dataclass(repr=False)
 class Penalties(Parameters):
-    """Coefficients of the penalties on a regression, each >= 0; a tree has further ones.
+    """Penalties on a regression; a tree has further ones.
+
+    By default they are estimated: coefficients of one kind (lines, curves, categories, interactions; levels,
+    slopes and shapes of groups) have normal priors of one variance, which maximises the evidence, the
+    likelihood with the coefficients integrated out. Lines count columns in standard deviations, curves are
+    scaled to variance one. Nothing is searched, and no rows are held out.
 
     Where a tree is given this class, its own further penalties are those by default.
 
     Attributes:
-        ridge: of (1/2) ||gamma||^2 over the slopes.
-        roughness: of (1/2) sum of squared changes of slope (``"piecewise"``), or of the integral of the
-            squared second derivative (``"spline"``), of each column's curve, columns in units of their
-            standard deviations: at infinity all is linear.
+        ridge: ``"estimated"``, or the coefficient >= 0 of (1/2) ||gamma||^2 over the slopes, columns on
+            [0, 1], against the mean loss of a row.
+        roughness: ``"estimated"``, or beside a ridge that is a number the coefficient >= 0 of (1/2) sum of
+            squared changes of slope (``"piecewise"``), or of the integral of the squared second derivative
+            (splines), of each column's curve, columns in units of their standard deviations: at infinity all
+            is linear. Beside a number, ``"estimated"`` stands for 1e-2.
         fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
             (leaves are trained with it), ``"l2_relaxed"`` (gates, too), or settings such as
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
@@ -39,8 +46,8 @@ class Penalties(Parameters):
             folds, starts and resamples.
     """
 
-    ridge: float = 1e-3
-    roughness: float = 1e-2
+    ridge: Coefficient = ESTIMATED
+    roughness: Coefficient = ESTIMATED
     fairness: str | L2Parity | None = None
     rho: float = 0.0
     own: Sequence[Penalty] = ()
@@ -80,9 +87,14 @@ class Penalties(Parameters):
 
 @dataclass(repr=False)
 class GroupPenalties(Penalties):
-    """Coefficients of the penalties on groups whose gates are distilled.
+    """Penalties on groups whose gates are distilled.
+
+    Levels, slopes and shapes of groups have estimated variances, unless ``ridge`` is a number: then the last
+    three coefficients act.
 
     Attributes:
+        gate_charge: nats of evidence that each gate must gain over the regression, >= 0, since the rows that
+            the evidence is of have placed it.
         fused: of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes. At infinity all groups have
             the same slopes, exactly, and shapes are free of it.
         offset: of (1/2) sum_n (gamma_0n - mean gamma_0)^2, on differences between the levels of the groups.
@@ -90,6 +102,7 @@ class GroupPenalties(Penalties):
         fused_shape: the same of their shapes, beside ``fused``.
     """
 
+    gate_charge: float = 3.0
     fused: float = math.inf
     offset: float = 0.1
     fused_shape: float = 0.01
@@ -100,6 +113,8 @@ class GatePenalties(Penalties):
     """Coefficients of the penalties on a tree whose gates are trained on the outcomes.
 
     Attributes:
+        ridge: of (1/2) ||gamma||^2 over the slopes of the leaves.
+        roughness: of the curves of numeric columns, as of :class:`Penalties`.
         gate_ridge: of (1/2) ||w||^2 over the weights of the gates.
         gate_ridge_units: of the columns that these weights are for: ``"range"``, all columns on [0, 1] as
             published, in which a column with a long tail may hardly have a say; ``"sd"``, their standard
@@ -112,6 +127,8 @@ class GatePenalties(Penalties):
         fused_shape: as of :class:`GroupPenalties`.
     """
 
+    ridge: float = 1e-3
+    roughness: float = 1e-2
     gate_ridge: float = 1e-4
     gate_ridge_units: GateRidgeUnits = "range"
     gate_sparsity: float = 0.0

@@ -11,6 +11,8 @@ from typing_extensions import override
 
 from sstorch.data import SurvivalData
 from sstorch.optim import Leaves
+from sstorch.exceptions import ConfigError
+from sstorch.soft.estimation import PREDICTOR, RESIDUALS
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, GROUP_PENALTIES, Columns, GroupPenalties, Penalties
 from sstorch.soft.regression import LEAVES
@@ -84,7 +86,8 @@ class PrognosticTree(SoftEstimator):
         depth: int = 2,
         leaf: Leaf = AUTO,
         teacher: Any = None,
-        gate_features: int | None = 2,
+        gate_features: int | None = 1,
+        only_if_needed: bool = False,
         min_leaf: float = 0.1,
         penalties: Penalties = GROUP_PENALTIES,
         columns: Columns = CURVED,
@@ -99,6 +102,7 @@ class PrognosticTree(SoftEstimator):
         self.leaf = leaf
         self.teacher = teacher
         self.gate_features = gate_features
+        self.only_if_needed = only_if_needed
         self.min_leaf = min_leaf
         self.penalties = penalties
         self.columns = columns
@@ -118,14 +122,27 @@ class PrognosticTree(SoftEstimator):
             min_leaf=self.min_leaf,
             trainer=self.trainer,
             gate_ridge=0.0,  # gates are not trained
-            teacher=None if self.teacher is None else Teacher(self.teacher, refit=True),
+            only_if_needed=self.only_if_needed,
+            teacher=self.teacher if self._names_teacher else Teacher(self.teacher, refit=True),
             **self._shared_settings(),
         )
+
+    @property
+    def _names_teacher(self) -> bool:
+        """Whether gates are distilled from the regression, as it is or from its residuals."""
+        if self.teacher is None or self.teacher in (RESIDUALS, PREDICTOR):
+            return True
+        if isinstance(self.teacher, str):
+            raise ConfigError(
+                f"teacher must be {RESIDUALS!r}, {PREDICTOR!r}, None for the better of both, or a model, got "
+                f"{self.teacher!r}"
+            )
+        return False
 
     @override
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
         settings = self._batch_settings()
-        if self.teacher is None:
+        if self._names_teacher:
             return settings
         teacher = Teacher(self.teacher)
         teacher.check(() if data.causes is None else data.cause_names)
@@ -134,7 +151,7 @@ class PrognosticTree(SoftEstimator):
     @override
     def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: Tensor) -> None:
         self.fidelity_ = None
-        if settings.teacher is not None:
+        if isinstance(settings.teacher, Teacher):
             at = np.array([self.horizon_])
             hazards = [
                 self.tree_.of_cause(name).curves(x, at, "cumulative_hazard")[:, 0]

@@ -54,6 +54,14 @@ INITS = ("kmeans", "random", "cox", "distilled")
 # Of "auto" leaves: "log_logistic" for one event; of competing causes "spline_ph" for one of MIN_EVENTS events
 # or more, whose curve is then free, and "log_logistic" for a rarer one.
 AUTO: Final = "auto"
+# Penalties by marginal likelihood.
+ESTIMATED: Final = "estimated"
+# As users give the coefficient of a penalty.
+Coefficient = float | Literal["estimated"]
+# Beside a ridge that is a number.
+_ROUGHNESS = 1e-2
+# Events from which "auto" leaves of one event are splines.
+_FEW_EVENTS = 30
 LeafName = Literal[
     "auto",
     "exponential",
@@ -128,6 +136,15 @@ def coefficient(name: str, value: Any) -> float:
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
         raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
     return float(value)
+
+
+def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
+    """The coefficient of a penalty, or that it is estimated."""
+    if isinstance(value, str) and value == ESTIMATED:
+        return ESTIMATED
+    if isinstance(value, str):
+        raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
+    return coefficient(name, value)
 
 
 def coefficient_or_inf(name: str, value: Any) -> float:
@@ -261,7 +278,9 @@ class BatchSettings:
     n_starts: int = setting(1, integer_from(1), "initial solutions tried", in_tree_group=False)
     trainer: Trainer = setting(Leaves(), _trainer, "training algorithm", in_tree_group=False, saved=False)
     init: str = setting("distilled", one_of(INITS), "kind of initial solutions", in_tree_group=False)
-    ridge: float = setting(1e-3, coefficient, "coefficient of Ridge, on slopes of the leaves")
+    ridge: Coefficient = setting(
+        ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
+    )
     gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
     gate_ridge_units: GateRidgeUnits = setting(
         "range",
@@ -294,7 +313,12 @@ class BatchSettings:
     monotone: Monotone = setting(
         None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
     )
-    roughness: float = setting(1e-2, coefficient, "coefficient of Roughness, on curves of numeric columns")
+    roughness: Coefficient = setting(
+        ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
+    )
+    gate_charge: float = setting(
+        3.0, coefficient, "evidence that a distilled gate must gain", in_tree_group=False
+    )
     offset: float = setting(
         0.1, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
     )
@@ -312,12 +336,15 @@ class BatchSettings:
         None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
-    teacher: Teacher | None = setting(
+    teacher: Teacher | str | None = setting(
         None,
         _checked_elsewhere,
-        "whose predictions gates are distilled from",
+        "what gates are distilled from",
         in_tree_group=False,
         saved=False,
+    )
+    only_if_needed: bool = setting(
+        False, _checked_elsewhere, "no groups where they gain nothing", in_tree_group=False, saved=False
     )
     own_penalties: tuple[Penalty, ...] = setting(
         (), _own_penalties, "penalties that are no part of this package", in_tree_group=False, saved=False
@@ -339,6 +366,14 @@ class BatchSettings:
         given = {name: values.get(name, item.default) for name, item in SETTINGS.items()}
         checked = cls(**{name: item.rule(name, given[name]) for name, item in SETTINGS.items()})
         families = [make_family(leaf) for leaf in checked.leaves if leaf != AUTO]
+        if checked.estimated and not checked.keeps_gates:
+            raise ConfigError(
+                "penalties are estimated where gates stay: give ridge as a number, such as 1e-3"
+            )
+        if checked.estimated and checked.roughness != ESTIMATED:
+            raise ConfigError(
+                f"roughness={checked.roughness:g} beside estimated penalties: give ridge as a number, too"
+            )
         if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")
         for family in families:
@@ -407,7 +442,11 @@ class BatchSettings:
                 raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {told}")
             leaf = leaf[cause]
         if leaf == AUTO:
-            leaf = "spline_ph" if cause and n_events >= MIN_EVENTS else "log_logistic"
+            leaf = "log_logistic"
+            if cause and n_events >= MIN_EVENTS:
+                leaf = "spline_ph"
+            elif not cause and self.keeps_gates and n_events >= _FEW_EVENTS:
+                leaf = "spline_po"
         if cause and make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
         return replace(self, leaf=leaf)
@@ -417,6 +456,26 @@ class BatchSettings:
         encoding = make_encoding("spline" if n_events >= MIN_EVENTS else "log")
         numeric, gate_numeric = self.numeric.settled(encoding), self.gate_numeric.settled(encoding)
         return replace(self, numeric=numeric, gate_numeric=gate_numeric)
+
+    @property
+    def keeps_gates(self) -> bool:
+        """Whether gates are distilled and stay: a regression, or groups."""
+        return self.init == "distilled" and isinstance(self.trainer, Leaves)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether penalties are those of the largest evidence."""
+        return self.ridge == ESTIMATED
+
+    @property
+    def plainly_estimated(self) -> bool:
+        """Whether Newton's method does all: nothing acts that it does not know.
+
+        Otherwise variances are those of the regression without these restrictions.
+        """
+        restricted = self.monotone or self.fairness is not None or self.own_penalties
+        rises = self.family.can_rise or self.family.ancillary != "constant"
+        return self.estimated and not restricted and not rises and not self.trainer.holdout
 
     @property
     def distillation(self) -> Distillation:
@@ -447,6 +506,10 @@ class BatchSettings:
     def coefficients(self) -> Coefficients:
         """Those of the penalties, zero where there is nothing that they act on."""
         values = {item.name: getattr(self, item.name) for item in fields(Coefficients)}
+        if self.estimated:  # others take their place
+            values |= {"ridge": 0.0, "roughness": 0.0}
+        elif self.roughness == ESTIMATED:
+            values["roughness"] = _ROUGHNESS
         return Coefficients(**values | ({"roughness": 0.0} if self.encodings.are_linear else {}))
 
     @property

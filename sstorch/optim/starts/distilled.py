@@ -275,9 +275,7 @@ def deviations(x: FloatArray, weight: FloatArray) -> FloatArray:
     return out
 
 
-def column_values(
-    block: FloatArray, categorical: bool, target: FloatArray, weight: FloatArray
-) -> FloatArray:
+def column_values(block: FloatArray, categorical: bool, target: FloatArray, weight: FloatArray) -> FloatArray:
     """What a column is cut by, (n,): the number itself, or the mean of targets (J, n) in each category."""
     return _category_means(block, target, weight) if categorical else block[:, 0]
 

@@ -98,7 +98,9 @@ def model_tree(
         n_leaves: at most.
         min_leaf: least weight of a leaf.
     """
-    grower = _Grower(x, np.column_stack([np.ones(len(x)), lines]), target, precision, weight, columns, min_leaf)
+    grower = _Grower(
+        x, np.column_stack([np.ones(len(x)), lines]), target, precision, weight, columns, min_leaf
+    )
     nodes = [grower.node(1, np.flatnonzero(weight > 0))]
     splits: dict[int, Split] = {}
     while len(nodes) < n_leaves:
@@ -174,7 +176,9 @@ def _cuts(value: FloatArray) -> FloatArray:
     return np.unique(((quantiles + after) / 2)[after > quantiles])
 
 
-def _gains(design: FloatArray, target: FloatArray, weight: FloatArray, side: IntArray, n_cuts: int) -> FloatArray:
+def _gains(
+    design: FloatArray, target: FloatArray, weight: FloatArray, side: IntArray, n_cuts: int
+) -> FloatArray:
     """By how much lines on both sides of each cut lower the weighted squared errors of one, (n_cuts,)."""
     order = np.argsort(side, kind="stable")
     ends = np.searchsorted(side[order], np.arange(n_cuts + 2))
