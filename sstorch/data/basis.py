@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -11,7 +12,15 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.data.encodings import MIN_DISTINCT, Combination, Encodings, Log, NumericEncoding
+from sstorch.data.encodings import (
+    MIN_DISTINCT,
+    Combination,
+    Encodings,
+    Log,
+    NumericEncoding,
+    Pairs,
+    logarithm,
+)
 from sstorch.exceptions import FormatError
 
 FeatureKind = Literal["column", "curve", "product"]
@@ -27,6 +36,7 @@ class Feature:
         base: positions among the scaled columns and categories of what it is made of.
         kind: ``"column"``, a number or category itself; ``"curve"``, a function of a number; ``"product"``.
         curved: whether the penalty on roughness acts on it instead of the ridge.
+        logged: whether it is a product with the logarithm of a column, and so has no original unit.
     """
 
     name: str
@@ -34,37 +44,43 @@ class Feature:
     base: tuple[int, ...]
     kind: FeatureKind = "column"
     curved: bool = False
+    logged: bool = False
 
 
 @dataclass(frozen=True)
 class Basis:
     """Functions of scaled columns and categories: the features that gates and leaves see.
 
-    Gates see the first ``n_gates`` of all features, leaves the last ``n_leaves``.
+    Gates see the first ``n_gates`` of all features, leaves the last ``n_leaves``; products are the last of
+    all. Positions are those among the p columns and categories and the l logarithms behind them.
 
     Attributes:
         features: what they are.
         n_gates, n_leaves: how many of them gates and leaves see.
+        log_column, log_scale: columns and scales of their logarithms, (l,).
         hinge_column, hinge_knot: (z_j - knot)+, positions j and knots.
         cube_column, cube_knot, cube_end: (min(z_j, end) - knot)+^3.
-        log_column, log_scale: log(1 + z_j+ / scale) + min(z_j, 0) / scale.
-        first, second: z_i z_j, positions.
-        mixing: features as combinations of 1, the columns and these functions, (1 + p + e, q).
+        mixing: features but the products as combinations of 1, columns, logarithms, hinges and cubes,
+            (1 + p + l + e, q - k).
+        center: where the factors of products count from: means of numbers, zeros of categories, (p + l,).
+        first, second, factor: k products, factor (z_i - center_i) (z_j - center_j).
     """
 
     features: tuple[Feature, ...]
     n_gates: int
     n_leaves: int
+    log_column: IntArray
+    log_scale: FloatArray
     hinge_column: IntArray
     hinge_knot: FloatArray
     cube_column: IntArray
     cube_knot: FloatArray
     cube_end: FloatArray
-    log_column: IntArray
-    log_scale: FloatArray
+    mixing: FloatArray
+    center: FloatArray
     first: IntArray
     second: IntArray
-    mixing: FloatArray
+    factor: FloatArray
 
     @classmethod
     def fit(
@@ -90,59 +106,60 @@ class Basis:
     @property
     def informative(self) -> BoolArray:
         """True for features that are more than a constant zero, or that are columns, (q,)."""
-        return np.array([feature.kind == "column" for feature in self.features]) | self.mixing.any(axis=0)
+        columns = np.array([feature.kind == "column" for feature in self.features])
+        out: BoolArray = columns | np.r_[self.mixing.any(axis=0), self.factor != 0]
+        return out
 
     def keep(self, chosen: BoolArray) -> Self:
         """The basis with some of its features, boolean (q,)."""
-        n_all = len(self.features)
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
-        return type(self)(
-            **state
-            | {
-                "features": tuple(np.array(self.features, dtype=object)[chosen]),
-                "n_gates": int(chosen[: self.n_gates].sum()),
-                "n_leaves": int(chosen[n_all - self.n_leaves :].sum()),
-                # In the order that a file gives it back: products of matrices round by it.
-                "mixing": np.ascontiguousarray(self.mixing[:, chosen]),
-            }
+        n_all, mixed = len(self.features), self.mixing.shape[1]
+        products = chosen[mixed:]
+        return replace(
+            self,
+            features=tuple(np.array(self.features, dtype=object)[chosen]),
+            n_gates=int(chosen[: self.n_gates].sum()),
+            n_leaves=int(chosen[n_all - self.n_leaves :].sum()),
+            # In the order that a file gives it back: products of matrices round by it.
+            mixing=np.ascontiguousarray(self.mixing[:, chosen[:mixed]]),
+            first=self.first[products],
+            second=self.second[products],
+            factor=self.factor[products],
         )
 
     def transform(self, z: FloatArray) -> FloatArray:
         """Features of rows, (n, p) -> (n, q)."""
-        parts = [
+        base = np.concatenate([z, logarithm(z[:, self.log_column], self.log_scale)], axis=1)
+        functions = [
             np.ones((len(z), 1)),
-            z,
-            np.maximum(z[:, self.hinge_column] - self.hinge_knot, 0),
-            np.maximum(np.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot, 0) ** 3,
-            np.log1p(np.maximum(z[:, self.log_column], 0) / self.log_scale)
-            + np.minimum(z[:, self.log_column], 0) / self.log_scale,
-            z[:, self.first] * z[:, self.second],
+            base,
+            np.maximum(base[:, self.hinge_column] - self.hinge_knot, 0),
+            np.maximum(np.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot, 0) ** 3,
         ]
-        out: FloatArray = np.concatenate(parts, axis=1) @ self.mixing
+        mixed, away = np.concatenate(functions, axis=1) @ self.mixing, base - self.center
+        products = self.factor * away[:, self.first] * away[:, self.second]
+        out: FloatArray = np.concatenate([mixed, products], axis=1)
         return out
 
     def slopes(self, j: int) -> FloatArray:
         """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
 
         Args:
-            j: position of a column that is linear, a logarithm, whose slope at zero is given, or piecewise.
+            j: position of a column that is linear, a logarithm, whose slope at zero is given, or piecewise,
+                and has no interactions.
         """
         knots = np.sort(self.hinge_knot[self.hinge_column == j])
         z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)
+        p = len(self.center) - len(self.log_column)
         functions = [
             np.zeros((len(z), 1)),
-            np.tile(np.arange(len(self.mixing) - 1 - self._n_functions) == j, (len(z), 1)),
+            np.tile(np.arange(p) == j, (len(z), 1)),
+            np.tile((self.log_column == j) / self.log_scale, (len(z), 1)),
             (z[:, None] > self.hinge_knot) & (self.hinge_column == j),
             np.zeros((len(z), len(self.cube_knot))),
-            np.tile((self.log_column == j) / self.log_scale, (len(z), 1)),
-            np.zeros((len(z), len(self.first))),
         ]
-        out: FloatArray = np.concatenate(functions, axis=1) @ self.mixing
+        mixed = np.concatenate(functions, axis=1) @ self.mixing
+        out: FloatArray = np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
         return out
-
-    @property
-    def _n_functions(self) -> int:
-        return sum(len(part) for part in (self.hinge_knot, self.cube_knot, self.log_scale, self.first))
 
     def module(self) -> BasisModule:
         """The same for torch, float64."""
@@ -151,7 +168,9 @@ class Basis:
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
-        state["features"] = [[f.name, list(f.columns), list(f.base), f.kind, f.curved] for f in self.features]
+        state["features"] = [
+            [f.name, list(f.columns), list(f.base), f.kind, f.curved, f.logged] for f in self.features
+        ]
         return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in state.items()}
 
     @classmethod
@@ -167,23 +186,36 @@ class Basis:
                 dtype = {"IntArray": np.int64, "FloatArray": np.float64}.get(str(item.type))
                 values[item.name] = np.array(state[item.name], dtype=dtype) if dtype else state[item.name]
             values["features"] = tuple(
-                Feature(str(name), tuple(map(str, columns)), tuple(map(int, base)), kind, bool(curved))
-                for name, columns, base, kind, curved in state["features"]
+                Feature(
+                    str(name),
+                    tuple(map(str, columns)),
+                    tuple(map(int, base)),
+                    kind,
+                    bool(curved),
+                    bool(logged),
+                )
+                for name, columns, base, kind, curved, logged in state["features"]
             )
             new = cls(**values)
+            n_base, n_functions = p + len(new.log_scale), len(new.hinge_knot) + len(new.cube_knot)
+            # Positions, numbers beside them, and what the positions are below.
             pairs = (
-                (new.hinge_column, new.hinge_knot),
-                (new.cube_column, new.cube_knot),
-                (new.cube_column, new.cube_end),
-                (new.log_column, new.log_scale),
-                (new.first, new.second),
+                (new.log_column, new.log_scale, p),
+                (new.hinge_column, new.hinge_knot, n_base),
+                (new.cube_column, new.cube_knot, n_base),
+                (new.cube_column, new.cube_end, n_base),
+                (new.first, new.factor, n_base),
+                (new.second, new.factor, n_base),
             )
             q = len(new.features)
             fits = (
-                all(a.shape == b.shape and a.ndim == 1 for a, b in pairs)
-                and all(((a >= 0) & (a < p)).all() for a in (*(a for a, _ in pairs), new.second))
-                and new.mixing.reshape(-1, q).shape == (1 + p + new._n_functions, q)
-                and np.isfinite(new.mixing).all()
+                all(
+                    at.shape == numbers.shape == (at.size,) and ((at >= 0) & (at < n)).all()
+                    for at, numbers, n in pairs
+                )
+                and new.mixing.shape == (1 + n_base + n_functions, q - len(new.factor))
+                and new.center.shape == (n_base,)
+                and all(np.isfinite(values).all() for values in (new.mixing, new.center, new.factor))
                 and all(feature.kind in get_args(FeatureKind) for feature in new.features)
                 and all(0 <= j < p for feature in new.features for j in feature.base)
                 and max(new.n_gates, new.n_leaves) <= q <= new.n_gates + new.n_leaves
@@ -198,16 +230,18 @@ class Basis:
 class BasisModule(torch.nn.Module):
     """:meth:`Basis.transform` in torch, (n, p) -> (n, q) float64."""
 
+    log_column: Tensor
+    log_scale: Tensor
     hinge_column: Tensor
     hinge_knot: Tensor
     cube_column: Tensor
     cube_knot: Tensor
     cube_end: Tensor
-    log_column: Tensor
-    log_scale: Tensor
+    mixing: Tensor
+    center: Tensor
     first: Tensor
     second: Tensor
-    mixing: Tensor
+    factor: Tensor
 
     def __init__(self, basis: Basis) -> None:
         super().__init__()
@@ -218,29 +252,33 @@ class BasisModule(torch.nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Features of rows."""
-        parts = [torch.ones_like(z[:, :1]), z]
-        if hasattr(self, "hinge_column"):
-            parts.append((z[:, self.hinge_column] - self.hinge_knot).clamp(min=0))
-        if hasattr(self, "cube_column"):
-            side = torch.minimum(z[:, self.cube_column], self.cube_end) - self.cube_knot
-            parts.append(side.clamp(min=0) ** 3)
+        base = z
         if hasattr(self, "log_column"):
-            log_z = z[:, self.log_column]
-            parts.append(
-                torch.log1p(log_z.clamp(min=0) / self.log_scale) + log_z.clamp(max=0) / self.log_scale
-            )
-        if hasattr(self, "first"):
-            parts.append(z[:, self.first] * z[:, self.second])
-        return torch.cat(parts, dim=1) @ self.mixing
+            logged = z[:, self.log_column]
+            logs = torch.log1p(logged.clamp(min=0) / self.log_scale) + logged.clamp(max=0) / self.log_scale
+            base = torch.cat([z, logs], dim=1)
+        functions = [torch.ones_like(z[:, :1]), base]
+        if hasattr(self, "hinge_column"):
+            functions.append((base[:, self.hinge_column] - self.hinge_knot).clamp(min=0))
+        if hasattr(self, "cube_column"):
+            side = torch.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot
+            functions.append(side.clamp(min=0) ** 3)
+        mixed = torch.cat(functions, dim=1) @ self.mixing
+        if not hasattr(self, "first"):
+            return mixed
+        away = base - self.center
+        return torch.cat([mixed, self.factor * away[:, self.first] * away[:, self.second]], dim=1)
 
 
-# Fields of a basis that say what the functions of a kind are: positions of columns, then numbers.
-_FIELDS: dict[str, tuple[Any, ...]] = {
-    "hinge": ("hinge_column", ["hinge_knot"]),
-    "cube": ("cube_column", ["cube_knot", "cube_end"]),
-    "log": ("log_column", ["log_scale"]),
-    "product": ("first", "second", []),
+# Fields of a basis that say what the functions of a kind are: positions, then numbers.
+_FIELDS: dict[str, tuple[list[str], list[str]]] = {
+    "log": (["log_column"], ["log_scale"]),
+    "hinge": (["hinge_column"], ["hinge_knot"]),
+    "cube": (["cube_column"], ["cube_knot", "cube_end"]),
+    "product": (["first", "second"], ["factor"]),
 }
+# A feature, and its coefficients by kind of function and number among those of this kind.
+_Made = tuple[Feature, dict[tuple[str, int], float]]
 
 
 class _Builder:
@@ -254,62 +292,67 @@ class _Builder:
         z: FloatArray,
     ) -> None:
         self._p, self._z = z.shape[1], z
-        self._functions: dict[str, list[tuple[float, ...]]] = {
-            kind: [] for kind in ("hinge", "cube", "log", "product")
-        }
-        # Of gates alone, of both, and of leaves alone; each with its coefficients by place.
-        sides: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        # Functions of each kind and their numbers.
+        self._functions: dict[str, dict[tuple[float, ...], int]] = {kind: {} for kind in _FIELDS}
+        # Of gates alone, of both, and of leaves alone; and the straight features of leaves, by column.
+        sides: tuple[list[_Made], list[_Made], list[_Made]] = ([], [], [])
+        straight: dict[str, list[_Made]] = {}
         for j, (column, category) in enumerate(origins):
             if category is not None:
-                sides[1].append(self._column(j, names[j], column))
+                sides[1].append((Feature(names[j], (column,), (j,)), {("base", j): 1.0}))
+                straight.setdefault(column, []).append(sides[1][-1])
                 continue
             of_gates, of_leaves = encodings.gates[column], encodings.leaves[column]
+            leaves = self._numeric(j, column, of_leaves)
+            straight[column] = leaves[:1]
             if of_gates == of_leaves:
-                sides[1].extend(self._numeric(j, column, of_leaves))
+                sides[1].extend(leaves)
                 continue
-            gates, leaves = self._numeric(j, column, of_gates), self._numeric(j, column, of_leaves)
+            gates = self._numeric(j, column, of_gates)
             if not isinstance(of_gates, Log) and not isinstance(of_leaves, Log):
                 sides[1].append(gates.pop(0))
                 leaves.pop(0)
             sides[0].extend(gates)
             sides[2].extend(leaves)
-        for pair in encodings.interactions:
-            sides[2].extend(self._interaction(pair, origins, names))
         self._made = [*sides[0], *sides[1], *sides[2]]
-        self._n_gates, self._n_leaves = len(sides[0]) + len(sides[1]), len(sides[1]) + len(sides[2])
+        logs = [logarithm(z[:, int(j)], scale) for j, scale in self._functions["log"]]
+        base = np.column_stack([z, *logs])
+        self._center = base.mean(axis=0)
+        self._center[[j for j, (_, category) in enumerate(origins) if category is not None]] = 0.0
+        products = self._products(encodings.pairs(list(straight)), straight, base - self._center)
+        self._features = [*(feature for feature, _ in self._made), *products]
+        self._n_gates = len(sides[0]) + len(sides[1])
+        self._n_leaves = len(self._features) - len(sides[0])
 
     def fields(self) -> dict[str, Any]:
         """Fields of a :class:`Basis`."""
         state: dict[str, Any] = {
-            "features": tuple(feature for feature, _ in self._made),
+            "features": tuple(self._features),
             "n_gates": self._n_gates,
             "n_leaves": self._n_leaves,
+            "center": self._center,
         }
-        starts, place = {"one": 0, "column": 1}, 1 + self._p
-        for kind, (*positions, numbers) in _FIELDS.items():
-            made = np.array(self._functions[kind]).reshape(-1, len(positions) + len(numbers))
-            starts[kind], place = place, place + len(made)
-            for k, name in enumerate(positions):
-                state[name] = made[:, k].astype(np.int64)
-            for k, name in enumerate(numbers):
-                state[name] = made[:, len(positions) + k].astype(np.float64)
+        starts, place = {"one": 0, "base": 1}, 1 + len(self._center)
+        for kind, (positions, numbers) in _FIELDS.items():
+            made = np.array(list(self._functions[kind])).reshape(-1, len(positions) + len(numbers))
+            if kind in ("hinge", "cube"):
+                starts[kind], place = place, place + len(made)
+            for name, values in zip((*positions, *numbers), made.T, strict=True):
+                state[name] = values.astype(np.int64 if name in positions else np.float64)
         mixing = np.zeros((place, len(self._made)))
         for k, (_, coefficients) in enumerate(self._made):
             for (kind, number), value in coefficients.items():
                 mixing[starts[kind] + number, k] += value
         return state | {"mixing": mixing}
 
-    def _column(self, j: int, name: str, column: str) -> tuple[Feature, dict[tuple[str, int], float]]:
-        return Feature(name, (column,), (j,)), {("column", j): 1.0}
-
-    def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[Any]:
+    def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[_Made]:
         """Features of a number: the straight one, and as many curved ones as the encoding may have."""
         z = self._z[:, j]
         straight: Combination | None = None
         curved: list[Combination] = []
         if len(np.unique(z)) >= MIN_DISTINCT:
             straight, curved = encoding.functions(z)
-        made: list[Any] = [self._column(j, column, column)]
+        made: list[_Made] = [(Feature(column, (column,), (j,)), {("base", j): 1.0})]
         if straight is not None:
             made = [(Feature(f"log({column})", (column,), (j,), "curve"), self._coefficients(j, straight))]
         for k in range(encoding.n_curved):
@@ -318,11 +361,10 @@ class _Builder:
         return made
 
     def _coefficients(self, j: int, combination: Combination) -> dict[tuple[str, int], float]:
-        coefficients = {("one", 0): combination.constant, ("column", j): combination.slope}
-        functions = {"hinge": combination.hinges, "cube": combination.cubes}
-        if combination.logarithm is not None:
-            functions["log"] = (combination.logarithm,)
-        for kind, terms in functions.items():
+        if combination.log_scale is not None:
+            j = self._p + self._place("log", j, combination.log_scale)[1]
+        coefficients = {("one", 0): combination.constant, ("base", j): combination.slope}
+        for kind, terms in (("hinge", combination.hinges), ("cube", combination.cubes)):
             for *numbers, value in terms:
                 coefficients[self._place(kind, j, *numbers)] = value
         return coefficients
@@ -330,24 +372,23 @@ class _Builder:
     def _place(self, kind: str, *function: float) -> tuple[str, int]:
         """Where a function stands among those of its kind, once."""
         known = self._functions[kind]
-        if function not in known:
-            known.append(function)
-        return kind, known.index(function)
+        return kind, known.setdefault(function, len(known))
 
-    def _interaction(
-        self, pair: tuple[str, str], origins: Sequence[tuple[str, str | None]], names: Sequence[str]
-    ) -> list[Any]:
-        """Products of two columns; a number counts from its mean, so that the columns keep their effects."""
-        places = [[j for j, (column, _) in enumerate(origins) if column == name] for name in pair]
+    def _products(
+        self, pairs: Pairs, straight: Mapping[str, Sequence[_Made]], away: FloatArray
+    ) -> list[Feature]:
+        """Products of the straight features of two columns, as they are counted from their centers."""
         made = []
-        for i in places[0]:
-            for j in places[1]:
-                means = [self._z[:, k].mean() if origins[k][1] is None else 0.0 for k in (i, j)]
-                coefficients = {
-                    self._place("product", i, j): 1.0,
-                    ("column", i): -means[1],
-                    ("column", j): -means[0],
-                    ("one", 0): means[0] * means[1],
-                }
-                made.append((Feature(f"{names[i]}:{names[j]}", pair, (i, j), "product"), coefficients))
+        for pair in pairs:
+            for (one, of_one), (other, of_other) in product(*(straight.get(name, ()) for name in pair)):
+                # A straight feature is a column, or a multiple of its logarithm.
+                (i, first), (j, second) = (
+                    next((number, value) for (kind, number), value in each.items() if kind == "base")
+                    for each in (of_one, of_other)
+                )
+                # Without information in these rows it is zero.
+                seen = bool((away[:, i] * away[:, j]).any())
+                self._place("product", i, j, first * second * seen)
+                name, logged = f"{one.name}:{other.name}", max(i, j) >= self._p
+                made.append(Feature(name, pair, one.base + other.base, "product", logged=logged))
         return made

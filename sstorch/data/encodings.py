@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import dataclass, fields, replace
+from itertools import combinations, pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,6 +28,10 @@ from sstorch.exceptions import ConfigError
 MIN_DISTINCT = 5
 # Skewness from which a column is a matter of proportions rather than of differences.
 SKEWED = 1.5
+# Distinct values, and knots, from which "smooth" has a curve beside its straight line.
+_MIN_SMOOTH, _MIN_KNOTS = 7, 4
+# Products of columns at most: each is a coefficient of every leaf.
+_MAX_PRODUCTS = 5_000
 # Shares of the rows below the outermost knots of a spline, and above: the curve is straight there.
 _OUTER = 0.05
 # Knots of a spline that are closer, as a share of the distance of the outermost ones, are one.
@@ -59,21 +63,27 @@ class NumericEncoding(ABC):
 
 @dataclass(frozen=True)
 class Combination:
-    """A sum of simple functions of one column z: 1, z, (z - knot)+, cubes of it, and a logarithm.
+    """A sum of simple functions of one column z, or of its logarithm: 1, z, (z - knot)+ and cubes of it.
 
     Attributes:
         constant: coefficient of 1.
         slope: of z.
         hinges: knots and coefficients of (z - knot)+.
         cubes: knots, ends and coefficients of (min(z, end) - knot)+^3.
-        logarithm: scale and coefficient of log(1 + z+ / scale) + min(z, 0) / scale.
+        log_scale: None, or the scale of the :func:`logarithm` of the column, which then takes the place of z.
     """
 
     constant: float = 0.0
     slope: float = 0.0
     hinges: tuple[tuple[float, float], ...] = ()
     cubes: tuple[tuple[float, float, float], ...] = ()
-    logarithm: tuple[float, float] | None = None
+    log_scale: float | None = None
+
+
+def logarithm(z: FloatArray, scale: float | FloatArray) -> FloatArray:
+    """log(1 + z / scale), and z / scale below zero, where it goes on as a straight line."""
+    out: FloatArray = np.log1p(np.maximum(z, 0) / scale) + np.minimum(z, 0) / scale
+    return out
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class Log(NumericEncoding):
         if ((z - z.mean()) ** 3).mean() <= SKEWED * z.std() ** 3:
             return None, []
         scale = float(np.median(z[z > 0]))
-        return Combination(logarithm=(scale, float(1 / np.log1p(z.max() / scale)))), []
+        return Combination(slope=float(1 / np.log1p(z.max() / scale)), log_scale=scale), []
 
 
 @dataclass(frozen=True)
@@ -171,36 +181,84 @@ class NaturalSpline(NumericEncoding):
 
         That is the integral of the squared second derivative, z in units of its standard deviation.
         """
-        quantiles = np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1))
-        knots = quantiles[:1]
-        for knot in quantiles[1:]:
-            if knot - knots[-1] > _LEAST_WIDTH * (quantiles[-1] - quantiles[0]):
-                knots = np.r_[knots, knot]
-        if len(knots) < 3:
-            return None, []
-        # The second derivative of a natural spline is a broken line, zero at both ends: a sum of triangles
-        # over the inner knots. The integrals of their products are the roughness, whose root is inverted.
-        width = np.diff(knots)
-        roughness = np.diag((width[:-1] + width[1:]) / 3) + np.diag(width[1:-1] / 6, 1)
-        roughness += np.triu(roughness, 1).T
-        weights = np.linalg.inv(np.linalg.cholesky(roughness * z.std() ** 3))
-        # A triangle integrated twice, cubes on it and a straight line behind it.
-        triangles, values = [], np.empty((len(z), len(width) - 1))
-        for k, (before, after) in enumerate(pairwise(width)):
-            first, top, last = knots[k : k + 3].tolist()
-            up_and_down = ((first, last, 1 / (6 * before)), (top, last, -(1 / before + 1 / after) / 6))
-            triangles.append((up_and_down, (last, (before + after) / 2)))
-            values[:, k] = (before + after) / 2 * np.maximum(z - last, 0)
-            for knot, _, coefficient in up_and_down:
-                values[:, k] += coefficient * np.maximum(np.minimum(z, last) - knot, 0) ** 3
-        constants, slopes = _nearest_lines(z, values @ weights.T)
-        curved = []
-        for row, constant, slope in zip(weights.tolist(), constants, slopes, strict=True):
-            parts = list(zip(row, triangles, strict=True))
-            hinges = tuple((knot, w * value) for w, (_, (knot, value)) in parts)
-            cubes = tuple((knot, last, w * value) for w, (three, _) in parts for knot, last, value in three)
-            curved.append(Combination(-constant, -slope, hinges, cubes))
-        return None, curved
+        knots = _apart(np.quantile(z, np.linspace(_OUTER, 1 - _OUTER, self.df + 1)))
+        return None, _natural_curves(z, knots) if len(knots) > 2 else []
+
+
+@dataclass(frozen=True)
+class Smooth(Log):
+    """A natural cubic spline, of the logarithm of columns that are skewed to the right, of others themselves.
+
+    The straight feature is that of :class:`Log`. The ``df + 1`` knots are at evenly spaced quantiles of the
+    training rows on this scale, smallest and largest value included. A column of fewer than seven distinct
+    values, or fewer than four distinct knots, has no curve.
+
+    Attributes:
+        df: degrees of freedom, >= 3, the straight line's among them.
+    """
+
+    name: ClassVar[str] = "smooth"
+    df: int = 5
+
+    def __post_init__(self) -> None:
+        check_integer("df", self.df, _MIN_KNOTS - 1)
+
+    @property
+    def n_curved(self) -> int:
+        """See :attr:`NumericEncoding.n_curved`."""
+        return self.df - 1
+
+    def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
+        """See :meth:`NumericEncoding.functions`: squared coefficients as those of :class:`NaturalSpline`.
+
+        Their sum is the roughness on the scale of the curve, in units of the standard deviation there.
+        """
+        straight, _ = super().functions(z)
+        scale = None if straight is None else straight.log_scale
+        x = z if scale is None else logarithm(z, scale)
+        knots = _apart(np.quantile(x, np.linspace(0, 1, self.df + 1)))
+        if len(np.unique(z)) < _MIN_SMOOTH or len(knots) < _MIN_KNOTS:
+            return straight, []
+        return straight, [replace(curve, log_scale=scale) for curve in _natural_curves(x, knots)]
+
+
+def _apart(knots: FloatArray) -> list[float]:
+    """Knots in order, without those that nearly equal the one before."""
+    kept: list[float] = knots[:1].tolist()
+    for knot in knots[1:].tolist():
+        if knot - kept[-1] > _LEAST_WIDTH * (knots[-1] - knots[0]):
+            kept.append(knot)
+    return kept
+
+
+def _natural_curves(z: FloatArray, knots: Sequence[float]) -> list[Combination]:
+    """Curves whose combinations are all natural cubic splines with these knots, three or more, but for lines.
+
+    The squared coefficients of a combination sum to its roughness; its nearest straight line is taken off.
+    """
+    # The second derivative of a natural spline is a broken line, zero at both ends: a sum of triangles
+    # over the inner knots. The integrals of their products are the roughness, whose root is inverted.
+    width = np.diff(knots)
+    roughness = np.diag((width[:-1] + width[1:]) / 3) + np.diag(width[1:-1] / 6, 1)
+    roughness += np.triu(roughness, 1).T
+    weights = np.linalg.inv(np.linalg.cholesky(roughness * z.std() ** 3))
+    # A triangle integrated twice, cubes on it and a straight line behind it.
+    triangles, values = [], np.empty((len(z), len(width) - 1))
+    for k, (before, after) in enumerate(pairwise(width)):
+        first, top, last = knots[k : k + 3]
+        up_and_down = ((first, last, 1 / (6 * before)), (top, last, -(1 / before + 1 / after) / 6))
+        triangles.append((up_and_down, (last, (before + after) / 2)))
+        values[:, k] = (before + after) / 2 * np.maximum(z - last, 0)
+        for knot, _, coefficient in up_and_down:
+            values[:, k] += coefficient * np.maximum(np.minimum(z, last) - knot, 0) ** 3
+    constants, slopes = _nearest_lines(z, values @ weights.T)
+    curved = []
+    for row, constant, slope in zip(weights.tolist(), constants, slopes, strict=True):
+        parts = list(zip(row, triangles, strict=True))
+        hinges = tuple((knot, w * value) for w, (_, (knot, value)) in parts)
+        cubes = tuple((knot, last, w * value) for w, (three, _) in parts for knot, last, value in three)
+        curved.append(Combination(-constant, -slope, hinges, cubes))
+    return curved
 
 
 def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list[float]]:
@@ -214,7 +272,7 @@ def _nearest_lines(z: FloatArray, values: FloatArray) -> tuple[list[float], list
 
 @dataclass(frozen=True)
 class Automatic(Linear):
-    """What fits the number of events: it is settled before anything is encoded."""
+    """Smooth curves in leaves, straight lines in gates: :attr:`Encodings.settled` puts them in its place."""
 
     name: ClassVar[str] = "auto"
 
@@ -224,11 +282,11 @@ class Automatic(Linear):
         Raises:
             ConfigError: it was not settled.
         """
-        raise ConfigError("numeric='auto' is settled by the number of events, which are not known here")
+        raise ConfigError("encoding 'auto' is one for leaves and another for gates: use Encodings.settled")
 
 
 ENCODINGS: dict[str, type[NumericEncoding]] = {
-    kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline, Automatic)
+    kind.name: kind for kind in (Linear, Log, Piecewise, NaturalSpline, Smooth, Automatic)
 }
 
 # The second spelling needs no quotes on a command line.
@@ -248,7 +306,7 @@ def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
     if found is None or found[1] not in ENCODINGS or (option and not fields(ENCODINGS[found[1]])):  # type: ignore[arg-type]
         raise ConfigError(
             f"{what} must be one of {', '.join(ENCODINGS)}, such as 'piecewise(8)' with the number of pieces "
-            f"and 'spline(6)' with degrees of freedom, or a dictionary of these by column, got {value!r}"
+            f"and 'smooth(6)' with degrees of freedom, or a dictionary of these by column, got {value!r}"
         )
     return ENCODINGS[found[1]](*([int(option)] if option else []))
 
@@ -292,11 +350,11 @@ class ColumnEncodings:
 
     @property
     def is_automatic(self) -> bool:
-        """True if the number of events decides, for some column."""
+        """True if some column has the encoding ``"auto"``."""
         return any(isinstance(each, Automatic) for each in (self.default, *(each for _, each in self.named)))
 
     def settled(self, encoding: NumericEncoding) -> ColumnEncodings:
-        """The same with an encoding in the place of those that the number of events decides."""
+        """The same with an encoding in the place of ``"auto"``."""
 
         def settle(each: NumericEncoding) -> NumericEncoding:
             return encoding if isinstance(each, Automatic) else each
@@ -316,7 +374,8 @@ class ColumnEncodings:
 
 # As users give them.
 NumericEncodings = str | NumericEncoding | Mapping[str, str | NumericEncoding]
-Interactions = tuple[tuple[str, str], ...]
+Pairs = tuple[tuple[str, str], ...]
+Interactions = Pairs | Literal["all"]
 Monotone = tuple[tuple[str, Literal["up", "down"]], ...]
 
 
@@ -338,18 +397,21 @@ def parse_monotone(value: object) -> Monotone:
 
 
 def parse_interactions(value: object) -> Interactions:
-    """Pairs of different columns.
+    """Pairs of different columns, or ``"all"`` of them.
 
     Raises:
-        ConfigError: it is no list of pairs of names, or a pair comes twice.
+        ConfigError: it is neither, or a pair comes twice.
     """
+    if isinstance(value, str) and value == "all":
+        return "all"
     pairs: list[tuple[str, str]] = []
     given: Iterable[Any] = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     for pair in given:
         names = [pair] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
         if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ConfigError(
-                f"interactions must be pairs of different columns, such as [('age', 'sex')], got {value!r}"
+                "interactions must be 'all', or pairs of different columns, such as [('age', 'sex')], "
+                f"got {value!r}"
             )
         if tuple(names) in pairs or (names[1], names[0]) in pairs:
             raise ConfigError(f"interactions name the pair {names[0]!r}, {names[1]!r} twice")
@@ -364,7 +426,7 @@ class Encodings:
     Attributes:
         leaves: of the numeric columns.
         gates: of the numeric columns.
-        interactions: pairs of columns whose products the leaves see.
+        interactions: pairs of columns whose products the leaves see, or ``"all"``.
         monotone: columns whose effect on risk goes one way.
     """
 
@@ -378,8 +440,21 @@ class Encodings:
         """True if gates and leaves see the columns as they are."""
         return self.leaves.is_linear and self.gates.is_linear and not self.interactions
 
-    def check_columns(self, columns: Sequence[str], categorical: Iterable[str]) -> None:
-        """Refuse names that are no columns, and encodings of numbers for categories.
+    @property
+    def settled(self) -> Encodings:
+        """The same with what ``"auto"`` stands for: smooth curves in leaves, straight lines in gates."""
+        return replace(self, leaves=self.leaves.settled(Smooth()), gates=self.gates.settled(Linear()))
+
+    def pairs(self, columns: Sequence[str]) -> Pairs:
+        """The interactions among all columns."""
+        return tuple(combinations(columns, 2)) if self.interactions == "all" else self.interactions
+
+    def check_columns(self, columns: Sequence[str], categories: Mapping[str, Sequence[str]]) -> None:
+        """Refuse names that are no columns, encodings of numbers for categories, and too many products.
+
+        Args:
+            columns: all.
+            categories: of the categorical ones.
 
         Raises:
             ConfigError: the message names the column.
@@ -388,22 +463,29 @@ class Encodings:
             for name, each in encodings.named:
                 if name not in columns:
                     raise ConfigError(f"{what} names {name!r}; the columns are {names_text(columns)}")
-                if name in categorical and not isinstance(each, Linear):
+                if name in categories and not isinstance(each, Linear):
                     raise ConfigError(
                         f"{what}: column {name!r} is categorical and has no curve; leave it out"
                     )
-        for pair in self.interactions:
+        pairs = self.pairs(columns)
+        for pair in pairs:
             for name in pair:
                 if name not in columns:
                     raise ConfigError(f"interactions name {name!r}; the columns are {names_text(columns)}")
+        width = {name: len(categories[name]) if name in categories else 1 for name in columns}
+        if (n_products := sum(width[first] * width[second] for first, second in pairs)) > _MAX_PRODUCTS:
+            raise ConfigError(
+                f"interactions give {n_products:,} products of columns and categories, more than "
+                f"{_MAX_PRODUCTS:,}: name the pairs that matter, or leave out columns of many categories"
+            )
         for name, _ in self.monotone:
             if name not in columns:
                 raise ConfigError(f"monotone names {name!r}; the columns are {names_text(columns)}")
-            if name in categorical:
+            if name in categories:
                 raise ConfigError(
                     f"monotone: column {name!r} is categorical and has no direction; leave it out"
                 )
-            if isinstance(self.leaves[name], NaturalSpline):
+            if isinstance(self.leaves[name], NaturalSpline | Smooth):
                 raise ConfigError(f"monotone: column {name!r} is a spline, which can turn; use 'piecewise'")
-            if any(name in pair for pair in self.interactions):
+            if any(name in pair for pair in pairs):
                 raise ConfigError(f"monotone: column {name!r} has interactions, in which it can turn")

@@ -29,6 +29,7 @@ class Term:
         base: positions of its columns among the scaled columns and categories.
         places: of its features among those of the score.
         is_curve: whether it is one.
+        logged: whether it is a product with the logarithm of a column.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Term:
     base: tuple[int, ...]
     places: tuple[int, ...]
     is_curve: bool = False
+    logged: bool = False
 
 
 def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Term]:
@@ -48,7 +50,7 @@ def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Te
         if feature.columns not in curves or feature.kind == "product":
             category = preprocessor.schema.origins[feature.base[0]][1] if feature.kind == "column" else None
             terms[feature.columns, place] = Term(
-                feature.name, feature.columns, category, feature.base, (place,)
+                feature.name, feature.columns, category, feature.base, (place,), logged=feature.logged
             )
         elif known is None:
             terms[feature.columns] = Term(
@@ -72,8 +74,8 @@ class Score:
         weight: shape (T,); of a curve the most that it changes the score within the training range, negative
             where it ends lower than it begins.
         bias: of the score.
-        scale: units of a term's value in an original unit, shape (T,); of a curve 1; 0 of a term without
-            information in the training rows.
+        scale: units of a term's value in an original unit, shape (T,); of a curve, and a product with a
+            logarithm, 1; 0 of a term without information in the training rows.
         offset: the original number where the value is zero, shape (T,).
         curves: of each curve, by its position, the weights of its features, and what they sum to at the
             smallest training value.
@@ -112,8 +114,10 @@ class Score:
         for k, term in enumerate(terms):
             weights[k] = weight[term.places[0]]
             scale[k] = preprocessor.scale_[list(term.base)].prod()
+            if term.is_curve or term.logged:
+                scale[k] = float(scale[k] != 0)
             if term.is_curve:
-                part, scale[k] = weight[list(term.places)], float(scale[k] != 0)
+                part = weight[list(term.places)]
                 curve = _curve(preprocessor, [first + place for place in term.places], term.base[0]) @ part
                 curves[k] = part, float(curve[0])
                 bias += float(curve[0])
@@ -138,8 +142,9 @@ class Score:
         Returns:
             Indexed by name: ``column`` (the raw column, or two with a colon between), ``coefficient`` (change
             of the score per original unit, or where the category applies) and ``effect`` (change over the
-            training range of a number, or where the category applies). A curve has its effect as its
-            coefficient, too. Terms without information in the training rows are left out.
+            training range of a number, or where the category applies). A curve, and a product with a
+            logarithm, has its effect as its coefficient, too. Terms without information in the training rows
+            are left out.
         """
         table = pd.DataFrame(
             {
@@ -193,11 +198,19 @@ class Score:
 
 def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArray:
     """Some features, those of a curve, over the training range of its column, (k, their number)."""
-    if preprocessor.basis_ is None:
+    basis = preprocessor.basis_
+    if basis is None:
         raise ValueError("curves of columns that stay as they are")
-    z = np.zeros((_CURVE_POINTS, len(preprocessor.scale_)))
-    z[:, base] = np.linspace(0, 1, len(z))
-    return preprocessor.basis_.transform(z)[:, places]
+    even = np.linspace(0, 1, _CURVE_POINTS)
+    # Evenly on the logarithm, too: most rows of a skewed column may be between the first two even points.
+    of_logs = [
+        (scale * np.expm1(even * np.log1p(1 / scale))).clip(0, 1)
+        for scale in basis.log_scale[basis.log_column == base]
+    ]
+    values = np.unique(np.concatenate([even, *of_logs]))
+    z = np.zeros((len(values), len(preprocessor.scale_)))
+    z[:, base] = values
+    return basis.transform(z)[:, places]
 
 
 def to_numbers(tensor: Tensor) -> FloatArray:

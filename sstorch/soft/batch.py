@@ -206,7 +206,6 @@ def train_encoded(
     Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`.
     """
     splits = [data.joined() for data in splits]
-    settings = settings.for_events(min(count for data in splits for count in events_of_causes(data).values()))
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 from torch import Tensor
 
 from sstorch._types import FloatArray
@@ -256,26 +257,30 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
             if preprocessor.categorical == "most_frequent" and preprocessor.mode_[column] == category:
                 indicator = indicator | ~known(column)
             scaled.append(where(indicator, 1.0, 0.0))
-    parts = [as_expression(1.0), *scaled]
     basis = preprocessor.basis_
     if basis is None:
+        parts = [as_expression(1.0), *scaled]
         return _Functions(parts, columns, np.eye(len(parts))[:, 1:])
-    for j, knot in zip(basis.hinge_column, basis.hinge_knot.tolist(), strict=True):
-        parts.append(maximum(scaled[j] - knot, 0.0))
-        columns.append(columns[1 + j])
-    ends = zip(basis.cube_column, basis.cube_knot.tolist(), basis.cube_end.tolist(), strict=True)
-    for j, knot, end in ends:
-        side = maximum(minimum(scaled[j], end) - knot, 0.0)
-        parts.append(side * side * side)
-        columns.append(columns[1 + j])
+    names, base = columns[1:], scaled
     for j, scale in zip(basis.log_column, basis.log_scale.tolist(), strict=True):
         z = scaled[j]
-        parts.append(unary("log1p", maximum(z, 0.0) / scale) + minimum(z, 0.0) / scale)
-        columns.append(columns[1 + j])
+        logarithm = unary("log1p", maximum(z, 0.0) / scale) + minimum(z, 0.0) / scale
+        base.append(let(f"log_{names[j]}", logarithm))
+        names.append(names[j])
+    parts, columns = [as_expression(1.0), *base], ["", *names]
+    for j, knot in zip(basis.hinge_column, basis.hinge_knot.tolist(), strict=True):
+        parts.append(maximum(base[j] - knot, 0.0))
+        columns.append(names[j])
+    ends = zip(basis.cube_column, basis.cube_knot.tolist(), basis.cube_end.tolist(), strict=True)
+    for j, knot, end in ends:
+        side = maximum(minimum(base[j], end) - knot, 0.0)
+        parts.append(side * side * side)
+        columns.append(names[j])
+    away = [z - center if center else z for z, center in zip(base, basis.center.tolist(), strict=True)]
     for i, j in zip(basis.first, basis.second, strict=True):
-        parts.append(scaled[i] * scaled[j])
-        columns.append(f"{columns[1 + i]}_by_{columns[1 + j]}")
-    return _Functions(parts, columns, basis.mixing)
+        parts.append(away[i] * away[j])
+        columns.append(f"{names[i]}_by_{names[j]}")
+    return _Functions(parts, columns, block_diag(basis.mixing, np.diag(basis.factor)))
 
 
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from sstorch.data.encodings import ColumnEncodings, NumericEncodings
+from sstorch.data.encodings import ColumnEncodings, NumericEncodings, parse_interactions
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
@@ -142,16 +142,18 @@ class Columns(Parameters):
     """What leaves and gates see of the columns.
 
     Attributes:
-        numeric: what leaves see of numeric columns: ``"auto"``, splines from 150 events on (of the rarest
-            cause) and logarithms below; ``"linear"``, the columns as they are; ``"log"``, the logarithm of
-            those that are skewed to the right (skewness above 1.5); ``"piecewise"``, broken lines with bends
-            at quantiles; ``"spline"``, natural cubic splines; with options, ``"piecewise(8)"`` (pieces) and
-            ``"spline(6)"`` (degrees of freedom); or a dictionary of these by column, whose other columns are
-            linear. Knots come from the training rows. Every curve goes on as a straight line beyond its
+        numeric: what leaves see of numeric columns: ``"auto"``, the same as ``"smooth"``; ``"linear"``, the
+            columns as they are; ``"log"``, the logarithm of those that are skewed to the right (skewness
+            above 1.5); ``"smooth"``, natural cubic splines of this logarithm and of the other columns, from
+            seven distinct values on; ``"spline"``, natural cubic splines of the columns; ``"piecewise"``,
+            broken lines with bends at quantiles; with options, ``"piecewise(8)"`` (pieces), ``"smooth(6)"``
+            and ``"spline(6)"`` (degrees of freedom); or a dictionary of these by column, whose other columns
+            are linear. Knots come from the training rows. Every curve goes on as a straight line beyond its
             outermost knots, and a column of fewer than five distinct values stays as it is.
-        gate_numeric: what gates see of them; linear gates have rules in original units.
-        interactions: pairs of columns, such as ``[("age", "sex")]``, whose products leaves see beside them:
-            straight lines of each, numbers counted from their means.
+        gate_numeric: what gates see of them; linear gates (``"auto"``) have rules in original units.
+        interactions: pairs of columns, such as ``[("age", "sex")]``, or ``"all"`` pairs, whose products
+            leaves see in addition, at most 5,000: of the indicators of categories, and of numbers, or of
+            their logarithms where ``numeric`` takes these, less their means.
         monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, in every leaf, such
             as ``{"nodes": "up"}``; not for splines.
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
@@ -161,7 +163,7 @@ class Columns(Parameters):
 
     numeric: NumericEncodings = "auto"
     gate_numeric: NumericEncodings = "linear"
-    interactions: Sequence[tuple[str, str]] = ()
+    interactions: Sequence[tuple[str, str]] | Literal["all"] = ()
     monotone: Mapping[str, str] | None = None
     missing_numbers: Numeric = "mean"
     missing_categories: Categorical = "zeros"
@@ -171,7 +173,7 @@ class Columns(Parameters):
         return {
             "numeric": ColumnEncodings.of(self.numeric).plain,
             "gate_numeric": ColumnEncodings.of(self.gate_numeric).plain,
-            "interactions": [list(pair) for pair in self.interactions],
+            "interactions": parse_interactions(self.interactions),
             "monotone": None if self.monotone is None else dict(self.monotone),
             "missing_numbers": self.missing_numbers,
             "missing_categories": self.missing_categories,
@@ -180,7 +182,7 @@ class Columns(Parameters):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
-        return cls(**{**values, "interactions": tuple(tuple(pair) for pair in values["interactions"])})
+        return cls(**{**values, "interactions": parse_interactions(values["interactions"])})
 
 
 # Defaults in signatures; an estimator copies them before it changes one.

@@ -19,7 +19,6 @@ from sstorch.data.encodings import (
     Encodings,
     Interactions,
     Monotone,
-    make_encoding,
     parse_interactions,
     parse_monotone,
 )
@@ -47,7 +46,7 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
     "leaves": Leaves,
 }
-# Events from which numeric="auto" gives leaves splines, and logarithms below.
+# Events of a competing cause from which its "auto" leaf is a spline.
 MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled")
 
@@ -309,7 +308,9 @@ class BatchSettings:
     gate_numeric: ColumnEncodings = setting(
         "linear", _encodings, "what gates see of them", saved=False, nested=True
     )
-    interactions: Interactions = setting((), _interactions, "pairs of columns", saved=False, nested=True)
+    interactions: Interactions = setting(
+        (), _interactions, "pairs of columns, or 'all'", saved=False, nested=True
+    )
     monotone: Monotone = setting(
         None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
     )
@@ -451,12 +452,6 @@ class BatchSettings:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
         return replace(self, leaf=leaf)
 
-    def for_events(self, n_events: int) -> BatchSettings:
-        """The settings with the encoding that ``"auto"`` stands for with so many events."""
-        encoding = make_encoding("spline" if n_events >= MIN_EVENTS else "log")
-        numeric, gate_numeric = self.numeric.settled(encoding), self.gate_numeric.settled(encoding)
-        return replace(self, numeric=numeric, gate_numeric=gate_numeric)
-
     @property
     def keeps_gates(self) -> bool:
         """Whether gates are distilled and stay: a regression, or groups."""
@@ -490,8 +485,8 @@ class BatchSettings:
     @property
     def encodings(self) -> Encodings:
         """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
-        gates = self.gate_numeric if self.depth else self.numeric
-        return Encodings(self.numeric, gates, self.interactions, self.monotone)
+        given = Encodings(self.numeric, self.gate_numeric, self.interactions, self.monotone).settled
+        return given if self.depth else replace(given, gates=given.leaves)
 
     def check_columns(self, data: SurvivalData) -> None:
         """Make sure, before any work, that the columns that encodings name are there and fit them.

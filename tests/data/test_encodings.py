@@ -9,6 +9,8 @@ import torch
 from formulaic import model_matrix
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import trapezoid
+from scipy.interpolate import CubicSpline
 
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.basis import Basis
@@ -20,6 +22,7 @@ from sstorch.data.encodings import (
     NaturalSpline,
     NumericEncoding,
     Piecewise,
+    Smooth,
     make_encoding,
     parse_interactions,
     parse_monotone,
@@ -35,7 +38,7 @@ FRAME = pd.DataFrame(
         "flag": RNG.uniform(size=200) < 0.5,
     }
 )
-ALL = (Linear(), Log(), Piecewise(), Piecewise(8), NaturalSpline(), NaturalSpline(6))
+ALL = (Linear(), Log(), Piecewise(), Piecewise(8), NaturalSpline(), NaturalSpline(6), Smooth(), Smooth(3))
 
 
 def encoded(encodings: Encodings, frame: pd.DataFrame = FRAME) -> Preprocessor:
@@ -59,6 +62,7 @@ def test_text_and_objects_are_one() -> None:
         assert make_encoding(str(encoding)) == make_encoding(encoding) == encoding
     assert make_encoding("piecewise") == Piecewise(4)
     assert make_encoding(" spline( 6 ) ") == NaturalSpline(6)
+    assert make_encoding("smooth") == Smooth(5)
     by_column = ColumnEncodings.of({"b": "spline", "a": Piecewise(8)})
     assert (by_column["a"], by_column["c"]) == (Piecewise(8), Linear())
     assert by_column.plain == {"a": "piecewise(8)", "b": "spline(4)"}
@@ -67,7 +71,9 @@ def test_text_and_objects_are_one() -> None:
     assert not by_column.is_linear
 
 
-@pytest.mark.parametrize("wrong", ["cubic", "linear(3)", "piecewise(1)", "spline(1)", "piecewise()", 4, None])
+@pytest.mark.parametrize(
+    "wrong", ["cubic", "log(3)", "piecewise(1)", "spline(1)", "smooth(2)", "spline()", 4, None]
+)
 def test_encodings_that_do_not_exist_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigError):
         make_encoding(wrong)
@@ -82,12 +88,15 @@ def test_names_are_checked_before_anything_is_computed() -> None:
         ({"monotone": (("six", "up"),)}, "monotone names 'six'"),
         ({"monotone": (("sex", "up"),)}, "'sex' is categorical"),
         ({"leaves": ColumnEncodings.of("spline"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
+        ({"leaves": ColumnEncodings.of("smooth"), "monotone": (("age", "up"),)}, "use 'piecewise'"),
         ({"interactions": (("age", "sex"),), "monotone": (("age", "up"),)}, "has interactions"),
+        ({"interactions": "all", "monotone": (("age", "up"),)}, "has interactions"),
     ):
         with pytest.raises(ConfigError, match=message):
             Preprocessor(Schema.of(FRAME), encodings=Encodings(**options))
     with pytest.raises(ConfigError, match="scale='minmax'"):
         Preprocessor(Schema.of(FRAME), scale="none", encodings=Encodings(ColumnEncodings.of("log")))
+    assert parse_interactions("all") == "all"
     for wrong in ("age", [("age",)], [("age", "age")], [("age", "sex"), ("sex", "age")], 3):
         with pytest.raises(ConfigError):
             parse_interactions(wrong)
@@ -135,7 +144,7 @@ def test_a_spline_is_the_natural_cubic_spline_of_formulaic() -> None:
 
 
 @pytest.mark.parametrize(
-    "encoding", [Piecewise(4), Piecewise(8), NaturalSpline(4), NaturalSpline(6)], ids=str
+    "encoding", [Piecewise(4), Piecewise(8), NaturalSpline(4), NaturalSpline(6), Smooth()], ids=str
 )
 def test_squared_coefficients_are_the_roughness_in_units_of_the_standard_deviation(encoding: object) -> None:
     preprocessor = leaves(encoding)
@@ -177,6 +186,71 @@ def test_logarithms_are_of_skewed_columns_alone() -> None:
     assert below[1] < below[0] == 0
 
 
+def cardinal(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Natural cubic splines that are one at a knot and zero at the others, straight beyond the knots."""
+    inside = np.clip(x, knots[0], knots[-1])
+    splines = [CubicSpline(knots, row, bc_type="natural") for row in np.eye(len(knots))]
+    return np.column_stack([each(inside) + each(inside, 1) * (x - inside) for each in splines])
+
+
+def test_smooth_is_the_natural_spline_of_the_logarithm_of_a_skewed_column() -> None:
+    preprocessor = leaves(Smooth())
+    names = [feature.name for feature in preprocessor.features if feature.columns == ("nodes",)]
+    assert names == ["log(nodes)", *(f"nodes~{k}" for k in range(1, 5))]
+    nodes = FRAME["nodes"].to_numpy()
+    unit = np.median(nodes[nodes > nodes.min()]) - nodes.min()
+    x = np.log1p((nodes - nodes.min()) / unit)
+    knots = np.quantile(x, np.linspace(0, 1, 6))
+    values = np.linspace(nodes.min(), 3 * nodes.max(), 500)
+    new = np.log1p((values - nodes.min()) / unit)
+    made = column_of(
+        preprocessor, pd.DataFrame({"age": 1.0, "nodes": values, "sex": "f", "flag": 1}), "nodes"
+    )
+    np.testing.assert_allclose(made[:, 0], new / x.max(), rtol=1e-12)
+    # The same curves as SciPy's, straight on the scale of the logarithm beyond the largest training value.
+    ours, theirs = np.column_stack([np.ones(500), made]), cardinal(new, knots)
+    coefficients, *_ = np.linalg.lstsq(theirs, ours, rcond=None)
+    np.testing.assert_allclose(theirs @ coefficients, ours, atol=1e-9)
+    assert np.linalg.matrix_rank(ours) == theirs.shape[1] == 6
+    # Squared coefficients sum to the roughness, the logarithm in units of its standard deviation.
+    slope = RNG.normal(size=4)
+    at_knots = np.linalg.lstsq(cardinal(x, knots), column_of(preprocessor, FRAME, "nodes")[:, 1:] @ slope)[0]
+    second = CubicSpline(knots, at_knots, bc_type="natural").derivative(2)
+    fine = np.linspace(x.min(), x.max(), 100_001)
+    assert trapezoid(second(fine) ** 2, fine) * x.std() ** 3 == pytest.approx(slope @ slope, rel=1e-5)
+    # The nearest straight line is taken off, on this scale.
+    line = np.column_stack([np.ones(len(x)), x])
+    np.testing.assert_allclose(line.T @ column_of(preprocessor, FRAME, "nodes")[:, 1:], 0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("values", "informative"),
+    [
+        ([0, 1, 2, 3] * 50, 1),  # a number of four values is itself
+        ([0, 1, 2, 3, 4, 5] * 30, 1),
+        ([0, 1, 2, 3, 4, 5, 6] * 30, 5),
+        ([0] * 150 + list(range(1, 51)), 1),  # three quarters are zero: two knots
+        ([0] * 100 + list(range(1, 101)), 3),  # half are zero: four knots
+        ([5.0] * 196 + [5.1, 5.2, 5.3, 5.4], 1),
+        ([*np.linspace(0, 1, 199), 1e9], 5),
+        ([*np.linspace(0, 1, 199), -1e3], 5),
+        (list(range(101)) * 2, 5),
+        ([1e-300 * k for k in range(200)], 5),
+    ],
+    ids=["4", "6", "7", "zeros", "half zeros", "constant", "high", "low", "bounded", "tiny"],
+)
+def test_smooth_columns_with_ties_and_outliers_are_finite(values: list[float], informative: int) -> None:
+    frame = pd.DataFrame({"x": np.asarray(values, float)})
+    columns = ColumnEncodings.of("smooth")
+    preprocessor = Preprocessor(Schema.of(frame), encodings=Encodings(columns, columns)).fit(frame)
+    made = preprocessor.transform(frame)
+    assert preprocessor.basis_.informative.sum() == informative
+    assert np.isfinite(made).all()
+    # Of moderate size between the training rows, too.
+    unseen = pd.DataFrame({"x": np.linspace(frame["x"].min(), frame["x"].max(), 999)})
+    assert np.abs(np.r_[made, preprocessor.transform(unseen)]).max() < 10
+
+
 def test_columns_of_few_values_stay_as_they_are() -> None:
     preprocessor = leaves(Piecewise(8))
     informative = preprocessor.basis_.informative
@@ -214,6 +288,54 @@ def test_a_product_is_that_of_distances_from_the_mean() -> None:
     np.testing.assert_allclose(made["age:sex=m"], (z[:, 0] - z[:, 0].mean()) * (FRAME["sex"] == "m"))
 
 
+def test_all_interactions_are_products_of_all_pairs_of_columns() -> None:
+    frame = FRAME.assign(grade=RNG.choice(["I", "II", "III"], 200))
+    frame.loc[(frame["sex"] == "f") & (frame["grade"] == "I"), "grade"] = "II"
+    smooth = ColumnEncodings.of("smooth")
+    encodings = Encodings(smooth, ColumnEncodings(), "all")
+    preprocessor = Preprocessor(Schema.of(frame), encodings=encodings).fit(frame)
+    made = dict(zip(preprocessor.feature_names_out, preprocessor.transform(frame).T, strict=True))
+    age, flag = frame["age"] - frame["age"].mean(), frame["flag"] - frame["flag"].mean()
+    nodes = np.log1p(
+        (frame["nodes"] - frame["nodes"].min())
+        / (frame["nodes"] - frame["nodes"].min()).pipe(lambda away: away[away > 0].median())
+    )
+    nodes, age = (nodes - nodes.mean()) / np.ptp(nodes), age / np.ptp(age)
+    sex, grade = (
+        {name: frame[column] == name for name in frame[column].unique()} for column in ("sex", "grade")
+    )
+    expected = {
+        "age:log(nodes)": age * nodes,
+        **{f"age:sex={name}": age * own for name, own in sex.items()},
+        "age:flag": age * flag,
+        **{f"age:grade={name}": age * own for name, own in grade.items()},
+        **{f"log(nodes):sex={name}": nodes * own for name, own in sex.items()},
+        "log(nodes):flag": nodes * flag,
+        **{f"log(nodes):grade={name}": nodes * own for name, own in grade.items()},
+        **{f"sex={name}:flag": own * flag for name, own in sex.items()},
+        **{f"sex={one}:grade={two}": sex[one] & grade[two] for one in sex for two in grade},
+        **{f"flag:grade={name}": flag * own for name, own in grade.items()},
+    }
+    products = [feature for feature in preprocessor.leaf_features if feature.kind == "product"]
+    assert {feature.name for feature in products} == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(made[name], values, atol=1e-13)
+    # No training row has both: the product goes.
+    kept = preprocessor.basis_.keep(preprocessor.basis_.informative)
+    gone = set(preprocessor.feature_names_out) - {feature.name for feature in kept.features}
+    assert gone == {"sex=f:grade=I", "flag~1", "flag~2", "flag~3", "flag~4"}
+    made = preprocessor.transform(frame)[:, preprocessor.basis_.informative]
+    np.testing.assert_allclose(kept.transform(preprocessor.scaled(frame)), made, rtol=1e-12, atol=1e-14)
+
+
+def test_too_many_products_raise() -> None:
+    words = [f"word {k}" for k in range(71)]
+    frame = pd.DataFrame({"a": words, "b": words})
+    with pytest.raises(ConfigError, match="5,041 products"):
+        Preprocessor(Schema.of(frame), encodings=Encodings(interactions="all"))
+    Preprocessor(Schema.of(frame[:70]), encodings=Encodings(interactions="all"))
+
+
 @given(seed=st.integers(0, 2**32 - 1), encoding=st.sampled_from(ALL), data=st.data())
 def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
@@ -227,7 +349,8 @@ def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data:
         }
     )
     frame.loc[0, "age"] = 3.0
-    encodings = Encodings(ColumnEncodings.of(encoding), ColumnEncodings(), (("age", "sex"),))
+    interactions = data.draw(st.sampled_from([(("age", "sex"),), "all"]))
+    encodings = Encodings(ColumnEncodings.of(encoding), ColumnEncodings(), interactions)
     preprocessor = Preprocessor(Schema.of(FRAME), encodings=encodings).fit(frame)
     other = pd.concat([frame, FRAME])
     made = preprocessor.transform(other)
@@ -262,7 +385,9 @@ def test_altered_files_are_refused() -> None:
         ("hinge_column", [0]),
         ("hinge_knot", "x"),
         ("first", [77] * len(state["basis"]["first"])),
-        ("features", [["age", ["age"], [0], "other", False]] * len(state["basis"]["features"])),
+        ("center", [0.0]),
+        ("factor", [np.nan] * len(state["basis"]["factor"])),
+        ("features", [["age", ["age"], [0], "other", False, False]] * len(state["basis"]["features"])),
     ):
         with pytest.raises(FormatError):
             Preprocessor.from_dict({**state, "basis": {**state["basis"], name: value}})

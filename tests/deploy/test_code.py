@@ -71,6 +71,8 @@ def people(n: int, seed: int) -> SurvivalData:
 def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
     data = people(150, 1)
     more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in FAMILIES[1:4] else {}
+    if leaf == "log_normal":
+        more = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
     if leaf == "gompertz":
         more = {"interactions": [("age", 'gr"ade')]}
     model = soft_tree(leaf=leaf, prediction=prediction, time_unit="days", **more)

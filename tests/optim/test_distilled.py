@@ -240,13 +240,13 @@ def test_distilled_starts_are_one() -> None:
     assert (options.n_starts, options.gate_features, options.min_leaf) == (1, 1, 0.2)
 
 
-def test_automatic_curves_follow_the_events() -> None:
-    groups = BatchSettings.check()
-    assert groups.for_events(150).numeric.plain == "spline(4)"
-    assert groups.for_events(149).numeric.plain == "log"
-    named = BatchSettings.check(numeric={"age": "auto", "nodes": "log"}, gate_numeric="auto").for_events(200)
-    assert named.numeric.plain == {"age": "spline(4)", "nodes": "log"}
-    assert named.gate_numeric.plain == "spline(4)"
+def test_automatic_encodings_are_smooth_in_leaves_and_linear_in_gates() -> None:
+    named = BatchSettings.check(numeric={"age": "auto", "nodes": "log"}, gate_numeric="auto").encodings
+    assert named.leaves.plain == {"age": "smooth(5)", "nodes": "log"}
+    assert named.gates.is_linear
+    assert BatchSettings.check().encodings.leaves.plain == "smooth(5)"
+    regression = BatchSettings.check(depth=0).encodings
+    assert regression.gates == regression.leaves
 
 
 def test_what_cannot_be_is_refused() -> None:
