@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
+from sstorch.exceptions import TrainingError
 from sstorch.nn import HazardFamily
 from sstorch.objective import Sample, row_losses
 
@@ -93,15 +94,20 @@ class LinearHazards(Batched):
             stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
             loss = row_losses(self.family, self.sample, parts[0][:, None], stacked[:, None]).squeeze(1)
             loss = torch.where(self.weight > 0, loss, 0.0)
-            options = {"allow_unused": True, "materialize_grads": True}
-            first = torch.autograd.grad(loss.sum(), parts, create_graph=True, **options)
+            first = torch.autograd.grad(
+                loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
+            )
             second = [
-                torch.autograd.grad(each.sum(), parts, retain_graph=True, **options)
+                torch.autograd.grad(
+                    each.sum(), parts, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
                 if each.requires_grad
                 else [torch.zeros_like(part) for part in parts]
                 for each in first
             ]
+        # Far out in a tail derivatives that vanish are products of zero and infinity.
         rows = torch.stack([torch.stack(list(each), -1) for each in second], -2)
+        rows = torch.where(rows.isfinite(), rows, 0.0)
         return loss.detach(), torch.stack(first, -1).detach(), (rows + rows.mT) / 2
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -201,7 +207,14 @@ def cholesky(hessian: Tensor) -> Tensor:
 
     Args:
         hessian: symmetric, (K, D, D).
+
+    Raises:
+        TrainingError: it is not finite.
     """
+    if not bool(hessian.isfinite().all()):
+        raise TrainingError(
+            "second derivatives of the likelihood are not finite: try another leaf, or penalties with numbers"
+        )
     factor, info = torch.linalg.cholesky_ex(hessian)
     if not bool((info > 0).any()):
         return cast(Tensor, factor)
