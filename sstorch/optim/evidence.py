@@ -23,7 +23,7 @@ from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, cholesky, new
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
 # coefficients of a kind are zero.
-_FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-8, 1e6, 1e5
+_FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5
 # Inverse variance, around the start, of the coefficients that are not penalised: so vague that estimates do
 # not change, and enough for the evidence to exist.
 _VAGUE = 1e-2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -156,13 +156,11 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
     """Rows and family in double precision, in which Hessians are factored."""
     if sample.log_time.dtype == torch.float64:
         return sample, family
-    parts = {item.name: getattr(sample, item.name) for item in fields(sample)}
-    changed = {
-        name: part.double()
-        for name, part in parts.items()
-        if isinstance(part, Tensor) and part.is_floating_point()
-    }
-    return replace(sample, **changed), copy.deepcopy(family).double()
+    parts: dict[str, Any] = {item.name: getattr(sample, item.name) for item in fields(sample)}
+    for name, part in parts.items():
+        if isinstance(part, Tensor) and part.is_floating_point():
+            parts[name] = part.double()
+    return Sample(**parts), copy.deepcopy(family).double()
 
 
 def null_start(hazards: LinearHazards) -> Tensor:

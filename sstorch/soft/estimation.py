@@ -91,9 +91,8 @@ class Estimation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
-        return cls(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        plain: dict[str, Any] = dict(values)
+        return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in plain.items()})
 
 
 @dataclass(frozen=True)

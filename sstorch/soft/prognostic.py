@@ -10,8 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.data import SurvivalData
-from sstorch.optim import Leaves
 from sstorch.exceptions import ConfigError
+from sstorch.optim import Leaves
 from sstorch.soft.estimation import PREDICTOR, RESIDUALS
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, GROUP_PENALTIES, Columns, GroupPenalties, Penalties
