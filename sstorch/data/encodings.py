@@ -410,7 +410,7 @@ def parse_interactions(value: object) -> Interactions:
         names = [pair] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
         if len(names) != 2 or not all(isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ConfigError(
-                "interactions must be 'all', or pairs of different columns, such as [('age', 'sex')], "
+                "interactions must be pairs of different columns, such as [('age', 'sex')], or 'all', "
                 f"got {value!r}"
             )
         if tuple(names) in pairs or (names[1], names[0]) in pairs:

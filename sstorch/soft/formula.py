@@ -41,6 +41,8 @@ from sstorch.reading.texts import leaf_texts
 
 # Terms of a rule that the page writes out.
 _PAGE_TERMS = 4
+# Terms from which a sum is written in halves: nested as often as there are terms it is too deep to compile.
+_LONG_SUM = 100
 # One of the values of all leaves.
 Choice = Callable[[FloatArray], Expression]
 
@@ -205,18 +207,12 @@ class _Functions:
     ) -> Expression:
         """A linear score of some of the features; weights (L, features), bias (L,) of which one is chosen."""
         mixed = self.mixing[:, features] @ weights.T
-        total = choose(mixed[0] + bias)
+        one = as_expression(1.0)
+        terms = [(one, choose(mixed[0] + bias))]
         for column, places in self._by_column():
-            part = _sum([(choose(mixed[k]), self.parts[k]) for k in places])
-            if part.is_number(0):
-                continue
-            if len([k for k in places if mixed[k].any()]) > 1:
-                part = let(f"{prefix}{column}_effect", part)
-                total = total + part
-            else:
-                k = next(k for k in places if mixed[k].any())
-                total = _plus(total, choose(mixed[k]), self.parts[k])
-        return total
+            own = [(choose(mixed[k]), self.parts[k]) for k in places if mixed[k].any()]
+            terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
+        return _sum(terms)
 
     def _by_column(self) -> list[tuple[str, list[int]]]:
         places: dict[str, list[int]] = {}
@@ -227,6 +223,9 @@ class _Functions:
 
 def _sum(terms: Sequence[tuple[Expression, Expression]]) -> Expression:
     """Weights times parts, without those that are zero."""
+    if len(terms) > _LONG_SUM:
+        middle = len(terms) // 2
+        return _sum(terms[:middle]) + _sum(terms[middle:])
     total = as_expression(0.0)
     for weight, part in terms:
         if not weight.is_number(0) and not part.is_number(0):
@@ -276,7 +275,7 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
         side = maximum(minimum(base[j], end) - knot, 0.0)
         parts.append(side * side * side)
         columns.append(names[j])
-    away = [z - center if center else z for z, center in zip(base, basis.center.tolist(), strict=True)]
+    away = [z - center for z, center in zip(base, basis.center.tolist(), strict=True)]
     for i, j in zip(basis.first, basis.second, strict=True):
         parts.append(away[i] * away[j])
         columns.append(f"{names[i]}_by_{names[j]}")

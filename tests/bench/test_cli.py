@@ -340,6 +340,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
         (["tree.numeric={age: spline:5, pnodes: log}"], {"numeric": {"age": "spline(5)", "pnodes": "log"}}),
         (["tree.gate_numeric=log"], {"gate_numeric": "log"}),
         (["tree.interactions=[[age,horTh]]"], {"interactions": [("age", "horTh")]}),
+        (["tree.interactions=all", "tree.numeric=smooth:6"], {"interactions": "all", "numeric": "smooth(6)"}),
         (["tree.monotone={pnodes: up}"], {"monotone": {"pnodes": "up"}}),
     ],
 )

@@ -16,7 +16,9 @@ import pandas as pd
 import pytest
 
 from sstorch import (
+    Columns,
     OptimalSurvivalTree,
+    Penalties,
     PrognosticTree,
     SoftSurvivalTree,
     SurvivalRegression,
@@ -245,6 +247,17 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
             export()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_code_of_a_thousand_products_compiles() -> None:
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(rng.normal(size=(60, 46)), columns=[f"x{k}" for k in range(46)])
+    columns = Columns(numeric="linear", interactions="all")
+    model = SurvivalRegression(leaf="weibull", penalties=Penalties(ridge=10.0), columns=columns)
+    model.fit(frame, (rng.exponential(size=60), np.ones(60, dtype=bool)))
+    assert len(model.preprocessor_.features) == 46 + 1035
+    found = by_python(model, frame[:5], Path()).survival
+    np.testing.assert_allclose(found, model.predict_survival_function(frame[:5], TIMES), atol=1e-12)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="the extra deploy is not installed")

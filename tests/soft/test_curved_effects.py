@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sstorch import Columns, GatePenalties, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
-from sstorch.data.encodings import NaturalSpline, Piecewise
+from sstorch.data.encodings import NaturalSpline, Piecewise, parse_interactions
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
@@ -152,11 +152,13 @@ ENCODED = {
     "gate_numeric": {"age": "piecewise"},
     "interactions": [("age", "horTh"), ("age", "progrec")],
 }
+SMOOTH = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
 
 
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
-def test_exported_curves_are_the_predictions(tmp_path: Path) -> None:
-    tree = fitted(2, **ENCODED)
+@pytest.mark.parametrize("encoded", [ENCODED, SMOOTH], ids=["mixed", "smooth"])
+def test_exported_curves_are_the_predictions(encoded: dict[str, object], tmp_path: Path) -> None:
+    tree = fitted(2, **encoded)
     export_program(tree, tmp_path / "tree.pt2")
     program = torch.export.load(tmp_path / "tree.pt2").module()
     schema = tree.preprocessor_.schema
@@ -170,8 +172,11 @@ def test_exported_curves_are_the_predictions(tmp_path: Path) -> None:
     np.testing.assert_allclose(made, tree.predict_survival_function(frame, GRID), atol=1e-12)
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    tree = fitted(1, **ENCODED, monotone={"pnodes": "up"})
+@pytest.mark.parametrize(
+    "encoded", [ENCODED | {"monotone": {"pnodes": "up"}}, SMOOTH], ids=["mixed", "smooth"]
+)
+def test_saved_and_loaded(encoded: dict[str, object], tmp_path: Path) -> None:
+    tree = fitted(1, **encoded)
     tree.save(tmp_path / "tree")
     loaded = SoftSurvivalTree.load(tmp_path / "tree")
     np.testing.assert_array_equal(
@@ -180,6 +185,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     )
     pd.testing.assert_frame_equal(leaf_coefficients(loaded), leaf_coefficients(tree))
     assert loaded.summary() == tree.summary()
+    assert loaded.columns.interactions == parse_interactions(encoded["interactions"])
     again = (
         clone(loaded).set_params(n_starts=1, trainer="joint").fit(rows().frame, (rows().time, rows().event))
     )
@@ -215,6 +221,25 @@ def test_tables_speak_of_columns(depth: int) -> None:
         assert {"s(age)", "pnodes", "progrec"} <= set(names)
         assert not {"s(progrec)", "log(pnodes)"} & set(names)
         assert " s(age)" in export_text(tree, n_terms=None)
+
+
+def test_tables_of_smooth_curves_and_products_of_logarithms() -> None:
+    tree = fitted(0, **SMOOTH)
+    table, data, preprocessor = leaf_coefficients(tree).loc[1], rows().frame, tree.preprocessor_
+    # Half of the rows have progrec <= 32, a hundredth of the range: the curve is looked at there, too.
+    values = np.expm1(np.linspace(0, np.log1p(data["progrec"].max()), 20_001))
+    frame = pd.concat([data.iloc[[0]]] * len(values), ignore_index=True).assign(progrec=values)
+    places = [k for k, f in enumerate(preprocessor.features) if f.columns == ("progrec",)]
+    curve = preprocessor.transform(frame)[:, places] @ tree.module_.leaf(1).slope.detach().numpy()[places]
+    assert abs(table.loc["s(progrec)", "effect"]) == pytest.approx(np.ptp(curve), rel=1e-4)
+    # A product with a logarithm has no original unit.
+    product = table.loc["log(pnodes):log(progrec)"]
+    assert product["coefficient"] == product["effect"]
+    product = table.loc["horTh=yes:age"]
+    assert product["coefficient"] * np.ptp(data["age"]) == pytest.approx(product["effect"])
+    one = data.iloc[[5]]
+    linear = float(tree.module_.linear_predictor(torch.as_tensor(preprocessor.transform(one))).detach()[0, 0])
+    assert tree.explain(one).contributions["group 1"].sum() == pytest.approx(linear, abs=1e-10)
 
 
 @pytest.mark.parametrize("depth", [0, 2])
@@ -276,6 +301,8 @@ def test_what_cannot_be_is_refused_before_training() -> None:
         {"numeric": {"horTh": "spline"}},
         {"gate_numeric": {"agee": "spline"}},
         {"interactions": [("age", "agee")]},
+        {"interactions": "some"},
+        {"interactions": "all", "monotone": {"age": "up"}, "numeric": "log"},
         {"monotone": {"age": "up"}, "numeric": "spline"},
         {"monotone": {"age": "sideways"}},
         {"roughness": -1.0},
