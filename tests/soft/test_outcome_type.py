@@ -37,7 +37,7 @@ def csl() -> tuple[pd.DataFrame, Surv]:
 
 @pytest.fixture(scope="module")
 def tree(csl: tuple[pd.DataFrame, Surv]) -> SoftSurvivalTree:
-    return PrognosticTree(leaf="spline_ph").fit(*csl)
+    return PrognosticTree(leaf="spline_ph", columns=Columns(numeric="spline")).fit(*csl)
 
 
 CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object]] = {
