@@ -1,337 +1,338 @@
-"""How accurate is one readable tree? Nested cross-validation of every candidate of a search, on 15 data sets.
+"""How accurate are the regression, the groups and the search? Five folds of right-censored data sets.
 
-python experiments/accuracy/study.py train [--sets NAME ...] [--repeats 0 ...] [--lever NAME]   # candidates/
-python experiments/accuracy/study.py pack                           # candidates/ into candidates.parquet
-python experiments/accuracy/study.py report                         # the tables of the README
+python experiments/accuracy/study.py run [--sets named] [--models cox tree ...] [--folds 0 1] [--rows 4000]
+python experiments/accuracy/study.py report [--sets named] [--models cox tree ...]    # tables
 
-Baselines of a further repeat R, into baselines/R: sstorch experiment=accuracy cv.seed=R study.folder=FOLDER
-'~study.searches.sst_cv' '~study.baselines.sksurv'
+A run skips what scores.csv holds. ebm needs interpret-core, which is no dependency of this package.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")  # before NumPy and torch are loaded
+
 import argparse
+import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from itertools import groupby
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import clone
 
-from sstorch import PrognosticTreeCV, SoftSurvivalTree, load_dataset, metrics
-from sstorch.bench import ResultStore, make_folds
-from sstorch.bench.flat import soft_search, soft_tree
-from sstorch.data import Fold, Schema, SurvivalData, stratified_folds
-from sstorch.optim import Joint
-from sstorch.reading import gate_table, importance, simplify
-from sstorch.soft.candidates import Candidate
-from sstorch.soft.search import SCORINGS, FoldSearch, HeldOutRows
+from sstorch import (
+    Columns,
+    PrognosticTree,
+    PrognosticTreeCV,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+    metrics,
+)
+from sstorch.bench.baselines import make_baseline
+from sstorch.data import Fold, Schema, stratified_folds
+from sstorch.data.folds import split
+from sstorch.data.sources import read_survset
+from sstorch.exceptions import DataError
+from sstorch.validation import concordance_of_groups
 
-HERE = Path(__file__).parent
-# Scores of all candidates: a file for each data set, lever, repeat and fold, and one that has what is packed.
-NEW, PACKED = HERE / "candidates", HERE / "candidates.parquet"
-TASK = ["data", "lever", "repeat", "fold"]
-SETS = ["veterans", "whas500", "uissurv", "gbsg2", "maintenance", "credit", "aids", "aids_death", "churn"]
-SETS += ["unempdur", "aids2", "framingham", "dialysis", "flchain", "employee"]
-# How the candidates of all searches are trained.
-TRAINED: dict[str, object] = {"init": "random", "n_starts": 8, "trainer": "joint", "numeric": "linear"}
-TRAINED["depth"] = (0, 1, 2, 3, 4)
-# Parameters of the search that one lever changes, beside "search" itself; for the ablation.
-LEVERS: dict[str, dict[str, object]] = {
-    "search": {},
-    "kmeans": {"init": "kmeans"},
-    "one_start": {"n_starts": 1},
-    "many_starts": {"n_starts": 32},
-    "fused": {"fused": 0.1},
-    "decomposition": {"trainer": "nodec"},
-    "holdout": {"holdout": 0.2},
-    "all_starts": {"trainer": Joint()},
+SCORES = Path(__file__).parent / "scores.csv"
+UNIT = ["set", "rows", "model"]
+LISTS = {
+    # Right-censored, of load_dataset, one row a subject. Left out: actg (the rows of aids), flchain (its
+    # chapter, the cause of death, is known only of the dead), uissurv (its length of stay bounds the time).
+    "named": (
+        "veterans unemployment whas500 uissurv_no_los gbsg2 colon maintenance credit grace aids aids_death "
+        "trace metabric churn aids2 rott2 unempdur nwtco framingham dialysis flchain_no_chapter support employee"
+    ),
+    # Of the published study, with the leaks of uissurv and flchain.
+    "paper": (
+        "veterans whas500 uissurv gbsg2 maintenance credit aids aids_death churn unempdur aids2 framingham "
+        "dialysis flchain employee"
+    ),
+    # Further sets of SurvSet, which load_dataset does not know.
+    "survset": (
+        "Pbc3 burn cancer cost dataDIVAT2 divorce e1684 hdfail hepatoCellular LeukSurv mgus nki70 "
+        "pharmacoSmoking phpl04K8a prostate prostateSurvival rdata scania smarto vlbw wpbc zinc"
+    ),
 }
-KEYS = ["depth", "leaf", "ridge", "gate_ridge"]
-RULE = "c_harrell"
-# A column counts as read if it has at least this share of the effects in the gates or in the leaves.
-READ = 0.02
-CURVES = tuple(SCORINGS)
+# Intervals of the log-likelihood, and the smallest probability that is not rounded up.
+N_INTERVALS, FLOOR = 20, 1e-4
+
+Curves = Callable[[pd.DataFrame, np.ndarray], np.ndarray]
 
 
-class Watched(FoldSearch):
-    """The search within the training rows of an outer fold, which is one more split of each of its batches.
+class Ebm:
+    """Explainable boosting machine of log hazards, constant in ten intervals: one curve a column, no pairs.
 
-    It is told the scores on the inner folds alone; ``rows`` has all scores on all splits.
+    A row becomes one row for each interval it was at risk in, with Poisson deviance of the events per time at
+    risk (Holford 1980, Biometrics 36, 299-305); the interval is a column.
     """
 
-    def __init__(
-        self, search: PrognosticTreeCV, train: SurvivalData, test: SurvivalData, schema: Schema
-    ) -> None:
-        inner = stratified_folds(train.event, 5, 0)
-        super().__init__(soft_tree(**search.shared()), train, inner, schema, RULE)
-        self._folds.append(Fold(5, np.zeros(len(train), dtype=bool), train, test))
-        self.rows: list[dict[str, object]] = []
+    def __init__(self, train: SurvivalData) -> None:
+        from interpret.glassbox import ExplainableBoostingRegressor
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[np.ndarray, np.ndarray, list[list[None]]]:
-        found: list[dict[str, object]] = []
-        for _, batch in groupby(candidates, lambda own: own.batch):
-            found += self._watch(list(batch))
-        self.rows += found
-        table = pd.DataFrame(found)
-        wide = table[table["inner"] < 5].pivot(index="candidate", columns="inner", values=RULE)
-        scores = wide.to_numpy()
-        seconds = table.groupby("candidate")["seconds"].first().to_numpy()
-        trees = [[None]] * len(scores)
-        return np.stack([scores, *np.full((2, *scores.shape), np.nan)]), seconds, trees
+        self._unit = train.time.mean()
+        inner = np.unique(np.quantile(train.time[train.event], np.linspace(0, 1, 11)[1:-1]))
+        self._edges = np.r_[0, inner[inner < train.time.max()], np.inf]
+        at_risk = self._at_risk(train.time)
+        row, piece = np.nonzero(at_risk)
+        last = len(self._edges) - 2 - (at_risk[:, ::-1] > 0).argmax(axis=1)
+        frame = train.frame.iloc[row].reset_index(drop=True).assign(interval=piece.astype(float))
+        weight = at_risk[row, piece] / self._unit
+        rate = (train.event[row] & (piece == last[row])) / weight
+        model = ExplainableBoostingRegressor(
+            objective="poisson_deviance", interactions=0, n_jobs=1, random_state=0
+        )
+        self._model = model.fit(frame, rate, sample_weight=weight)
 
-    def _watch(self, candidates: list[Candidate]) -> list[dict[str, object]]:
-        """Scores of the candidates of a batch on all splits, candidate by candidate."""
-        begin = time.process_time()
-        batch = self.train(candidates)
-        seconds = (time.process_time() - begin) / len(candidates)
-        rows = []
-        for k, fold in enumerate(self._folds):
-            rest, train = fold.test, fold.train
-            scorer = HeldOutRows(rest, train, batch.preprocessors[k], "hbp")
-            for setting, own in enumerate(candidates):
-                start = batch.best_start(k, setting)
-                tree = batch.tree.select(batch.position(k, start, setting))
-                facts = {score: scorer.score(tree, score) for score in CURVES}
-                if k == 5:
-                    chosen = clone(self._estimator).set_params(**own.parameters)
-                    facts |= outer_facts(chosen._adopt(batch, train, k, start, setting), rest, train)
-                place = {"candidate": own.place, "inner": k, "seconds": seconds}
-                rows.append({key: getattr(own, key) for key in KEYS} | place | facts)
-        return rows
+    def _at_risk(self, times: np.ndarray) -> np.ndarray:
+        """Time of each row in each interval, (n, intervals)."""
+        return np.clip(times[:, None] - self._edges[:-1], 0, np.diff(self._edges))
+
+    def falling_curves(self, frame: pd.DataFrame, times: np.ndarray) -> np.ndarray:
+        """Survival of rows, (n, n_times)."""
+        pieces = range(len(self._edges) - 1)
+        hazard = np.column_stack([self._model.predict(frame.assign(interval=float(k))) for k in pieces])
+        return np.exp(-hazard @ self._at_risk(times).T / self._unit)
 
 
-def nested(name: str, repeat: int, fold: int, lever: str) -> pd.DataFrame:
-    """Inner scores of every candidate, and those of the same candidate trained on all rows of the fold."""
-    data = load_dataset(name)
-    outer, schema = make_folds(data, 5, repeat), Schema.of(data.frame)
-    train, test = data.subset(outer != fold), data.subset(outer == fold)
-    search = soft_search(**TRAINED | LEVERS[lever])
-    watched = Watched(search, train, test, schema)
-    watched.growing(search.candidates(train))
-    about = {"data": name, "repeat": repeat, "fold": fold, "lever": lever}
-    return pd.DataFrame(watched.rows).drop(columns="candidate").assign(**about)
+def baseline(name: str) -> Callable[[SurvivalData], Any]:
+    model = make_baseline(name)
+    return lambda train: model.fit(train, Schema.of(train.frame))
 
 
-def outer_facts(tree: SoftSurvivalTree, test: SurvivalData, train: SurvivalData) -> dict[str, float]:
-    """The Brier score of the other convention on the test rows, and how much there is to read."""
-    times = metrics.evaluation_times(test.time, train.time, "sksurv")
-    curves = tree.falling_curves(test.frame, times)
-    score = metrics.integrated_brier_score(
-        (test.time, test.event), curves, times, train=(train.time, train.event), convention="sksurv"
-    )
-    rules = simplify(tree, train.frame).table
-    left = gate_table(tree)["left"]
-    gates = [len(names) for names, share in zip(rules["features"], left, strict=True) if 0 < share < 1]
-    read = int((importance(tree) >= READ).any(axis=1).sum())
-    used = len(np.unique(tree.apply(train.frame)))
+def ours(estimator: Callable[[], Any]) -> Callable[[SurvivalData], Any]:
+    def fit(train: SurvivalData) -> Any:
+        model = estimator().fit(train.frame, train.y)
+        return getattr(model, "best_estimator_", model)
+
+    return fit
+
+
+MODELS: dict[str, Callable[[SurvivalData], Any]] = {
+    "cox": baseline("cox"),  # ridge by cross-validated partial likelihood
+    "forest": baseline("rsf"),
+    "boosting": baseline("gradient_boosting"),
+    "ebm": Ebm,
+    "regression": ours(SurvivalRegression),
+    "tree": ours(PrognosticTree),
+    "tree_if_needed": ours(lambda: PrognosticTree(only_if_needed=True)),
+    "pairs": ours(lambda: SurvivalRegression(columns=Columns(interactions="all"))),
+    "search": ours(PrognosticTreeCV),
+}
+SOFT = ("tree", "tree_if_needed", "search")
+
+
+def load(name: str, rows: int) -> SurvivalData:
+    """A data set, or of more rows than so many a random sample; 0 takes all."""
+    if name in LISTS["survset"].split():
+        data = SurvivalData.from_frame(read_survset(name), drop=["pid"], strict=False)
+    else:
+        data = load_dataset(name)
+    if not 0 < rows < len(data):
+        return data
+    kept = np.zeros(len(data), dtype=bool)
+    kept[np.random.default_rng(0).permutation(len(data))[:rows]] = True
+    return data.subset(kept)
+
+
+def scores(curves: Curves, fold: Fold) -> dict[str, float]:
+    """Scores of the test rows."""
+    train, test = fold.train, fold.test
+    y, known = (test.time, test.event), (train.time, train.event)
+    events = np.unique(test.time[test.event])
+    grid = metrics.evaluation_times(test.time, train.time, "sksurv")
+    cuts, horizon = intervals(train), np.quantile(train.time, 0.9)
+    times = np.unique(np.r_[test.time, cuts, horizon])
+    survival = curves(test.frame, times)
+
+    def at(wanted: np.ndarray) -> np.ndarray:
+        return survival[:, np.searchsorted(times, wanted)]
+
     return {
-        "ibs_sksurv": -score,
-        "leaves": used,
-        "gates": len(gates),
-        "gate_features": float(sum(gates)),
-        "columns": read,
+        "c": metrics.concordance_harrell(y, at(events), events),
+        "ibs": metrics.integrated_brier_score(y, at(grid), grid, train=known, convention="sksurv"),
+        "log_likelihood": interval_log_likelihood(test, at(cuts), survival, times, cuts),
+        "oe": observed_expected(test, at(np.array([horizon]))[:, 0], horizon),
+        "oe_train": observed_expected(train, curves(train.frame, np.array([horizon]))[:, 0], horizon),
     }
 
 
-def train(names: list[str], repeats: list[int], lever: str) -> None:
-    NEW.mkdir(exist_ok=True)
-    done = packed_tasks()
-    for name in names:
-        for repeat in repeats:
-            for fold in range(5):
-                path = NEW / f"{name}_{lever}_{repeat}_{fold}.parquet"
-                if path.exists() or path.stem in done:
-                    continue
-                begin = time.process_time()
-                table = nested(name, repeat, fold, lever)
-                table.to_parquet(path.with_suffix(".part"))
-                path.with_suffix(".part").replace(path)
-                print(
-                    name,
-                    lever,
-                    repeat,
-                    fold,
-                    f"{time.process_time() - begin:.0f} s of the processor",
-                    flush=True,
-                )
+def intervals(train: SurvivalData) -> np.ndarray:
+    """Ends of intervals with equal numbers of training events, of each event time where these are few."""
+    events = train.time[train.event]
+    shares = np.linspace(0, 1, N_INTERVALS + 1)[1:]
+    return np.unique(np.quantile(events, shares, method="inverted_cdf"))
 
 
-def packed_tasks() -> set[str]:
-    """Names of the files whose rows are packed."""
-    if not PACKED.exists():
-        return set()
-    tasks = pd.read_parquet(PACKED, columns=TASK).drop_duplicates()
-    return {"_".join(map(str, task)) for task in tasks.itertuples(index=False)}
+def interval_log_likelihood(
+    test: SurvivalData, at_cuts: np.ndarray, survival: np.ndarray, times: np.ndarray, cuts: np.ndarray
+) -> float:
+    """Mean log probability of the interval of a row's event, or of survival to its censoring.
 
-
-def candidates() -> pd.DataFrame:
-    """Scores of all candidates, packed and new."""
-    done = packed_tasks()
-    tables = [pd.read_parquet(PACKED)] if done else []
-    tables += [pd.read_parquet(path) for path in sorted(NEW.glob("*.parquet")) if path.stem not in done]
-    return pd.concat(tables, ignore_index=True)
-
-
-def pack() -> None:
-    """Move the rows of all files into one; they are deleted when it has been read back."""
-    files, table, aside = sorted(NEW.glob("*.parquet")), candidates(), PACKED.with_suffix(".part")
-    table.to_parquet(aside, index=False, compression="zstd", compression_level=15, write_page_checksum=True)
-    pd.testing.assert_frame_equal(pd.read_parquet(aside), table, check_exact=True)
-    aside.replace(PACKED)
-    done = packed_tasks()
-    packed = [path for path in files if path.stem in done]
-    for path in packed:
-        path.unlink()
-    print(f"{len(packed)} files are now in {PACKED}")
-
-
-def chosen(
-    table: pd.DataFrame,
-    rule: str = RULE,
-    keep: Callable[[pd.DataFrame], pd.Series] | None = None,
-    within: float = 0.0,
-) -> pd.DataFrame:
-    """The outer row of the candidate that the inner folds choose, for each data set, repeat and fold.
-
-    It is the best of the smallest depth that comes within so many standard errors of the best of all.
+    It is defined for curves with and without a density alike. Intervals end at `cuts`, the last is open.
     """
-    rows, keys = [], ["data", "repeat", "fold"]
-    for about, own in table.groupby(keys, sort=False):
-        kept = own if keep is None else own[keep(own)]
-        scores = kept[kept["inner"] < 5].groupby(KEYS, sort=False)[rule]
-        means = scores.mean().round(4)
-        near = means[means >= means.max() - within * scores.sem()[means.idxmax()]]
-        depths = near.index.get_level_values("depth")
-        best = near[depths == depths.min()].idxmax()
-        outer = kept[kept["inner"] == 5].set_index(KEYS).loc[best]
-        rows.append(dict(zip([*keys, *KEYS], [*about, *best], strict=True)) | dict(outer))
-    found = pd.DataFrame(rows)
-    return found.assign(data=pd.Categorical(found["data"], SETS, ordered=True)).sort_values(keys)
+    ends = np.column_stack([np.ones(len(test)), at_cuts, np.zeros(len(test))])
+    row, place = np.arange(len(test)), np.searchsorted(cuts, test.time, side="left")
+    own = survival[row, np.searchsorted(times, test.time)]
+    found = np.where(test.event, ends[row, place] - ends[row, place + 1], own)
+    return float(np.log(np.maximum(found, FLOOR)).mean())
 
 
-def baselines() -> pd.DataFrame:
-    """Test scores of other models on the same folds: of the published study, and of further repeats."""
-    folders = {0: HERE.parent / "paper"} | {int(path.name): path for path in (HERE / "baselines").glob("*")}
-    tables = [ResultStore(path).table().assign(repeat=repeat) for repeat, path in folders.items()]
-    rows = pd.concat(tables)
-    rows = rows[(rows["part"] == "test") & rows["chosen"] & rows["metric"].isin(["c_harrell", "ibs_sksurv"])]
-    depth = rows["depth"].map(lambda value: "" if pd.isna(value) else f" D{int(value)}")
-    return rows.assign(model=rows["model"] + depth)
+def observed_expected(rows: SurvivalData, survival: np.ndarray, horizon: float) -> float:
+    try:
+        return metrics.observed_expected_ratio((rows.time, rows.event), survival, t=horizon).value
+    except DataError:  # no event by then, or nobody followed so long
+        return np.nan
 
 
-def against_the_better(name: str, ours: pd.DataFrame, others: pd.DataFrame) -> str:
-    """Paired test of the concordance beside the better of Cox and the forest, over folds of all repeats."""
-    rivals = others[(others["dataset"] == name) & (others["metric"] == "c_harrell")]
-    wide = rivals.pivot_table(index=["repeat", "fold"], columns="model", values="value")[["cox", "rsf"]]
-    own = ours[ours["data"] == name].set_index(["repeat", "fold"])["c_harrell"]
-    paired = wide.join(own, how="inner").dropna()
-    better = paired[["cox", "rsf"]].mean().idxmax()
-    n, n_repeats = len(load_dataset(name)), paired.index.get_level_values("repeat").nunique()
-    test = metrics.corrected_resampled_t_test(
-        paired["c_harrell"], paired[better], n_train=4 * n // 5, n_test=n // 5
-    )
-    return (
-        f"{name:12} {better:4} {n_repeats:2} x 5 folds: {test.difference:+.4f} "
-        f"({test.lower:+.4f}, {test.upper:+.4f}), p {test.p_value:.3f}"
-    )
+def unit(name: str, rows: int, model: str, folds: list[int]) -> list[dict[str, object]]:
+    """Rows of scores of a model on the folds of a data set."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    warm(model)
+    data = load(name, rows)
+    all_folds = split(data, stratified_folds(data.event, 5, seed=0))
+    found: list[dict[str, object]] = []
+    partitions = []
+    for fold in (all_folds[k] for k in folds):
+        begin = time.process_time()
+        fitted = MODELS[model](fold.train)
+        seconds = time.process_time() - begin
+        found.append({"set": name, "rows": rows, "model": model, "fold": fold.number, "n": len(data)})
+        found[-1] |= scores(fitted.falling_curves, fold) | {"seconds": seconds}
+        if model in SOFT:
+            partitions.append(np.unique(fitted.apply(data.frame), return_inverse=True)[1])
+            found[-1] |= about_groups(fitted, partitions[-1], fold)
+    if len(partitions) > 1:
+        agreement = metrics.adjusted_rand_index(np.stack(partitions))
+        for row, own in zip(found, (agreement.sum(axis=1) - 1) / (len(partitions) - 1), strict=True):
+            row["ari"] = own  # with the trees of the other folds, on all rows
+    return found
 
 
-def over_repeats(ours: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Means of the tree, Cox and the forest over all folds and repeats that all three have."""
-    keys = ["data", "repeat", "fold"]
-    rivals = others[others["model"].isin(["cox", "rsf"])].rename(columns={"dataset": "data"})
-    wide = rivals.pivot_table(index=keys, columns=["metric", "model"], values="value")
-    wide.columns = [" ".join(names) for names in wide.columns]
-    tree = ours.astype({"data": str}).set_index(keys)
-    tree = tree.assign(ibs_sksurv=-tree["ibs_sksurv"])[["c_harrell", "ibs_sksurv"]].add_suffix(" tree")
-    paired = tree.join(wide, how="inner").dropna()
-    means = paired.groupby("data").mean().assign(folds=paired.groupby("data").size())
-    means = means.reindex([name for name in SETS if name in means.index])[["folds", *sorted(paired.columns)]]
-    return pd.concat([means, means.mean().to_frame("mean").T])
+def about_groups(tree: Any, groups: np.ndarray, fold: Fold) -> dict[str, float]:
+    """Number of groups, share of the smallest among all rows, and C of a model that knows the group alone."""
+    shares = np.bincount(groups) / len(groups)
+    known = [(rows.frame, (rows.time, rows.event)) for rows in (fold.test, fold.train)]
+    return {
+        "groups": float(len(shares)),
+        "smallest": float(shares.min()),
+        "c_groups": concordance_of_groups(tree, *known[0], known[1]) if len(shares) > 1 else np.nan,
+    }
 
 
-def report() -> None:
-    table = candidates()
-    search = table[table["lever"] == "search"]
-    every, others = chosen(search), baselines()
-    ours, first = every[every["repeat"] == 0], others[others["repeat"] == 0]
-    for metric, sign in (("c_harrell", 1), ("ibs_sksurv", -1)):
-        wide = first[(first["metric"] == metric) & first["model"].isin(BASELINES)]
-        means = wide.pivot_table(index="dataset", columns="model", values="value", aggfunc="mean")
-        means.insert(0, "tree", (ours.groupby("data", observed=True)[metric].mean() * sign))
-        means = means.reindex([name for name in SETS if name in means.index])
-        print(f"\n{metric}, test folds\n")
-        print(pd.concat([means, means.dropna().mean().to_frame("mean").T]).round(4).to_string())
-        print(means.notna().sum().to_string())
+@cache
+def warm(model: str) -> None:
+    """Fit once, so that imports and compilation do not count as time of a fit."""
+    MODELS[model](load_dataset("gbsg2"))
+
+
+def stored() -> pd.DataFrame:
+    if not SCORES.exists():
+        return pd.DataFrame(columns=[*UNIT, "fold"])
+    return pd.read_csv(SCORES)
+
+
+def missing(given: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
+    """Units that the file does not hold all folds of."""
+    table = stored()
+    done = {key: set(own) for key, own in table.groupby(UNIT)["fold"]}
+    for name in given.sets:
+        for model in given.models:
+            if not set(given.folds) <= done.get((name, given.rows, model), set()):
+                yield name, given.rows, model
+
+
+def run(given: argparse.Namespace) -> None:
+    todo = list(missing(given))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.processes, mp_context=context) as pool:
+        waiting = {pool.submit(unit, *key, given.folds): key for key in todo}
+        for done, job in enumerate(as_completed(waiting), start=1):
+            name, _, model = waiting[job]
+            if error := job.exception():
+                print(f"{name} {model}: {''.join(traceback.format_exception(error)).strip()}", flush=True)
+                continue
+            table = pd.concat([stored(), pd.DataFrame(job.result())], ignore_index=True)
+            table = table.drop_duplicates([*UNIT, "fold"], keep="last").sort_values([*UNIT, "fold"])
+            table.to_csv(SCORES.with_suffix(".part"), index=False, float_format="%.6g")
+            SCORES.with_suffix(".part").replace(SCORES)
+            print(f"{done} of {len(todo)}: {name} {model}", flush=True)
+
+
+# Score: title, decimals, whether to show differences to Cox.
+SHOWN = {"c": ("C", 4), "ibs": ("IBS", 4), "log_likelihood": ("log-likelihood a row", 3)}
+
+
+def report(given: argparse.Namespace) -> None:
+    """Means over folds by set, and differences to Cox with their standard error over sets."""
+    table = stored()
+    table = table[(table["rows"] == given.rows) & table["set"].isin(given.sets)]
+    table = table[table["model"].isin(["cox", *given.models]) & table["fold"].isin(given.folds)]
+    table = table.assign(error=np.abs(np.log(table["oe"])), error_train=np.abs(np.log(table["oe_train"])))
+    by_set = table.drop(columns=["rows", "fold"]).groupby(["set", "model"]).mean().unstack()
+    names = [name for name in MODELS if name in table["model"].unique()]
+    by_set = by_set.reindex([name for name in given.sets if name in by_set.index])
+    for score, (title, digits) in SHOWN.items():
+        values = by_set[score][names]
+        print(f"\n## {title}\n\n{markdown(values, digits)}")
+    complete = by_set[[("c", name) for name in names]].notna().all(axis=1)
+    whole = by_set[complete]
     print(
-        "\nagainst the better of Cox and the forest: difference in C, 95 % interval, p (corrected t test)\n"
+        f"\n## Means over the {len(whole)} sets that all models have, less Cox (standard error over sets)\n"
     )
-    for name in every["data"].unique():
-        print(against_the_better(name, every, others))
-    print("\nmeans over the folds of all repeats\n")
-    repeats = over_repeats(every, others).rename_axis("data")
-    repeats.to_csv(HERE / "scores.csv", float_format="%.4f")
-    print(repeats.round(4).to_string())
-    about = ours.groupby("data", observed=True)
-    print("\nwhat was chosen\n")
-    print(about.agg({"depth": list, "leaf": list, "ridge": list, "gate_ridge": list}).to_string())
-    print(about[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
-    print(ours[["depth", "leaves", "gates", "gate_features", "columns"]].mean().round(2).to_string())
-    print("\nablation: means over data sets of the mean over folds\n")
-    for label, rule, keep, within in ABLATION:
-        found = (
-            chosen(search[search["repeat"] == 0], rule, keep, within)
-            .groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]]
-            .mean()
-        )
-        c, ibs = found.mean()
-        print(f"{label:60} C {c:.4f}, IBS {-ibs:.4f}, {len(found)} sets")
-    for lever, own in table.groupby("lever"):
-        if lever == "search":
-            continue
-        other = chosen(own).groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean()
-        same = ours.groupby("data", observed=True)[["c_harrell", "ibs_sksurv"]].mean().loc[other.index]
-        print(f"{lever}: {(other - same).round(4).to_string()}")
-    seconds = search[(search["inner"] == 5) & (search["repeat"] == 0)].groupby("data")["seconds"].sum()
-    print(f"\nseconds of the processor for all: {seconds.sum():.0f}\n{seconds.round().to_string()}")
+    rows = {}
+    for name in names:
+        row = {}
+        for score, (title, digits) in SHOWN.items():
+            less = whole[score, name] - whole[score, "cox"]
+            row[title] = f"{whole[score, name].mean():.{digits}f}"
+            row[f"{title} less Cox"] = f"{less.mean():+.{digits}f} ({less.sem():.{digits}f})"
+        row["worst C less Cox"] = f"{(whole['c', name] - whole['c', 'cox']).min():+.3f}"
+        row["abs log O/E"] = f"{whole['error', name].mean():.3f}"
+        row["of training rows"] = f"{whole['error_train', name].mean():.3f}"
+        row["seconds, median"] = f"{whole['seconds', name].median():.2f}"
+        row["largest"] = f"{whole['seconds', name].max():.1f}"
+        rows[name] = row
+    print(pd.DataFrame(rows).T.rename_axis("model").reset_index().pipe(pipes))
+    trees = [name for name in names if name in SOFT]
+    if trees:
+        shown = {"groups": "groups", "smallest": "smallest share", "c_groups": "C of groups", "ari": "ARI"}
+        found = pd.DataFrame({name: whole.xs(name, axis=1, level=1)[list(shown)].mean() for name in trees}).T
+        print(f"\n## Groups, means over sets\n\n{markdown(found.rename(columns=shown), 3)}")
 
 
-BASELINES = ["cox", "rsf", "gradient_boosting", "log_logistic_aft", "sst_llog D1", "sst_llog D2", "sksurv D5"]
-Keep = Callable[[pd.DataFrame], pd.Series]
-# Choices among fewer candidates, or by another score.
-ABLATION: list[tuple[str, str, Keep | None, float]] = [
-    ("the search", RULE, None, 0),
-    ("smallest depth within one standard error", RULE, None, 1),
-    ("chosen by likelihood", "log_likelihood", None, 0),
-    ("chosen by Brier score", "ibs", None, 0),
-    ("one leaf, log-logistic, ridge .001", RULE, lambda own: own.eval(f"{SINGLE} and ridge == 1e-3"), 0),
-    ("one leaf, log-logistic", RULE, lambda own: own.eval(SINGLE), 0),
-    ("one leaf", RULE, lambda own: own["depth"] == 0, 0),
-    ("depth at most 1", RULE, lambda own: own["depth"] <= 1, 0),
-    ("depth at most 2", RULE, lambda own: own["depth"] <= 2, 0),
-    ("depth at most 3", RULE, lambda own: own["depth"] <= 3, 0),
-    ("gate ridge 1e-5 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-5]), 0),
-    ("gate ridge 1e-4 alone", RULE, lambda own: own["gate_ridge"].isin([0.0, 1e-4]), 0),
-]
-# Where times are grouped there is no log-logistic leaf among the candidates.
-SINGLE = "depth == 0 and leaf in ('log_logistic', 'logistic_hazard')"
+def markdown(table: pd.DataFrame, digits: int) -> str:
+    text = table.map(lambda value: "" if pd.isna(value) else f"{value:.{digits}f}")
+    return pipes(text.rename_axis(columns=None).rename_axis("").reset_index())
+
+
+def pipes(table: pd.DataFrame) -> str:
+    lines = [list(table.columns), ["---"] * table.shape[1], *table.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["train", "pack", "report"])
-    parser.add_argument("--sets", nargs="*", default=SETS)
-    parser.add_argument("--repeats", nargs="*", type=int, default=[0])
-    parser.add_argument("--lever", choices=LEVERS, default="search")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    if given.what == "report":
-        report()
-    elif given.what == "pack":
-        pack()
-    else:
-        train(given.sets, given.repeats, given.lever)
+    parser.add_argument("what", choices=["run", "report"])
+    parser.add_argument(
+        "--sets", nargs="*", default=["named"], help="data sets, or lists: " + ", ".join(LISTS)
+    )
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--folds", nargs="*", type=int, default=list(range(5)))
+    parser.add_argument("--rows", type=int, default=4000, help="largest number of rows of a set; 0: all")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    options.sets = list(
+        dict.fromkeys(name for item in options.sets for name in LISTS.get(item, item).split())
+    )
+    run(options) if options.what == "run" else report(options)
