@@ -50,7 +50,8 @@ LISTS = {
     # chapter, the cause of death, is known only of the dead), uissurv (its length of stay bounds the time).
     "named": (
         "veterans unemployment whas500 uissurv_no_los gbsg2 colon maintenance credit grace aids aids_death "
-        "trace metabric churn aids2 rott2 unempdur nwtco framingham dialysis flchain_no_chapter support employee"
+        "trace metabric churn aids2 rott2 unempdur nwtco framingham dialysis flchain_no_chapter "
+        "support employee"
     ),
     # Of the published study, with the leaks of uissurv and flchain.
     "paper": (
