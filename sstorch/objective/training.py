@@ -69,7 +69,7 @@ def parameter_losses(
 
 
 def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood of rows whose linear predictors (K, L, M) and shapes (K, L, 1 or M, m) are given."""
+    """Negative log-likelihood of rows, (K, L, M), with their linear predictors and shapes (K, L, 1 or M, m)."""
     log_time = sample.log_time[:, None, :]
     log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
     loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)

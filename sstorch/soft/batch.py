@@ -292,7 +292,7 @@ class _Problems:
         return replace(self, plain=plain, objective=objective)
 
     def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
-        """As :meth:`train` of problems that are trained already, with the objective (R,) they have come to."""
+        """As :meth:`train`, of problems that are trained already to an objective (R,)."""
         return objective, objective, History()
 
     def train(

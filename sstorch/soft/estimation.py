@@ -91,8 +91,8 @@ class Estimation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
-        plain: dict[str, Any] = dict(values)
-        return cls(**{name: tuple(each) if isinstance(each, list) else each for name, each in plain.items()})
+        plain: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+        return cls(**plain)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class GroupChoice:
     """Which groups were taken, and why.
 
     Attributes:
-        evidence: of each candidate, less the charge on its gates, in nats: ``"regression"``, ``"residuals 2"``
-            with the number of groups, ``"predictor 4"`` ...
+        evidence: of each candidate, less the charge on its gates, in nats: ``"regression"``, and by teacher
+            with the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
         chosen: the candidate that was taken.
         estimations: of the chosen one, by cause.
     """
@@ -136,18 +136,16 @@ class GroupChoice:
             more = len(terms) - _TOLD_TERMS
             rest = f" and {more} more" if more > 0 else ""
             whose = f" of {cause}" if len(self.estimations) > 1 else ""
-            total = sum(each.freedom)
-            lines.append(
-                f"Penalties by marginal likelihood; effective degrees of freedom{whose} {total:.1f}: {told}{rest}"
-            )
+            total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
+            lines.append(f"Penalties by marginal likelihood; {total}: {told}{rest}")
         return "\n".join(lines)
 
     @property
     def penalties(self) -> pd.DataFrame:
         """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
 
-        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the prior;
-        where causes compete rows are by cause and kind.
+        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the
+        prior; where causes compete rows are by cause and kind.
         """
         tables = {
             cause: pd.DataFrame(
@@ -164,7 +162,7 @@ class GroupChoice:
 
     @property
     def terms(self) -> pd.DataFrame:
-        """Effective degrees of freedom of each column, and of products, a column of the table for each cause."""
+        """Effective degrees of freedom of each column, and of products, for each cause."""
         return pd.DataFrame({cause: each.term_freedom for cause, each in self.estimations.items()})
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,7 +265,7 @@ class Estimator:
         return choices
 
     def precision(self, cause: str) -> Tensor:
-        """Of each slope of a cause's regressions, in the units of the features, against the mean loss, (S, p)."""
+        """Of each slope of a cause's regressions in the units of the features, against the mean loss, (S, p)."""
         estimates = self.regressions[cause]
         precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + self.design.z.shape[-1]]
         scale = torch.where(self.design.scale.isinf(), 1.0, self.design.scale)

@@ -13,6 +13,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from sklearn.tree import DecisionTreeRegressor
@@ -37,7 +38,7 @@ def residual_bag(
         x: features of gates, (n, q).
         residual: shape (n,).
         weight: >= 0, shape (n,).
-        subject: number of each row's subject, 0 ... P - 1, shape (n,); all rows of a subject are seen or none.
+        subject: number of each row's subject, 0 ... P - 1, shape (n,); its rows are all seen or none.
         seed: of the draws.
     """
     rng = np.random.default_rng(seed)
@@ -183,7 +184,7 @@ def _gains(
     order = np.argsort(side, kind="stable")
     ends = np.searchsorted(side[order], np.arange(n_cuts + 2))
     grams, moments, squares = [], [], []
-    for first, last in zip(ends[:-1], ends[1:], strict=True):
+    for first, last in pairwise(ends):
         rows = order[first:last]
         weighted = design[rows] * weight[rows, None]
         grams.append(weighted.T @ design[rows])
