@@ -30,7 +30,7 @@ _VAGUE = 1e-2
 # Change of a log inverse variance, and gain in nats, below which the fixed point is reached.
 _SETTLED, _GAIN = 0.01, 1e-4
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
-_MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 60, 40, 30.0
+_MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 60, 15, 30.0
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,20 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
     """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
     least, largest = penalty / _FACTOR, penalty * _FACTOR
     right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
-    for _ in range(_MAX_UPDATES):
+    before = torch.zeros_like(penalty)
+    for update in range(_MAX_UPDATES):
         precision = kinds.spread(penalty, _VAGUE)
         factor = cholesky(at.hessian + torch.diag_embed(precision))
         target = torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)
         variance = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
         free = (size - penalty * kinds.sums(variance)).clamp(min=1e-6)
         new = (torch.minimum(free, size) / (kinds.sums(target.square()) + 1e-12)).clamp(_LEAST, _LARGEST)
-        new = torch.minimum(torch.maximum(new, least), largest)
+        step = (new / penalty).log()
+        if update % 3 == 2:  # what is left of a geometric series
+            ratio = torch.where(before != 0, step / before, 0.0).clamp(min=0.0, max=0.9)
+            step = step / (1 - ratio)
+        before = step
+        new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
         moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
         penalty = new
         if bool((moved < _SETTLED / 4).all()):

@@ -123,45 +123,75 @@ class LinearHazards(Batched):
         gradient[:, base] = first[..., 1:].sum(1)
         hessian[:, :p, base] = torch.matmul(self.design.mT, second[..., 0, 1:])
         hessian[:, base[:, None], base] = second[..., 1:, 1:].sum(1)
-        for problem in range(len(theta)) if n_groups else ():
-            self._add_groups(problem, first[problem], second[problem], gradient[problem], hessian[problem])
+        if n_groups:
+            self._add_groups(first, second, base, gradient, hessian)
         # Blocks off the diagonal were written on one side of it.
         return self._sum(loss), gradient, hessian.triu() + hessian.triu(1).mT
 
     def _add_groups(
-        self, problem: int, first: Tensor, second: Tensor, gradient: Tensor, hessian: Tensor
+        self, first: Tensor, second: Tensor, base: Tensor, gradient: Tensor, hessian: Tensor
     ) -> None:
-        """What levels, slopes and shapes of groups add to the derivatives of a problem, in place.
+        """What levels, slopes and shapes of groups add to the derivatives, in place.
 
-        Rows of a group meet its coefficients alone, so that a product over them is one over all rows.
+        Rows of a group meet its coefficients alone: they are put beside each other, and a product over the
+        rows of every group is one over all rows.
+
+        Args:
+            first: weighted first derivatives of rows, (K, n, 1 + m).
+            second: weighted second ones, (K, n, 1 + m, 1 + m).
+            base: places of the constants of the shapes, (m,).
+            gradient: shape (K, D).
+            hessian: shape (K, D, D).
         """
         assert self.group is not None
         assert self.own is not None
-        p, q, start, n_groups = self.design.shape[-1], self.own.shape[-1], self.n_linear, self.n_groups
-        shapes = torch.arange(len(self.family.shape_names), device=first.device) * (1 + n_groups) + start
-        one = torch.ones_like(self.own[problem, :, :1])
-        for number in range(n_groups):
-            rows = ((self.group[problem] == number) & (self.weight[problem] > 0)).nonzero().squeeze(-1)
-            slopes = torch.arange(q, device=first.device) + p + n_groups + number * q
-            of_linear = torch.cat([slopes.new_tensor([p + number]), slopes])
-            own = torch.cat([one[rows], self.own[problem, rows]], -1)
-            u, v = first[rows], second[rows]
-            weighted = v[:, :1, 0] * own
-            side = torch.matmul(own.mT, v[:, 0, 1:])
-            inner = v[:, 1:, 1:].sum(0)
-            gradient[of_linear] = torch.matmul(u[:, 0], own)
-            gradient[shapes + 1 + number] = u[:, 1:].sum(0)
-            hessian[:p, of_linear] = torch.matmul(self.design[problem, rows].mT, weighted)
-            hessian[:p, shapes + 1 + number] = torch.matmul(self.design[problem, rows].mT, v[:, 0, 1:])
-            hessian[of_linear[:, None], of_linear] = torch.matmul(own.mT, weighted)
-            hessian[of_linear[:, None], shapes] = side
-            hessian[of_linear[:, None], shapes + 1 + number] = side
-            hessian[shapes[:, None], shapes + 1 + number] = inner
-            hessian[(shapes + 1 + number)[:, None], shapes] = inner
-            hessian[(shapes + 1 + number)[:, None], shapes + 1 + number] = inner
+        p, q, n_groups = self.design.shape[-1], self.own.shape[-1], self.n_groups
+        rows, real = self._rows_of_groups()
+        one = torch.ones_like(self.own[..., :1])
+        own = _gathered(torch.cat([one, self.own], -1), rows)  # (K, L, W, 1 + q)
+        shared = _gathered(self.design, rows).mT
+        u = _gathered(first, rows) * real
+        v = _gathered(second.flatten(-2), rows) * real
+        v = v.unflatten(-1, second.shape[-2:])
+        weighted = v[..., :1, 0] * own
+        of_linear, of_shapes = torch.matmul(shared, weighted), torch.matmul(shared, v[..., 0, 1:])
+        within, side = torch.matmul(own.mT, weighted), torch.matmul(own.mT, v[..., 0, 1:])
+        inner = v[..., 1:, 1:].sum(-3)
+        slopes = torch.matmul(u[..., None, :, 0], own).squeeze(-2)
+        for k in range(n_groups):
+            first_slope = p + n_groups + k * q
+            linear = torch.tensor([p + k, *range(first_slope, first_slope + q)], device=base.device)
+            shapes = base + 1 + k
+            gradient[:, linear] = slopes[:, k]
+            gradient[:, shapes] = u[:, k, :, 1:].sum(1)
+            hessian[:, :p, linear] = of_linear[:, k]
+            hessian[:, :p, shapes] = of_shapes[:, k]
+            hessian[:, linear[:, None], linear] = within[:, k]
+            hessian[:, linear[:, None], base] = side[:, k]
+            hessian[:, linear[:, None], shapes] = side[:, k]
+            hessian[:, base[:, None], shapes] = inner[:, k]
+            hessian[:, shapes[:, None], base] = inner[:, k]
+            hessian[:, shapes[:, None], shapes] = inner[:, k]
+
+    def _rows_of_groups(self) -> tuple[Tensor, Tensor]:
+        """Rows of each group, shorter ones filled up, (K, L, W), and 1 where they are real, (K, L, W, 1)."""
+        assert self.group is not None
+        group = torch.where(self.weight > 0, self.group, self.n_groups)
+        count = torch.nn.functional.one_hot(group, self.n_groups + 1).sum(1)[:, :-1]
+        order, before = group.argsort(dim=1, stable=True), count.cumsum(1) - count
+        place = torch.arange(max(int(count.max()), 1), device=group.device)
+        rows = order.gather(1, (before[..., None] + place).clamp(max=group.shape[1] - 1).flatten(1))
+        real = place < count[..., None]
+        return rows.unflatten(1, (self.n_groups, -1)), real[..., None].to(self.weight)
 
     def _sum(self, loss: Tensor) -> Tensor:
         return (self.weight * torch.where(self.weight > 0, loss, 0.0)).sum(-1)
+
+
+def _gathered(values: Tensor, rows: Tensor) -> Tensor:
+    """Values (K, n, c) of rows (K, L, W), (K, L, W, c)."""
+    out = values.gather(1, rows.flatten(1)[..., None].expand(-1, -1, values.shape[-1]))
+    return out.unflatten(1, rows.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -211,13 +241,13 @@ def cholesky(hessian: Tensor) -> Tensor:
     Raises:
         TrainingError: it is not finite.
     """
+    factor, info = torch.linalg.cholesky_ex(hessian)
+    if not bool((info > 0).any()):
+        return cast(Tensor, factor)
     if not bool(hessian.isfinite().all()):
         raise TrainingError(
             "second derivatives of the likelihood are not finite: try another leaf, or penalties with numbers"
         )
-    factor, info = torch.linalg.cholesky_ex(hessian)
-    if not bool((info > 0).any()):
-        return cast(Tensor, factor)
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     lift = 1e-8 * diagonal.abs().amax(-1).clamp(min=1e-8)
     eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
