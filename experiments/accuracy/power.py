@@ -67,11 +67,11 @@ def trial(setting: str, rows: int, seed: int) -> dict[str, object]:
     torch.set_num_threads(1)
     data = simulate(setting, rows, seed)
     tree = PrognosticTree(only_if_needed=True).fit(data.frame, data.y)
-    groups = [value for name, value in tree.evidence_.items() if name != "regression"]
+    groups = [value for name, value in tree.choice_.evidence.items() if name != "regression"]
     return {
         "setting": setting,
         "groups": len(np.unique(tree.apply(data.frame))) > 1,
-        "nats": max(groups, default=-np.inf) - tree.evidence_["regression"],
+        "nats": max(groups, default=-np.inf) - tree.choice_.evidence["regression"],
         "events": data.event.mean(),
         "oracle": oracle(data, SETTINGS[setting][0]),
     }
