@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -90,21 +91,27 @@ class Estimates(Batched):
 
 
 @torch.no_grad()
-def estimate(problems: LinearHazards, kinds: Kinds, start: Tensor) -> Estimates:
+def estimate(
+    problems: LinearHazards, kinds: Kinds, start: Tensor, first: Mapping[str, Tensor] | None = None
+) -> Estimates:
     """Coefficients and the variance of each kind.
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
-    Hessian and penalties; then a Newton step, halved until the penalised likelihood gains, leads to the next round.
+    Hessian and penalties. A Newton step, halved until the penalised likelihood gains, leads to the next round.
 
     Args:
         problems: K problems, whose designs are in units in which coefficients of one kind are comparable.
         kinds: of their coefficients.
         start: where to begin, and the mean of the vague priors of coefficients without a kind, (K, D).
+        first: penalties of kinds to begin with, by name, (K,); others begin at 10.
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))
     penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
+    for name, values in ({} if first is None else first).items():
+        if name in kinds.names:
+            penalty[:, kinds.names.index(name)] = values
 
     def prior(penalty: Tensor, rows: Tensor | slice = slice(None)) -> Gaussian:
         return Gaussian(kinds.spread(penalty, _VAGUE), mean[rows])

@@ -19,7 +19,6 @@ from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample
 from sstorch.optim import (
-    Distillation,
     GateColumns,
     gates_of_targets,
     log_hazard_targets,
@@ -28,7 +27,7 @@ from sstorch.optim import (
 )
 from sstorch.optim.evidence import Estimates, estimate
 from sstorch.optim.newton import LinearHazards
-from sstorch.optim.starts.distilled import gates_of_splits, single_leaf
+from sstorch.optim.starts.distilled import Split, gates_of_splits, regression_tree, single_leaf
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
 from sstorch.soft.settings import BatchSettings
@@ -37,6 +36,11 @@ from sstorch.soft.teacher import Teacher
 REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
+# Penalties of what groups have of their own, to begin with: they start as the regression.
+_FIRST_OWN = 100.0
+# Charge on a tree, in nats, for the search among columns and cuts: without it trees whose evidence is that of
+# the regression come and go between resamples.
+_SEARCHED = 5.0
 # Terms that a summary names.
 _TOLD_TERMS = 8
 
@@ -100,32 +104,32 @@ class GroupChoice:
     """Which groups were taken, and why.
 
     Attributes:
-        evidence: of each candidate, less the charge on its gates, in nats: ``"regression"``, and by teacher
-            with the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
-        chosen: the candidate that was taken.
+        evidence: of each candidate in nats, less the charges on gates: ``"regression"``, and by teacher with
+            the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
+        chosen: the candidate whose hazards were taken.
+        n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
         estimations: of the chosen one, by cause.
     """
 
     evidence: Mapping[str, float]
     chosen: str
+    n_groups: int
     estimations: Mapping[str, Estimation]
 
     @property
     def gain(self) -> float:
-        """Evidence of the chosen groups less that of the regression, in nats."""
-        return self.evidence[self.chosen] - self.evidence[REGRESSION]
+        """Evidence of the best groups less that of the regression, in nats; NaN where none were tried."""
+        others = [value for name, value in self.evidence.items() if name != REGRESSION]
+        return max(others) - self.evidence[REGRESSION] if others else np.nan
 
     def __str__(self) -> str:
         """What the groups are, in one line."""
-        if self.chosen == REGRESSION:
-            others = [value for name, value in self.evidence.items() if name != REGRESSION]
-            if not others:
-                return f"a regression without groups (log evidence {self.evidence[REGRESSION]:.1f} nats)"
-            short = max(others) - self.evidence[REGRESSION]
-            return f"no groups: they explain nothing that the regression misses (evidence {short:+.0f} nats)"
-        if self.gain > 0:
+        if self.chosen != REGRESSION:
             return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
-        return f"the groups summarise the regression: no interaction found (evidence {self.gain:+.0f} nats)"
+        if np.isnan(self.gain):
+            return "a regression without groups"
+        told = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
+        return f"{told}: no interaction found (evidence {self.gain:+.0f} nats)"
 
     def summary(self) -> str:
         """What the groups are, and the effective degrees of freedom of each term, as text."""
@@ -168,13 +172,14 @@ class GroupChoice:
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         estimations = {name: each.to_dict() for name, each in self.estimations.items()}
-        return {"evidence": dict(self.evidence), "chosen": self.chosen, "estimations": estimations}
+        values = {"evidence": dict(self.evidence), "chosen": self.chosen, "n_groups": self.n_groups}
+        return values | {"estimations": estimations}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
         estimations = {name: Estimation.from_dict(each) for name, each in values["estimations"].items()}
-        return cls(dict(values["evidence"]), values["chosen"], estimations)
+        return cls(dict(values["evidence"]), values["chosen"], int(values["n_groups"]), estimations)
 
 
 @dataclass(frozen=True)
@@ -184,21 +189,29 @@ class Candidate:
     Attributes:
         name: of the teacher and the number of groups.
         gates: weights (S, B, q) and biases (S, B).
-        n_gates: gates that divide rows, (S,).
+        splits: of each problem by node, where whole nodes may be divided further; None where they may not.
         estimates: of each cause.
-        leaves: parameters of all leaves, by cause.
+        groups: parameters of the groups that have rows in some split, by cause.
+        position: number of the group of each leaf, from left to right; 0 of those without rows.
     """
 
     name: str
     gates: GateParameters
-    n_gates: Tensor
+    splits: Sequence[dict[int, Split]] | None
     estimates: Mapping[str, Estimates]
-    leaves: Mapping[str, LeafParameters]
+    groups: Mapping[str, LeafParameters]
+    position: Tensor
+
+    @property
+    def divides(self) -> Tensor:
+        """Whether gates divide rows, boolean (S, B)."""
+        return (self.gates.weight != 0).any(-1)
 
     def evidence(self, charge: float) -> Tensor:
-        """Of all causes, less the charge on gates, in nats, (S,); -inf where no gate divides rows."""
+        """Of all causes, less the charges, in nats, (S,); -inf where no gate divides rows."""
         total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
-        return torch.where(self.n_gates > 0, total - charge * self.n_gates, -torch.inf)
+        n_gates = self.divides.sum(-1)
+        return torch.where(n_gates > 0, total - charge * n_gates - _SEARCHED, -torch.inf)
 
 
 class Estimator:
@@ -236,36 +249,77 @@ class Estimator:
     # ------------------------------------------------------------------ groups
 
     def choose(self, settings: BatchSettings) -> list[GroupChoice]:
-        """Give the trees their gates and leaves, of each split the candidate of its choice."""
-        charge, only_if_needed = settings.gate_charge, settings.only_if_needed
-        candidates = list(self._candidates(settings.teacher, settings.distillation, settings.seed))
+        """Give the trees their gates and leaves.
+
+        Of each split the hazards are those of the candidate with the most evidence, of which the regression is
+        one. Unless groups are wanted only where they gain, nodes that its gates leave whole are then divided by
+        what it predicts, and groups below such a gate share its hazard.
+        """
+        candidates = list(self._candidates(settings))
         plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
         regression = self._as_candidate()
-        choices: list[GroupChoice] = []
-        chosen: list[Candidate] = []
-        for split in range(len(self.splits)):
-            evidence = {REGRESSION: float(plain[split])}
-            evidence |= {each.name: float(each.evidence(charge)[split]) for each in candidates}
-            evidence = {name: value for name, value in evidence.items() if np.isfinite(value)}
-            best = max(evidence, key=lambda name: evidence[name])
-            if best == REGRESSION and not only_if_needed and len(evidence) > 1:
-                summaries = [
-                    name for name in evidence if name != REGRESSION and not name.startswith(RESIDUALS)
-                ]
-                best = max(
-                    summaries or [name for name in evidence if name != REGRESSION], key=evidence.__getitem__
-                )
-            taken = next((each for each in candidates if each.name == best), regression)
-            chosen.append(taken)
-            estimations = {
-                name: Estimation.of(own, split, self._terms) for name, own in taken.estimates.items()
+        evidence = [
+            {REGRESSION: float(plain[split])}
+            | {
+                each.name: value
+                for each in candidates
+                if np.isfinite(value := float(each.evidence(settings.gate_charge)[split]))
             }
-            choices.append(GroupChoice(evidence, best, estimations))
-        self._adopt(chosen)
+            for split in range(len(self.splits))
+        ]
+        best = [max(each, key=each.__getitem__) for each in evidence]
+        models = [next((each for each in candidates if each.name == name), regression) for name in best]
+        self._adopt([each.gates for each in models], models)
+        if candidates and not settings.only_if_needed:
+            self._adopt(self._filled(models, candidates[-1], settings), models)
+        leaf = self._tree.apply_leaf(self._sample.x)
+        choices = []
+        for split, (name, model) in enumerate(zip(best, models, strict=True)):
+            estimations = {
+                cause: Estimation.of(own, split, self._terms) for cause, own in model.estimates.items()
+            }
+            n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
+            choices.append(GroupChoice(evidence[split], name, n_groups, estimations))
         return choices
 
+    def _filled(
+        self, models: Sequence[Candidate], usual: Candidate, settings: BatchSettings
+    ) -> list[GateParameters]:
+        """Gates of each split, whole nodes of its model divided by what it predicts.
+
+        Args:
+            models: of the splits.
+            usual: whose gates those of a regression are.
+            settings: of the gates.
+        """
+        if all(model.splits is None for model in models):
+            return [(usual if model.name == REGRESSION else model).gates for model in models]
+        medians = torch.tensor([median_event_time(data) for data in self.splits], dtype=torch.float64).log()
+        targets = [
+            -log_hazard_targets(tree, self.samples[name], medians) for name, tree in self.trees.items()
+        ]
+        target = torch.stack(targets, dim=1).double().cpu().numpy()
+        x = self._gate_features
+        rows, share = x.cpu().numpy(), self._sample.normalised_weight.double().cpu().numpy()
+        gates = []
+        for split, model in enumerate(models):
+            if model.splits is None:
+                gates.append((usual if model.name == REGRESSION else model).gates)
+                continue
+            grown = regression_tree(
+                rows[split],
+                target[split],
+                share[split],
+                self.columns,
+                self._tree.topology,
+                settings.min_leaf,
+                model.splits[split],
+            )
+            gates.append(gates_of_splits([grown] * len(models), self._tree.topology, x))
+        return gates
+
     def precision(self, cause: str) -> Tensor:
-        """Of each slope of a cause's regressions in the units of the features, against the mean loss, (S, p)."""
+        """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
         estimates = self.regressions[cause]
         precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + self.design.z.shape[-1]]
         scale = torch.where(self.design.scale.isinf(), 1.0, self.design.scale)
@@ -275,32 +329,33 @@ class Estimator:
         """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
         return self._penalised[cause] / self._hazards[cause].weight.sum(-1)
 
-    def _candidates(
-        self, teacher: Teacher | str | None, distillation: Distillation, seed: int
-    ) -> Iterator[Candidate]:
-        topology = self._tree.topology
+    def _candidates(self, settings: BatchSettings) -> Iterator[Candidate]:
+        topology, teacher, x = self._tree.topology, settings.teacher, self._gate_features
         if topology.depth == 0:
             return
         if teacher in (None, RESIDUALS):
-            trees = self._residual_trees(distillation, seed)
+            trees = self._residual_trees(settings)
             n_before = 0
             for depth in range(1, topology.depth + 1):
                 some = [dict(list(splits.items())[: 2**depth - 1]) for splits in trees]
                 n_splits = sum(len(splits) for splits in some)
                 if n_splits > n_before:
-                    gates = gates_of_splits(some, topology, self._gate_features)
-                    yield self._candidate(f"{RESIDUALS} {2**depth}", gates)
+                    gates = gates_of_splits(some, topology, x)
+                    yield self._candidate(f"{RESIDUALS} {2**depth}", gates, some)
                 n_before = n_splits
         if teacher != RESIDUALS:
-            targets = (
-                teacher.targets(self.splits, self._sample)
-                if isinstance(teacher, Teacher)
-                else self._predictor()
-            )
+            if isinstance(teacher, Teacher):
+                name, targets = teacher.name, teacher.targets(self.splits, self._sample)
+            else:
+                name, targets = PREDICTOR, self._predictor()
             gates = gates_of_targets(
-                self._sample, targets, self._tree.n_gate_features, self.columns, topology, distillation
+                self._sample,
+                targets,
+                self._tree.n_gate_features,
+                self.columns,
+                topology,
+                settings.distillation,
             )
-            name = teacher.name if isinstance(teacher, Teacher) else PREDICTOR
             yield self._candidate(f"{name} {2**topology.depth}", gates)
 
     @property
@@ -320,7 +375,7 @@ class Estimator:
         each = [log_hazard_targets(single[name], self.samples[name], medians) for name in single]
         return torch.stack(each, dim=1)
 
-    def _residual_trees(self, distillation: Distillation, seed: int) -> list[dict[int, Any]]:
+    def _residual_trees(self, settings: BatchSettings) -> list[dict[int, Any]]:
         """Splits of each problem's tree on the residuals of its regressions, by node, in order of growth."""
         residuals, curvatures = [], []
         for name, hazards in self._hazards.items():
@@ -339,7 +394,7 @@ class Estimator:
             rows = x[split, :n], lines[split, :n]
             precision = np.stack([each[split, :n] for each in curvatures])
             bags: list[FloatArray] = [
-                residual_bag(rows[0], each[split, :n], own, subject, seed)
+                residual_bag(rows[0], each[split, :n], own, subject, settings.seed)
                 for each, own in zip(residuals, precision, strict=True)
             ]
             trees.append(
@@ -351,12 +406,14 @@ class Estimator:
                     self.columns,
                     topology.depth,
                     2**topology.depth,
-                    distillation.min_leaf,
+                    settings.min_leaf,
                 )
             )
         return trees
 
-    def _candidate(self, name: str, gates: GateParameters) -> Candidate:
+    def _candidate(
+        self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None = None
+    ) -> Candidate:
         """The estimates of every cause under gates."""
         x = self._gate_features
         logits = torch.matmul(gates.weight.double(), x.mT) + gates.bias.double()[..., None]
@@ -365,17 +422,19 @@ class Estimator:
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=leaf.device)
         position[reached] = torch.arange(len(reached), device=leaf.device)
         group = position[leaf]
-        estimates, leaves = {}, {}
+        estimates, groups = {}, {}
         for cause, plain in self._hazards.items():
             family, n_groups = plain.family, len(reached)
             n_shapes = len(family.shape_names)
             hazards = self.design.hazards(family, plain.sample, plain.weight, group, n_groups)
             kinds = self.design.kinds_of(n_groups, n_shapes)
             start = self._started(cause, hazards, n_shapes)
-            estimates[cause] = estimate(hazards, kinds, start)
-            leaves[cause] = self._of_leaves(estimates[cause], position, reached, n_shapes)
-        n_gates = (gates.weight != 0).any(-1).sum(-1)
-        return Candidate(name, gates, n_gates, estimates, leaves)
+            plain_kinds = self.regressions[cause].kinds.names
+            first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
+            small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
+            estimates[cause] = estimate(hazards, kinds, start, small | first)
+            groups[cause] = self.design.leaves(estimates[cause].theta, n_groups, n_shapes)
+        return Candidate(name, gates, splits, estimates, groups, position)
 
     def _started(self, cause: str, hazards: LinearHazards, n_shapes: int) -> Tensor:
         """Coefficients of groups that are all the regression, (S, D)."""
@@ -386,48 +445,56 @@ class Estimator:
         start[:, hazards.n_linear :].unflatten(1, (n_shapes, -1))[..., 0] = theta[:, p:]
         return start
 
-    def _of_leaves(
-        self, estimates: Estimates, position: Tensor, reached: Tensor, n_shapes: int
-    ) -> LeafParameters:
-        """Parameters of all leaves; those that no row reaches are like the first group."""
-        groups = self.design.leaves(estimates.theta, len(reached), n_shapes)
-        parts = groups.slope[:, position], groups.intercept[:, position], groups.shape[:, position]
-        return LeafParameters(*parts, groups.shape_slope[:, position])
-
     def _as_candidate(self) -> Candidate:
         """The regressions, as trees whose gates divide nothing."""
-        topology, n_leaves = self._tree.topology, 2**self._tree.topology.depth
-        gates = gates_of_splits([{}] * len(self.splits), topology, self._gate_features)
-        leaves = {}
-        for name, estimates in self.regressions.items():
-            n_shapes = len(self.trees[name].family.shape_names)
-            one = self.design.leaves(estimates.theta, 1, n_shapes)
-            every = torch.zeros(n_leaves, dtype=torch.long, device=one.slope.device)
-            parts = one.slope[:, every], one.intercept[:, every], one.shape[:, every]
-            leaves[name] = LeafParameters(*parts, one.shape_slope[:, every])
-        return Candidate(REGRESSION, gates, torch.zeros(len(self.splits)), self.regressions, leaves)
-
-    def _adopt(self, chosen: Sequence[Candidate]) -> None:
-        """Give each split's trees the gates and leaves of a candidate."""
-        self._penalised = {
-            name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(chosen)])
-            for name in self.trees
+        gates = gates_of_splits([{}] * len(self.splits), self._tree.topology, self._gate_features)
+        groups = {
+            name: self.design.leaves(estimates.theta, 1, len(self.trees[name].family.shape_names))
+            for name, estimates in self.regressions.items()
         }
+        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=self.design.z.device)
+        return Candidate(REGRESSION, gates, None, self.regressions, groups, position)
+
+    def _adopt(self, gates: Sequence[GateParameters], models: Sequence[Candidate]) -> None:
+        """Give each split's trees gates, and the hazards of a candidate."""
+        device = self._tree.log_time_scale.device
+        at = [torch.tensor([split], device=device) for split in range(len(models))]
+        leaf_groups = [
+            model.position[_whole_to_left(model.divides[split])] for split, model in enumerate(models)
+        ]
         for name, tree in self.trees.items():
             if tree.topology.depth:
-                weight = torch.stack([each.gates.weight[k] for k, each in enumerate(chosen)])
-                bias = torch.stack([each.gates.bias[k] for k, each in enumerate(chosen)])
+                weight = torch.stack([each.weight[split] for split, each in enumerate(gates)])
+                bias = torch.stack([each.bias[split] for split, each in enumerate(gates)])
                 set_gates(tree, GateParameters(weight, bias))
-            parts = [each.leaves[name].select(slice(k, k + 1)) for k, each in enumerate(chosen)]
-            write_leaves(
-                tree,
-                LeafParameters(
-                    *(
-                        torch.cat([getattr(part, item.name) for part in parts])
-                        for item in fields(LeafParameters)
-                    )
-                ),
-            )
+            parts = [
+                LeafParameters(*(part[:, own] for part in vars(model.groups[name].select(split)).values()))
+                for model, split, own in zip(models, at, leaf_groups, strict=True)
+            ]
+            leaves = [
+                torch.cat([getattr(part, item.name) for part in parts]) for item in fields(LeafParameters)
+            ]
+            write_leaves(tree, LeafParameters(*leaves))
+        self._penalised = {
+            name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
+            for name in self.trees
+        }
+
+
+def _whole_to_left(divides: Tensor) -> Tensor:
+    """The leaf in which rows of each leaf would end if gates that divide nothing sent all left, (L,).
+
+    Args:
+        divides: whether each gate divides rows, boolean (B,).
+    """
+    n_leaves = len(divides) + 1
+    ends = []
+    for leaf in range(n_leaves, 2 * n_leaves):
+        node = 1
+        for shift in reversed(range(leaf.bit_length() - 1)):
+            node = 2 * node + (leaf >> shift & 1 if divides[node - 1] else 0)
+        ends.append(node - n_leaves)
+    return torch.tensor(ends, device=divides.device)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,20 +157,20 @@ def set_gates(tree: SoftTree, gates: GateParameters) -> None:
 
 
 @torch.no_grad()
-def log_hazard_targets(regression: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
+def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
     """Log cumulative hazard of each row at a time, times the root of the number of events, shape (R, M).
 
     Args:
-        regression: R problems of depth 0.
+        tree: R problems; the hazard of a row is that of its most probable leaf.
         sample: their rows.
         log_time: of each problem, original units, shape (R,).
     """
-    linear = regression.linear_predictor(sample.x).squeeze(1)[..., None]
-    shape = regression.shape_parameters(sample.x).squeeze(1)[..., None, :]
-    at = (log_time.to(regression.log_time_scale) - regression.log_time_scale)[:, None, None].expand_as(linear)
-    hazard = regression.family.cumulative_hazard(at[:, None], linear[:, None], shape[:, None]).squeeze(-1)
+    linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
+    at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None, None].expand_as(linear)
+    hazard = tree.family.cumulative_hazard(at, linear, shape).squeeze(-1)
+    hazard = hazard.gather(1, tree.apply_leaf(sample.x)[:, None]).squeeze(1)
     n_events = (sample.weight * sample.event).sum(-1, keepdim=True)
-    return n_events.sqrt() * hazard.squeeze(1).clamp(min=_LEAST_HAZARD).log()
+    return n_events.sqrt() * hazard.clamp(min=_LEAST_HAZARD).log()
 
 
 @torch.no_grad()
@@ -229,6 +229,7 @@ def regression_tree(
     columns: GateColumns,
     topology: Topology,
     min_leaf: float,
+    given: Mapping[int, Split] | None = None,
 ) -> dict[int, Split]:
     """The greedy least-squares tree of targets, by node.
 
@@ -243,6 +244,7 @@ def regression_tree(
         columns: of the features.
         topology: of the tree.
         min_leaf: least weight on each side.
+        given: splits that are there already, by node.
 
     References:
         Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
@@ -254,9 +256,10 @@ def regression_tree(
         rows = rows_of.pop(node, None)
         if rows is None or len(rows) == 0:
             continue
-        best, found = _LEAST_GAIN, None
+        best, found = _LEAST_GAIN, None if given is None else given.get(node)
         w, t = weight[rows], target[:, rows]
-        for number, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
+        tried = () if found is not None else zip(columns.places, columns.categorical, strict=True)
+        for number, (places, categorical) in enumerate(tried):
             block = x[np.ix_(rows, places)]
             value = column_values(block, categorical, t, w)
             gain, cut = _best_cut(value, t, w, min_leaf)
