@@ -69,7 +69,7 @@ def parameter_losses(
 
 
 def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> Tensor:
-    """Negative log-likelihood of rows, (K, L, M), with their linear predictors and shapes (K, L, 1 or M, m)."""
+    """Negative log-likelihood (K, L, M) of rows with linear predictors and shapes (K, L, 1 or M, m)."""
     log_time = sample.log_time[:, None, :]
     log_entry = None if sample.log_entry is None else sample.log_entry[:, None, :]
     loss = family.loss(log_time, sample.event[:, None, :], linear, shape, log_entry)

@@ -98,7 +98,7 @@ def estimate(
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
-    Hessian and penalties. A Newton step, halved until the penalised likelihood gains, leads to the next round.
+    Hessian and penalties. A Newton step, halved until the penalised likelihood gains, leads to the next.
 
     Args:
         problems: K problems, whose designs are in units in which coefficients of one kind are comparable.

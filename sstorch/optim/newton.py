@@ -18,6 +18,8 @@ TOLERANCE = 1e-9
 _MAX_STEPS, _MAX_HALVINGS = 100, 40
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
+# What is first added to the diagonal of a Hessian that is not positive definite, as a share of its largest.
+_FIRST_LIFT = 1e-8
 # Armijo's condition.
 _ARMIJO = 1e-4
 
@@ -191,7 +193,7 @@ class LinearHazards(Batched):
 def _gathered(values: Tensor, rows: Tensor) -> Tensor:
     """Values (K, n, c) of rows (K, L, W), (K, L, W, c)."""
     out = values.gather(1, rows.flatten(1)[..., None].expand(-1, -1, values.shape[-1]))
-    return out.unflatten(1, rows.shape[1:])
+    return cast(Tensor, out.unflatten(1, rows.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -248,14 +250,15 @@ def cholesky(hessian: Tensor) -> Tensor:
         raise TrainingError(
             "second derivatives of the likelihood are not finite: try another leaf, or penalties with numbers"
         )
-    diagonal = hessian.diagonal(dim1=-2, dim2=-1)
-    lift = 1e-8 * diagonal.abs().amax(-1).clamp(min=1e-8)
+    failed = (info > 0).nonzero().squeeze(-1)
+    part = hessian[failed]
+    lift = _FIRST_LIFT * part.diagonal(dim1=-2, dim2=-1).abs().amax(-1).clamp(min=_FIRST_LIFT)
     eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
-    while bool((info > 0).any()):
-        raised = hessian + torch.where(info > 0, lift, 0.0)[:, None, None] * eye
-        again, info_again = torch.linalg.cholesky_ex(raised)
-        factor = torch.where((info > 0)[:, None, None], again, factor)
-        info, lift = torch.where(info > 0, info_again, info), 10 * lift
+    while len(failed):
+        again, info = torch.linalg.cholesky_ex(part + lift[:, None, None] * eye)
+        factor = factor.index_copy(0, failed, again)
+        still = info > 0
+        failed, part, lift = failed[still], part[still], 100 * lift[still]
     return cast(Tensor, factor)
 
 

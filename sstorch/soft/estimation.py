@@ -251,9 +251,9 @@ class Estimator:
     def choose(self, settings: BatchSettings) -> list[GroupChoice]:
         """Give the trees their gates and leaves.
 
-        Of each split the hazards are those of the candidate with the most evidence, of which the regression is
-        one. Unless groups are wanted only where they gain, nodes that its gates leave whole are then divided by
-        what it predicts, and groups below such a gate share its hazard.
+        Of each split the hazards are those of the candidate with the most evidence, one of which is the
+        regression. Unless groups are wanted only where they gain, nodes that its gates leave whole are then
+        divided by what it predicts, and groups below such a gate share its hazard.
         """
         candidates = list(self._candidates(settings))
         plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from sklearn.tree import DecisionTreeRegressor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.optim.starts.distilled import GateColumns, Split, column_values, deviations, split_at
 
-# Trees of a bag, the share of the subjects each sees and at most how many, rows in a leaf, share of the
-# columns that are tried at a cut.
-_TREES, _SHARE, _MOST, _ROWS, _COLUMNS = 60, 0.632, 4_000, 10, 0.5
+# Trees of a bag, their depth, the share of the subjects each sees and at most how many, rows in a leaf, share
+# of the features that a node may use, intervals of a feature; rows times trees that are worked on at once.
+_TREES, _DEPTH, _SHARE, _MOST, _ROWS, _COLUMNS, _BINS = 60, 6, 0.632, 4_000, 10, 0.5, 32
+_ELEMENTS = 2**21
 # Cuts of a column that are tried, and ridge of the lines, as a share of the weight of a side.
 _CUTS, _RIDGE = 9, 0.02
 _LEAST_GAIN = 1e-9
@@ -42,25 +42,91 @@ def residual_bag(
         seed: of the draws.
     """
     rng = np.random.default_rng(seed)
-    total, count = np.zeros(len(x)), np.zeros(len(x))
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)
-    residual = np.ascontiguousarray(residual, dtype=np.float64)[:, None]
-    narrow = np.ascontiguousarray(x, dtype=np.float32)
-    for _ in range(_TREES):
-        seen = np.zeros(n_subjects, dtype=bool)
-        seen[rng.permutation(n_subjects)[:n_seen]] = True
-        inside = seen[subject] & (weight > 0)
-        outside = ~seen[subject]
-        tree = DecisionTreeRegressor(
-            min_samples_leaf=_ROWS, max_features=_COLUMNS, random_state=int(rng.integers(2**31))
-        )
-        if not inside.any() or not outside.any():
-            continue
-        tree.fit(narrow[inside], residual[inside], sample_weight=weight[inside], check_input=False)
-        total[outside] += tree.predict(narrow[outside], check_input=False)
-        count[outside] += 1
+    codes = np.stack([np.searchsorted(_edges(column), column, side="left") for column in x.T], axis=1)
+    total, count = np.zeros(len(x)), np.zeros(len(x))
+    size = max(1, _ELEMENTS // len(x))
+    for begin in range(0, _TREES, size):
+        seen = np.zeros((min(size, _TREES - begin), n_subjects), dtype=bool)
+        for own in seen:
+            own[rng.permutation(n_subjects)[:n_seen]] = True
+        outside = ~seen[:, subject]
+        predicted = _grow(codes, residual, weight, ~outside, rng)
+        total += np.where(outside, predicted, 0.0).sum(0)
+        count += outside.sum(0)
     out: FloatArray = total / np.maximum(count, 1)
+    return out
+
+
+def _edges(column: FloatArray) -> FloatArray:
+    """Where a column is cut for the trees of a bag: between few values, or at quantiles."""
+    distinct = np.unique(column)
+    if len(distinct) <= _BINS:
+        return distinct[:-1]
+    return np.unique(np.quantile(column, np.linspace(0, 1, _BINS + 1)[1:-1]))
+
+
+def _grow(
+    codes: IntArray, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
+) -> FloatArray:
+    """Predictions (T, n) of T least-squares trees for all rows, level by level, all trees at once.
+
+    Args:
+        codes: numbers of the intervals that features lie in, (n, q).
+        target: shape (n,).
+        weight: shape (n,).
+        inside: rows that each tree sees, (T, n).
+        rng: draws the features that each node may use.
+    """
+    n_trees, (n, q) = len(inside), codes.shape
+    n_bins, tried = int(codes.max()) + 1, max(1, int(np.ceil(_COLUMNS * q)))
+    tree, row = np.nonzero(inside & (weight > 0))
+    w, wt = weight[row], (weight * target)[row]
+    node, at = np.zeros(len(row), dtype=np.int64), np.zeros((n_trees, n), dtype=np.int64)
+    for level in range(_DEPTH):
+        size = n_trees * 2**level
+        place = tree * 2**level + node
+        order = rng.random((size, q)).argsort(axis=1)
+        allowed = np.zeros((size, q), dtype=bool)
+        np.put_along_axis(allowed, order[:, :tried], True, axis=1)
+        best, feature, cut = np.full(size, _LEAST_GAIN), np.full(size, -1), np.zeros(size, dtype=np.int64)
+        for j in range(q):
+            key = place * n_bins + codes[row, j]
+            rows, mass, sums = (
+                np.bincount(key, values, size * n_bins).reshape(size, n_bins).cumsum(axis=1)
+                for values in (None, w, wt)
+            )
+            left, all_mass = sums[:, :-1], mass[:, -1:]
+            right = sums[:, -1:] - left
+            fits = (rows[:, :-1] >= _ROWS) & (rows[:, -1:] - rows[:, :-1] >= _ROWS) & allowed[:, j : j + 1]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gain = left**2 / mass[:, :-1] + right**2 / (all_mass - mass[:, :-1])
+                gain = np.where(fits, gain - sums[:, -1:] ** 2 / all_mass, -np.inf)
+            k = gain.argmax(axis=1)
+            found = np.take_along_axis(gain, k[:, None], axis=1)[:, 0]
+            better = found > best
+            best, feature, cut = (
+                np.where(better, found, best),
+                np.where(better, j, feature),
+                np.where(better, k, cut),
+            )
+        if (feature < 0).all():
+            break
+        node = 2 * node + _goes_right(codes, row, feature[place], cut[place])
+        place = np.arange(n_trees)[:, None] * 2**level + at
+        at = 2 * at + _goes_right(codes, np.arange(n), feature[place], cut[place])
+    n_leaves = int(max(node.max(initial=0), at.max(initial=0))) + 1
+    key = tree * n_leaves + node
+    mass, sums = (np.bincount(key, values, n_trees * n_leaves) for values in (w, wt))
+    means = np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0).reshape(n_trees, n_leaves)
+    out: FloatArray = np.take_along_axis(means, at, axis=1)
+    return out
+
+
+def _goes_right(codes: IntArray, rows: IntArray, feature: IntArray, cut: IntArray) -> BoolArray:
+    """Whether rows go right at nodes with a feature, -1 for none, and a cut."""
+    out: BoolArray = (feature >= 0) & (codes[rows, np.maximum(feature, 0)] > cut)
     return out
 
 
