@@ -133,9 +133,7 @@ class Design:
             end += n_groups
             slope[..., self.own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
             end += n_groups * q
-        shapes = (
-            theta[:, end:].unflatten(1, (n_shapes, -1)) if n_shapes else theta.new_zeros(len(theta), 0, 1)
-        )
+        shapes = theta[:, end:].unflatten(1, (n_shapes, 1 + n_groups if n_groups > 1 else 1))
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
             shape = shape + shapes[..., 1:]

@@ -428,7 +428,7 @@ class Estimator:
             n_shapes = len(family.shape_names)
             hazards = self.design.hazards(family, plain.sample, plain.weight, group, n_groups)
             kinds = self.design.kinds_of(n_groups, n_shapes)
-            start = self._started(cause, hazards, n_shapes)
+            start = self._started(cause, hazards)
             plain_kinds = self.regressions[cause].kinds.names
             first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
             small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
@@ -436,13 +436,13 @@ class Estimator:
             groups[cause] = self.design.leaves(estimates[cause].theta, n_groups, n_shapes)
         return Candidate(name, gates, splits, estimates, groups, position)
 
-    def _started(self, cause: str, hazards: LinearHazards, n_shapes: int) -> Tensor:
+    def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
         """Coefficients of groups that are all the regression, (S, D)."""
         theta = self.regressions[cause].theta
         p = hazards.design.shape[-1]
         start = theta.new_zeros(len(theta), hazards.n_coefficients)
         start[:, :p] = theta[:, :p]
-        start[:, hazards.n_linear :].unflatten(1, (n_shapes, -1))[..., 0] = theta[:, p:]
+        start[:, hazards.n_linear :: 1 + hazards.n_groups] = theta[:, p:]
         return start
 
     def _as_candidate(self) -> Candidate:
