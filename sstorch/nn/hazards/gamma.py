@@ -35,6 +35,8 @@ _NEWTON_STEPS = 6
 _SERIES_Q, _SERIES_TERMS = -0.5, 32
 # Values of a chunk that stay in the processor's cache.
 _CHUNK = 8192
+# Of central differences.
+_STEP = 6e-6
 # Exponents beyond which a term of the integrand is as good as infinite.
 _EXPONENT = 300.0
 # |Q| below which v^2 psi(Q v) comes from its series: the direct form loses 1 / |Q| of its digits.
@@ -58,14 +60,16 @@ class _PrenticeTerms(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*output[2:])
+        ctx.save_for_backward(*inputs, *output[2:])
         ctx.mark_non_differentiable(*output[2:])
         ctx.sizes = tuple(part.shape for part in inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        hazard_w, hazard_q, log_hazard_w, log_hazard_q = ctx.saved_tensors
+        w, q, *slopes = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slopes = _PrenticeSlopes.apply(w, q)  # type: ignore[no-untyped-call]
+        hazard_w, hazard_q, log_hazard_w, log_hazard_q = slopes
         grad_w = grads[0] * hazard_w + grads[1] * log_hazard_w
         grad_q = grads[0] * hazard_q + grads[1] * log_hazard_q
         return grad_w.sum_to_size(ctx.sizes[0]), grad_q.sum_to_size(ctx.sizes[1])
@@ -83,8 +87,30 @@ class _PrenticeTerms(torch.autograd.Function):
         return _PrenticeTerms.apply(*aligned), (0,) * 6  # type: ignore[no-untyped-call]
 
 
+class _PrenticeSlopes(torch.autograd.Function):
+    """The derivatives of -log S and log hazard of W in w and Q; theirs are central differences."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(w, q)
+        return _PrenticeTerms.forward(w, q)[2:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        w, q = (part.double() for part in ctx.saved_tensors)
+        moved = []
+        for step_w, step_q in ((_STEP, 0.0), (0.0, _STEP)):
+            ahead = _PrenticeTerms.forward(w + step_w, q + step_q)[2:]
+            behind = _PrenticeTerms.forward(w - step_w, q - step_q)[2:]
+            pairs = zip(grads, ahead, behind, strict=True)
+            moved.append(sum(grad * (high - low) for grad, high, low in pairs) / (2 * _STEP))
+        given = zip(moved, ctx.saved_tensors, strict=True)
+        return tuple(each.sum_to_size(part.shape).to(part.dtype) for each, part in given)
+
+
 def prentice_terms(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Cumulative hazard -log S(w; Q) and log hazard of W at w; shapes broadcast; once differentiable."""
+    """Cumulative hazard -log S(w; Q) and log hazard of W at w; shapes broadcast; twice differentiable."""
     return cast("tuple[Tensor, Tensor]", _PrenticeTerms.apply(w, q)[:2])  # type: ignore[no-untyped-call]
 
 
