@@ -86,10 +86,31 @@ class LinearHazards(Batched):
     def row_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of rows (K, n), first derivatives (K, n, q) and second ones (K, n, q, q), q = 1 + m.
 
-        They are those in the linear predictor and the shape parameters of the row, by autograd, and zero for
-        padding.
+        They are those in the linear predictor and the shape parameters of the row, zero for padding; by the
+        family where it has second derivatives of its own and rows are observed from time zero, else by
+        autograd.
         """
         linear, shape = self.parameters(theta)
+        own = type(self.family).second_derivatives is not HazardFamily.second_derivatives
+        if own and self.sample.log_entry is None and self.sample.log_lower is None:
+            loss, first, second = self._by_family(linear, shape)
+        else:
+            loss, first, second = self._by_autograd(linear, shape)
+        # Far out in a tail derivatives that vanish are products of zero and infinity.
+        counts = self.weight > 0
+        second = torch.where(second.isfinite() & counts[..., None, None], second, 0.0)
+        return torch.where(counts, loss, 0.0), torch.where(counts[..., None], first, 0.0), second
+
+    def _by_family(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = self.sample.log_time[:, None], self.sample.event[:, None], linear[:, None], shape[:, None]
+        loss, of_linear, of_shape = self.family.loss_and_gradient(*rows)
+        first = torch.stack([of_linear, *of_shape], -1).squeeze(1)
+        second = first.new_zeros(*first.shape, first.shape[-1])
+        for (j, k), part in self.family.second_derivatives(*rows).items():
+            second[..., j, k] = second[..., k, j] = part.squeeze(1)
+        return loss.squeeze(1), first, second
+
+    def _by_autograd(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
             parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
             parts = [part.detach().clone().requires_grad_() for part in parts]
@@ -107,9 +128,7 @@ class LinearHazards(Batched):
                 else [torch.zeros_like(part) for part in parts]
                 for each in first
             ]
-        # Far out in a tail derivatives that vanish are products of zero and infinity.
         rows = torch.stack([torch.stack(list(each), -1) for each in second], -2)
-        rows = torch.where(rows.isfinite(), rows, 0.0)
         return loss.detach(), torch.stack(first, -1).detach(), (rows + rows.mT) / 2
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
