@@ -30,8 +30,10 @@ _FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5
 _VAGUE = 1e-2
 # Change of a log inverse variance, and gain in nats, below which the fixed point is reached.
 _SETTLED, _GAIN = 0.01, 1e-4
+# Gain of a Newton step, in nats, below which the penalties move.
+_NEAR = 1.0
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
-_MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 60, 15, 30.0
+_MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ def estimate(
 
     In every round the log-likelihood is replaced by its expansion at the present coefficients, for which the
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
-    Hessian and penalties. A Newton step, halved until the penalised likelihood gains, leads to the next.
+    Hessian and penalties; not where the coefficients are still far from the optimum under the present
+    penalties, of which the expansion knows little. A Newton step, halved until the penalised likelihood
+    gains, leads to the next.
 
     Args:
         problems: K problems, whose designs are in units in which coefficients of one kind are comparable.
@@ -144,8 +148,13 @@ def estimate(
 
 def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
-    least, largest = penalty / _FACTOR, penalty * _FACTOR
     right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
+    precision = kinds.spread(penalty, _VAGUE)
+    factor = cholesky(at.hessian + torch.diag_embed(precision))
+    slope = at.gradient + precision * (at.theta - mean)
+    left = (slope * torch.cholesky_solve(slope[..., None], factor).squeeze(-1)).sum(-1, keepdim=True) / 2
+    reach = torch.where(left < _NEAR, _FACTOR, 1.0)
+    least, largest = penalty / reach, penalty * reach
     before = torch.zeros_like(penalty)
     for update in range(_MAX_UPDATES):
         precision = kinds.spread(penalty, _VAGUE)
