@@ -156,6 +156,7 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
     reach = torch.where(left < _NEAR, _FACTOR, 1.0)
     least, largest = penalty / reach, penalty * reach
     before = torch.zeros_like(penalty)
+    done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(_MAX_UPDATES):
         precision = kinds.spread(penalty, _VAGUE)
         factor = cholesky(at.hessian + torch.diag_embed(precision))
@@ -170,8 +171,10 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
         before = step
         new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
         moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
-        penalty = new
-        if bool((moved < _SETTLED / 4).all()):
+        # Each stops for itself, so that a problem does not depend on those beside it.
+        penalty = torch.where(done, penalty, new)
+        done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
+        if bool(done.all()):
             break
     precision = kinds.spread(penalty, _VAGUE)
     factor = cholesky(at.hessian + torch.diag_embed(precision))
