@@ -170,5 +170,5 @@ def null_start(hazards: LinearHazards) -> Tensor:
     found = newton(null, Gaussian(torch.full_like(guess, _VAGUE), guess), guess).theta
     start = guess.new_zeros(len(guess), hazards.n_coefficients)
     start[:, 0] = found[:, 0]
-    start[:, hazards.n_linear :] = found[:, 1:]
+    start[:, hazards.n_linear :: 1 + hazards.n_groups] = found[:, 1:]
     return start

@@ -1,0 +1,194 @@
+"""Estimated variances and the evidence against closed forms and integration by numbers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from sstorch.nn import DesignMatrix, make_family
+from sstorch.objective import Sample
+from sstorch.optim.evidence import Estimates, Kinds, estimate
+from sstorch.optim.newton import LinearHazards
+from sstorch.soft.design import null_start
+
+# Precision of the vague priors of coefficients without a kind.
+VAGUE = 1e-2
+
+
+def hazards(leaf: str, x: np.ndarray, time: np.ndarray, event: np.ndarray) -> LinearHazards:
+    """One problem; the first column of x is the intercept."""
+    design, log_time, events = (
+        torch.as_tensor(np.asarray(each, dtype=float))[None] for each in (x, np.log(time), event)
+    )
+    ones = torch.ones_like(log_time)
+    sample = Sample(DesignMatrix(design, (1,)), log_time, events, ones)
+    family = make_family(leaf).prepare(log_time, events, ones, torch.zeros(1, dtype=torch.float64))
+    return LinearHazards(family, sample, ones, design)
+
+
+def simulated(n: int, slopes: tuple[float, ...], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standardised columns with a one before them, times and events."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, len(slopes)))
+    x = (x - x.mean(0)) / x.std(0)
+    time, censoring = rng.exponential(np.exp(-x @ np.array(slopes))), rng.uniform(0.5, 4, n)
+    return np.column_stack([np.ones(n), x]), np.minimum(time, censoring), time <= censoring
+
+
+def kinds_of(problem: LinearHazards, *names: str | None) -> Kinds:
+    """Kinds of slopes; intercept and shapes have none."""
+    known = tuple(dict.fromkeys(name for name in names if name is not None))
+    codes = [-1 if name is None else known.index(name) for name in names]
+    n_shapes = problem.n_coefficients - 1 - len(names)
+    return Kinds(known, torch.tensor([-1, *codes, *[-1] * n_shapes]))
+
+
+def integrated(problem: LinearHazards, mean: Tensor, slopes: int, reach: float) -> Callable[[float], float]:
+    """Log marginal likelihood by log penalty: a sum over a grid of all coefficients."""
+    d = problem.n_coefficients
+    found = estimate(problem, kinds_of(problem, *["line"] * slopes), mean)
+    centre, root = found.theta[0], torch.linalg.cholesky(found.covariance[0])
+    nodes = torch.linspace(-reach, reach, 33, dtype=torch.float64)
+    grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
+    theta = centre + grid @ root.T
+    copies = problem.select(torch.zeros(len(theta), dtype=torch.long))
+    log_likelihood = -copies.value(theta)
+    cell = d * torch.log(nodes[1] - nodes[0]) + root.diagonal().log().sum()
+    is_slope = torch.zeros(d, dtype=torch.bool)
+    is_slope[1 : 1 + slopes] = True
+
+    def value(log_penalty: float) -> float:
+        precision = torch.where(is_slope, np.exp(log_penalty), VAGUE)
+        centred = theta - torch.where(is_slope, 0.0, mean[0])
+        prior = (precision.log() - np.log(2 * np.pi) - precision * centred.square()).sum(-1) / 2
+        return float(torch.logsumexp(log_likelihood + prior, 0) + cell)
+
+    return value
+
+
+# ------------------------------------------------------------------ integration
+
+
+@pytest.mark.parametrize(
+    ("leaf", "n", "slopes"),
+    [("exponential", 80, (0.5,)), ("exponential", 80, (0.5, -0.4)), ("weibull", 200, (0.6,))],
+)
+def test_evidence_and_penalty_are_those_of_numerical_integration(
+    leaf: str, n: int, slopes: tuple[float, ...]
+) -> None:
+    problem = hazards(leaf, *simulated(n, slopes))
+    start = null_start(problem)
+    found = estimate(problem, kinds_of(problem, *["line"] * len(slopes)), start)
+    exact = integrated(problem, start, len(slopes), reach=6.0)
+    log_penalty = float(found.penalty.log())
+    # Laplace's error is of order 1 / events.
+    assert float(found.evidence) == pytest.approx(exact(log_penalty), abs=0.03)
+    best = minimize_scalar(lambda at: -exact(at), bounds=(-4, 8), method="bounded")
+    assert log_penalty == pytest.approx(best.x, abs=0.1)
+    assert exact(log_penalty) == pytest.approx(-best.fun, abs=0.002)
+
+
+def test_integral_over_a_grid_is_that_of_quadrature() -> None:
+    # Of an intercept alone the integral is one-dimensional.
+    problem = hazards("exponential", *simulated(30, ()))
+    start = null_start(problem)
+    found = estimate(problem, kinds_of(problem), start)
+    centre, scale = float(found.theta), float(found.covariance.sqrt())
+
+    def density(theta: float) -> float:
+        at = torch.full((1, 1), theta, dtype=torch.float64)
+        prior = -VAGUE * (theta - float(start)) ** 2 / 2 + np.log(VAGUE / (2 * np.pi)) / 2
+        return float(np.exp(-float(problem.value(at)) + float(found.penalised) + prior))
+
+    area = quad(density, centre - 8 * scale, centre + 8 * scale)[0]
+    by_integration = np.log(area) - float(found.penalised)
+    assert integrated(problem, start, 0, reach=8.0)(0.0) == pytest.approx(by_integration, abs=1e-6)
+    assert float(found.evidence) == pytest.approx(by_integration, abs=0.01)
+
+
+def test_gaussian_likelihood_has_the_closed_form() -> None:
+    # Log-normal times without censoring, an orthogonal design and a scale that the rows determine: given
+    # Hessian s in each slope and estimates b, the evidence is largest where 1/lambda + 1/s = mean b^2.
+    rng = np.random.default_rng(2)
+    n, p = 4096, 12
+    x = np.linalg.qr(np.column_stack([np.ones(n), rng.normal(size=(n, p))]))[0][:, 1:] * np.sqrt(n)
+    time = np.exp(x @ rng.normal(0, 0.1, p) + rng.normal(size=n))
+    problem = hazards("log_normal", np.column_stack([np.ones(n), x]), time, np.ones(n))
+    found = estimate(problem, kinds_of(problem, *["line"] * p), null_start(problem))
+    log_time = np.log(time)
+    least_squares = x.T @ log_time / n
+    variance = np.mean((log_time - log_time.mean() - x @ least_squares) ** 2)
+    expected = 1 / (np.mean(least_squares**2) - variance / n)
+    assert float(found.penalty) == pytest.approx(expected, rel=0.01)
+    shrunk = least_squares * (n / variance) / (n / variance + expected)
+    np.testing.assert_allclose(found.theta[0, 1 : 1 + p], shrunk, atol=2e-4)
+    freedom = p * (n / variance) / (n / variance + expected)
+    assert float(found.kinds.sums(found.freedom)) == pytest.approx(freedom, abs=0.01)
+
+
+# ------------------------------------------------------------------ what has to hold
+
+
+def noise_and_signal(seed: int = 4) -> LinearHazards:
+    return hazards("weibull", *simulated(200, (0.8, -0.6, 0, 0, 0), seed))
+
+
+def estimated(problem: LinearHazards) -> Estimates:
+    kinds = kinds_of(problem, "signal", "signal", "noise", "noise", "noise")
+    return estimate(problem, kinds, null_start(problem))
+
+
+def test_kind_without_effect_is_all_but_zero() -> None:
+    found = estimated(noise_and_signal())
+    assert found.asleep.tolist() == [[False, True]]
+    assert float(found.theta[0, 3:6].abs().max()) < 1e-3
+    signal, noise = found.kinds.sums(found.freedom)[0].tolist()
+    assert signal > 1.9
+    assert noise < 0.01
+
+
+def test_penalised_likelihood_is_at_its_minimum() -> None:
+    problem = noise_and_signal()
+    found = estimated(problem)
+    precision = found.kinds.spread(found.penalty, VAGUE)
+    mean = torch.where(found.kinds.of >= 0, 0.0, null_start(problem))
+    gradient = problem.derivatives(found.theta)[1] + precision * (found.theta - mean)
+    assert float(gradient.abs().max()) < 1e-2
+    assert float(found.log_likelihood) == pytest.approx(-float(problem.value(found.theta)), abs=1e-9)
+
+
+def test_batch_of_problems_is_each_alone() -> None:
+    parts = [noise_and_signal(seed) for seed in (4, 6)]
+    joined = LinearHazards(
+        parts[0].family,
+        Sample(
+            DesignMatrix(torch.cat([each.design for each in parts]), (1, 1)),
+            *(
+                torch.cat([getattr(each.sample, name) for each in parts])
+                for name in ("log_time", "event", "weight")
+            ),
+        ),
+        torch.cat([each.weight for each in parts]),
+        torch.cat([each.design for each in parts]),
+    )
+    both = estimated(joined)
+    for k, each in enumerate(parts):
+        alone = estimated(each)
+        torch.testing.assert_close(both.penalty[k], alone.penalty[0], rtol=1e-8, atol=0)
+        torch.testing.assert_close(both.theta[k], alone.theta[0], rtol=0, atol=1e-8)
+        torch.testing.assert_close(both.evidence[k], alone.evidence[0], rtol=0, atol=1e-8)
+
+
+def test_rows_counted_twice_are_rows_given_twice() -> None:
+    x, time, event = simulated(60, (0.7, 0.3))
+    once = hazards("weibull", x, time, event)
+    weighted = LinearHazards(once.family, once.sample, 2 * once.weight, once.design)
+    twice = hazards("weibull", np.tile(x, (2, 1)), np.tile(time, 2), np.tile(event, 2))
+    kinds = kinds_of(once, "line", "line")
+    one, other = (estimate(each, kinds, null_start(each)) for each in (weighted, twice))
+    torch.testing.assert_close(one.theta, other.theta, rtol=0, atol=1e-8)
+    torch.testing.assert_close(one.evidence, other.evidence, rtol=0, atol=1e-8)

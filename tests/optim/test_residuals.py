@@ -1,0 +1,119 @@
+"""The bag of trees on residuals, and trees of lines."""
+
+import numpy as np
+import pytest
+
+from sstorch.optim.starts import residuals
+from sstorch.optim.starts.distilled import GateColumns, Split
+from sstorch.optim.starts.residuals import model_tree, residual_bag
+
+
+def step(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Columns, and a target that steps in the first."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(n, 3))
+    return x, np.where(x[:, 0] > 0.5, 1.0, -1.0) + rng.normal(size=n)
+
+
+def test_bag_finds_the_step_without_the_noise() -> None:
+    x, target = step()
+    n = len(x)
+    found = residual_bag(x, target, np.ones(n), np.arange(n), 0)
+    truth = np.where(x[:, 0] > 0.5, 1.0, -1.0)
+    assert np.corrcoef(found, truth)[0, 1] > 0.9
+    # Trees that have seen a row would know of its noise.
+    assert abs(np.corrcoef(found - truth, target - truth)[0, 1]) < 0.15
+
+
+def test_bag_on_noise_predicts_next_to_nothing() -> None:
+    rng = np.random.default_rng(1)
+    x, target = rng.uniform(size=(600, 3)), rng.normal(size=600)
+    found = residual_bag(x, target, np.ones(600), np.arange(600), 0)
+    assert np.corrcoef(found, target)[0, 1] < 0.1
+
+
+def test_bag_depends_on_the_seed_alone() -> None:
+    x, target = step(200)
+    arguments = x, target, np.ones(200), np.arange(200)
+    np.testing.assert_array_equal(residual_bag(*arguments, 3), residual_bag(*arguments, 3))
+    assert (residual_bag(*arguments, 3) != residual_bag(*arguments, 4)).any()
+
+
+def test_rows_of_a_subject_are_seen_together() -> None:
+    # Features name the subject, whose rows have one residual: trees that had seen one of them would know it.
+    rng = np.random.default_rng(2)
+    subject = np.repeat(np.arange(60), 20)
+    x, target = subject[:, None].astype(float), rng.normal(size=60)[subject]
+    apart = residual_bag(x, target, np.ones(1200), subject, 0)
+    mixed = residual_bag(x, target, np.ones(1200), np.arange(1200), 0)
+    assert np.corrcoef(mixed, target)[0, 1] > 0.9
+    assert np.corrcoef(apart, target)[0, 1] < 0.3
+
+
+def test_rows_of_weight_zero_teach_nothing() -> None:
+    x, target = step(300)
+    weight = np.r_[np.ones(200), np.zeros(100)]
+    strange = np.r_[target[:200], np.full(100, 1e6)]
+    arguments = weight, np.arange(300), 0
+    np.testing.assert_array_equal(residual_bag(x, target, *arguments), residual_bag(x, strange, *arguments))
+
+
+def test_single_row_has_no_residual() -> None:
+    np.testing.assert_array_equal(
+        residual_bag(np.ones((1, 1)), np.ones(1), np.ones(1), np.zeros(1, int), 0), [0]
+    )
+
+
+def grown(x: np.ndarray, target: np.ndarray, n_leaves: int = 2, min_leaf: float = 0.1) -> dict[int, Split]:
+    columns = GateColumns(tuple(np.array([j]) for j in range(x.shape[1])), (False,) * x.shape[1])
+    n = len(x)
+    lines = (x - x.mean(0)) / x.std(0)
+    return model_tree(
+        x, lines, target[None], np.ones((1, n)), np.full(n, 1 / n), columns, 2, n_leaves, min_leaf
+    )
+
+
+def test_slope_that_differs_between_sides_is_found() -> None:
+    # The mean is the same on both sides of .5: a tree of means has nothing to find.
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(800, 3))
+    target = np.where(x[:, 0] > 0.5, 1.0, -1.0) * 4 * (x[:, 1] - 0.5) + 0.3 * rng.normal(size=800)
+    splits = grown(x, target)
+    assert set(splits) == {1}
+    assert splits[1].column == 0
+    cut = -splits[1].constant / splits[1].slope[0]
+    assert cut == pytest.approx(0.5, abs=0.06)
+
+
+def test_best_split_is_that_of_brute_force() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.integers(0, 6, size=(90, 2)).astype(float)
+    target = rng.normal(size=90) + (x[:, 1] > 3) * x[:, 0]
+    lines = np.column_stack([np.ones(90), (x - x.mean(0)) / x.std(0)])
+
+    def errors(rows: np.ndarray) -> float:
+        gram = lines[rows].T @ lines[rows]
+        ridge = residuals._RIDGE * len(rows) * np.diag([1e-6, 1, 1])
+        moment = lines[rows].T @ target[rows]
+        return float(target[rows] @ target[rows] - moment @ np.linalg.solve(gram + ridge, moment))
+
+    gains = {}
+    for column in range(2):
+        for cut in np.arange(0.5, 5):
+            left = np.flatnonzero(x[:, column] <= cut)
+            right = np.flatnonzero(x[:, column] > cut)
+            if min(len(left), len(right)) >= 9:
+                gains[column, cut] = -errors(left) - errors(right)
+    column, cut = max(gains, key=lambda key: gains[key])
+    split = grown(x, target)[1]
+    assert split.column == column
+    assert -split.constant / split.slope[column] == pytest.approx(cut)
+
+
+def test_leaves_have_their_least_weight() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.uniform(size=(200, 1))
+    target = np.where(x[:, 0] > 0.95, 10.0, 0.0)
+    split = grown(x, target, min_leaf=0.25)[1]
+    left = (x @ split.slope + split.constant >= 0).mean()
+    assert 0.25 <= left <= 0.75
