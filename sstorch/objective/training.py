@@ -299,7 +299,7 @@ class TrainingObjective(nn.Module):
             zero_features(tree, features & ~worse[:, None])
 
     def held_by(self, precision: Tensor) -> TrainingObjective:
-        """The same with (1/2) sum_j precision_j gamma_j^2 in the place of ridge and roughness.
+        """The same with (1/2) sum_j precision_j gamma_j^2 beside its penalties.
 
         Args:
             precision: of each slope of each problem, (R, p).
@@ -307,8 +307,7 @@ class TrainingObjective(nn.Module):
         changed = copy.copy(self)
         changed._modules = dict(self._modules)
         own = Ridge(1.0, None, self.shares_slopes, precision.sqrt())
-        others = [each for each in self.leaf_penalties if not isinstance(each, Ridge)]
-        changed.leaf_penalties = nn.ModuleList([own, *others])
+        changed.leaf_penalties = nn.ModuleList([own, *self.leaf_penalties])
         return changed
 
     def select(self, problems: Tensor | slice) -> TrainingObjective:
