@@ -104,6 +104,19 @@ def test_padding_adds_nothing_whatever_it_holds() -> None:
         assert torch.equal(own, same)
 
 
+@pytest.mark.parametrize("leaf", ["spline_po", "weibull"])
+def test_rows_cut_in_two_have_the_derivatives_of_whole_ones(leaf: str) -> None:
+    hazards = problems(leaf, groups=True)
+    sample = hazards.sample
+    middle = sample.log_time - 0.7
+    early = replace(sample, log_time=middle, event=torch.zeros_like(sample.event))
+    late = replace(sample, log_entry=middle)
+    theta = somewhere(hazards)
+    parts = [replace(hazards, sample=each).derivatives(theta) for each in (early, late)]
+    for whole, first, second in zip(hazards.derivatives(theta), *parts, strict=True):
+        torch.testing.assert_close(first + second, whole, rtol=1e-9, atol=1e-9)
+
+
 # ------------------------------------------------------------------ optima
 
 
