@@ -1,0 +1,290 @@
+"""Estimated penalties through the estimators: groups by evidence, files, rows and weights, restrictions."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sstorch import (
+    Columns,
+    GroupPenalties,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    load_dataset,
+)
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.nn import Spline, make_family
+from sstorch.objective import Ridge
+from sstorch.optim import Leaves
+from sstorch.soft.batch import train_batch
+from sstorch.soft.estimation import REGRESSION, GroupChoice
+from sstorch.soft.settings import BatchSettings
+
+Outcome = tuple[np.ndarray, np.ndarray]
+
+
+def simulated(n: int = 400, interaction: float = 0.0, seed: int = 0) -> tuple[pd.DataFrame, Outcome]:
+    """Exponential times; "b" acts where "a" is above a half, or everywhere, but for its interaction."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.uniform(-1, 2, size=(n, 4)), columns=list("abcd"))
+    risk = 0.5 * frame.c + interaction * np.where(frame.a > 0.5, frame.b - 0.5, 0.0)
+    time, censoring = rng.exponential(np.exp(-risk)), rng.uniform(0.5, 4, n)
+    return frame, (np.minimum(time, censoring), np.asarray(time <= censoring))
+
+
+def chosen(model: Any) -> GroupChoice:
+    choice = model.choice_
+    assert isinstance(choice, GroupChoice)
+    return choice
+
+
+# ------------------------------------------------------------------ groups by evidence
+
+
+def test_interaction_is_found_in_residuals_and_not_by_the_predictor() -> None:
+    frame, y = simulated(interaction=2.5)
+    tree = PrognosticTree(depth=1, leaf="weibull", only_if_needed=True).fit(frame, y)
+    evidence = chosen(tree).evidence
+    assert chosen(tree).chosen == "residuals 2"
+    assert evidence["residuals 2"] > evidence[REGRESSION] + 20
+    assert evidence["predictor 2"] < evidence["residuals 2"] - 20
+    assert "he groups explain what the regression misses: evidence +" in tree.summary()
+    assert chosen(tree).n_groups == 2
+    above = tree.apply(frame)[(frame.a > 0.6).to_numpy()]
+    below = tree.apply(frame)[(frame.a < 0.4).to_numpy()]
+    assert len(set(above) | set(below)) == 2
+    assert max((above == above[0]).mean(), 0) > 0.95
+    assert (below == above[0]).mean() < 0.05
+
+
+def test_rows_without_interaction_have_one_group_where_none_is_needed() -> None:
+    frame, y = simulated()
+    tree = PrognosticTree(leaf="weibull", only_if_needed=True).fit(frame, y)
+    assert chosen(tree).chosen == REGRESSION
+    assert chosen(tree).n_groups == 1
+    assert set(tree.apply(frame)) == {1}
+    regression = SurvivalRegression("weibull").fit(frame, y)
+    times = [0.5, 1.0, 2.0]
+    np.testing.assert_allclose(
+        tree.predict_survival_function(frame, times),
+        regression.predict_survival_function(frame, times),
+        atol=1e-8,
+    )
+    assert "no interaction found" in tree.summary()
+
+
+def test_groups_of_a_regression_summarise_it_without_loss() -> None:
+    frame, y = simulated()
+    tree = PrognosticTree(leaf="weibull").fit(frame, y)
+    assert len(set(tree.apply(frame))) > 1
+    regression = SurvivalRegression("weibull").fit(frame, y)
+    assert tree.score(frame, y) == pytest.approx(regression.score(frame, y), abs=1e-3)
+    assert "summarise the regression" in str(chosen(tree))
+
+
+@pytest.mark.parametrize("teacher", ["residuals", "predictor"])
+def test_named_teacher_is_the_only_one(teacher: str) -> None:
+    frame, y = simulated(200, interaction=2.5)
+    tree = PrognosticTree(depth=1, leaf="weibull", teacher=teacher).fit(frame, y)
+    assert set(chosen(tree).evidence) <= {REGRESSION, f"{teacher} 2"}
+    assert f"{teacher} 2" in chosen(tree).evidence
+
+
+def test_unknown_teacher_raises() -> None:
+    frame, y = simulated(60)
+    with pytest.raises(ConfigError, match="teacher must be 'residuals', 'predictor'"):
+        PrognosticTree(teacher="residual").fit(frame, y)
+
+
+def test_charge_on_gates_is_taken_off_their_evidence() -> None:
+    frame, y = simulated(200, interaction=2.5)
+    evidence = [
+        chosen(
+            PrognosticTree(depth=1, leaf="weibull", penalties=GroupPenalties(gate_charge=charge)).fit(
+                frame, y
+            )
+        ).evidence["residuals 2"]
+        for charge in (0.0, 10.0)
+    ]
+    assert evidence[0] - evidence[1] == pytest.approx(10.0, abs=1e-9)
+
+
+def test_exponential_groups_have_no_shapes() -> None:
+    frame, y = simulated(200, interaction=2.5)
+    tree = PrognosticTree(depth=1, leaf="exponential").fit(frame, y)
+    assert "own shape" not in chosen(tree).penalties.index
+
+
+def test_same_seed_gives_the_same_tree() -> None:
+    frame, y = simulated(200, interaction=2.5)
+    first, second = (PrognosticTree(leaf="weibull", random_state=3).fit(frame, y) for _ in range(2))
+    assert chosen(first) == chosen(second)
+    np.testing.assert_array_equal(first.apply(frame), second.apply(frame))
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_choice_comes_back_from_json() -> None:
+    frame, y = simulated(150)
+    choice = chosen(PrognosticTree(leaf="weibull").fit(frame, y))
+    assert GroupChoice.from_dict(json.loads(json.dumps(choice.to_dict()))) == choice
+
+
+@pytest.mark.parametrize(
+    "model", [SurvivalRegression("weibull"), PrognosticTree(leaf="weibull")], ids=["regression", "groups"]
+)
+def test_file_keeps_the_choice(model: Any, tmp_path: Path) -> None:
+    frame, y = simulated(150)
+    model.fit(frame, y)
+    model.save(tmp_path / "model.sst")
+    again = type(model).load(tmp_path / "model.sst")
+    assert again.choice_ == model.choice_
+    assert again.summary() == model.summary()
+
+
+def test_file_of_a_tree_with_trained_gates_has_no_choice(tmp_path: Path) -> None:
+    frame, y = simulated(100)
+    tree = SoftSurvivalTree(depth=1, leaf="weibull", n_starts=1).fit(frame, y)
+    tree.save(tmp_path / "tree.sst")
+    assert tree.choice_ is None
+    assert SoftSurvivalTree.load(tmp_path / "tree.sst").choice_ is None
+
+
+def test_file_keeps_the_choice_of_competing_causes(tmp_path: Path) -> None:
+    data = load_dataset("mgus2").subset(np.arange(400))
+    tree = PrognosticTree(depth=1, leaf="weibull").fit(data.frame, data.y)
+    assert tuple(chosen(tree).estimations) == tree.tree_.causes
+    tree.save(tmp_path / "tree.sst")
+    assert PrognosticTree.load(tmp_path / "tree.sst").choice_ == tree.choice_
+    for cause in tree.tree_.causes:
+        assert f"effective degrees of freedom of {cause}" in tree.summary()
+        assert cause in chosen(tree).terms
+
+
+# ------------------------------------------------------------------ rows and weights
+
+
+def survival(model: Any, frame: pd.DataFrame) -> np.ndarray:
+    return np.asarray(model.predict_survival_function(frame, times=[0.5, 1.0, 2.0]))
+
+
+def test_scale_of_weights_changes_nothing() -> None:
+    frame, y = simulated(150)
+    weight = np.random.default_rng(1).uniform(0.5, 2, 150)
+    models = [
+        SurvivalRegression("weibull").fit(frame, y, sample_weight=each) for each in (weight, 7 * weight)
+    ]
+    np.testing.assert_allclose(*(survival(each, frame) for each in models), atol=1e-8)
+    assert chosen(models[0]).evidence[REGRESSION] == pytest.approx(chosen(models[1]).evidence[REGRESSION])
+
+
+def test_splits_of_a_batch_are_each_alone() -> None:
+    frame, y = simulated(160, interaction=2.0)
+    data = SurvivalData(frame, y)
+    splits = [data.subset(np.arange(160) < n) for n in (160, 120)]
+    settings = BatchSettings.check(depth=1, leaf="spline_po", gate_features=1)
+    both = train_batch(splits, settings)
+    for number, split in enumerate(splits):
+        alone = train_batch([split], settings)
+        own, other = both.choices[number], alone.choices[0]
+        assert own.chosen == other.chosen
+        assert own.evidence == pytest.approx(other.evidence, abs=1e-6)
+        torch.testing.assert_close(both.objective[number], alone.objective[0], rtol=0, atol=1e-8)
+        for name, value in alone.tree.select(0).state_dict().items():
+            torch.testing.assert_close(both.tree.select(number).state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+def test_single_precision_is_near_double() -> None:
+    frame, y = simulated(150)
+    models = [SurvivalRegression("weibull", dtype=dtype).fit(frame, y) for dtype in ("float64", "float32")]
+    np.testing.assert_allclose(*(survival(each, frame) for each in models), atol=1e-4)
+
+
+def test_rows_cut_in_two_give_the_same_fit() -> None:
+    frame, (time, event) = simulated(150)
+    whole = SurvivalRegression("weibull").fit(frame, Surv(time, event))
+    # A covariate that never changes, the follow-up of each subject cut in the middle, in an order of its own.
+    middle = time / 2
+    twice = pd.concat([frame, frame], ignore_index=True)
+    cut = Surv(
+        np.r_[middle, time],
+        np.r_[np.zeros(150, dtype=bool), event],
+        entry=np.r_[np.zeros(150), middle],
+        id=np.tile(np.arange(150), 2),
+    )
+    after = SurvivalRegression("weibull").fit(twice, cut)
+    horizon = pd.DataFrame(frame)
+    np.testing.assert_allclose(survival(after, horizon), survival(whole, horizon), atol=1e-6)
+
+
+# ------------------------------------------------------------------ restrictions
+
+
+def test_own_ridge_acts_beside_the_estimated_variances() -> None:
+    frame, y = simulated(200)
+    plain, weak, strong = (
+        SurvivalRegression("weibull", Penalties(own=own)).fit(frame, y)
+        for own in ((), (Ridge(1e-9),), (Ridge(1e3),))
+    )
+    np.testing.assert_allclose(survival(weak, frame), survival(plain, frame), atol=0.01)
+    assert survival(strong, frame).std(0).max() < 0.01
+
+
+def test_monotone_fit_is_the_unrestricted_one_where_that_is_monotone() -> None:
+    frame, y = simulated(300)
+    free = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
+    held = SurvivalRegression("weibull", columns=Columns(numeric="linear", monotone={"c": "up"})).fit(
+        frame, y
+    )
+    np.testing.assert_allclose(survival(held, frame), survival(free, frame), atol=0.01)
+
+
+def test_monotone_effect_holds_against_the_data() -> None:
+    frame, y = simulated(300)
+    columns = Columns(numeric="linear", monotone={"c": "down"})
+    held = SurvivalRegression("weibull", columns=columns).fit(frame, y)
+    low, high = (survival(held, frame.assign(c=value)) for value in (0.0, 1.0))
+    assert (high >= low - 1e-9).all()
+
+
+def test_linear_shapes_are_trained_under_the_estimated_variances() -> None:
+    frame, y = simulated(200)
+    family = make_family("weibull", ancillary="linear")
+    model = SurvivalRegression(family, columns=Columns(numeric="linear")).fit(frame, y)
+    plain = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
+    assert model.choice_ is None
+    np.testing.assert_allclose(survival(model, frame), survival(plain, frame), atol=0.15)
+
+
+def test_curves_that_can_rise_are_trained_under_the_estimated_variances() -> None:
+    frame, y = simulated(200)
+    free = SurvivalRegression(Spline("hazard", knots=2, monotone=False)).fit(frame, y)
+    plain = SurvivalRegression(Spline("hazard", knots=2)).fit(frame, y)
+    np.testing.assert_allclose(survival(free, frame), survival(plain, frame), atol=0.05)
+
+
+def test_fairness_of_zero_changes_little() -> None:
+    frame, y = simulated(120)
+    plain = SurvivalRegression("weibull").fit(frame, y)
+    group = np.where(frame.d > 0.5, "high", "low")
+    fair = SurvivalRegression("weibull", Penalties(fairness="l2", rho=0.0)).fit(frame, y, sensitive=group)
+    np.testing.assert_allclose(survival(fair, frame), survival(plain, frame), atol=0.01)
+
+
+def test_held_out_rows_change_little() -> None:
+    frame, y = simulated(300)
+    plain = SurvivalRegression("weibull").fit(frame, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        part = SurvivalRegression("weibull", trainer=Leaves(holdout=0.1)).fit(frame, y)
+    np.testing.assert_allclose(survival(part, frame), survival(plain, frame), atol=0.1)
