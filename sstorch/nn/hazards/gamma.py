@@ -104,7 +104,8 @@ class _PrenticeSlopes(torch.autograd.Function):
             ahead = _PrenticeTerms.forward(w + step_w, q + step_q)[2:]
             behind = _PrenticeTerms.forward(w - step_w, q - step_q)[2:]
             pairs = zip(grads, ahead, behind, strict=True)
-            moved.append(sum(grad * (high - low) for grad, high, low in pairs) / (2 * _STEP))
+            changes = [grad * (high - low) for grad, high, low in pairs]
+            moved.append(torch.stack(changes).sum(0) / (2 * _STEP))
         given = zip(moved, ctx.saved_tensors, strict=True)
         return tuple(each.sum_to_size(part.shape).to(part.dtype) for each, part in given)
 
