@@ -78,22 +78,19 @@ class _PrenticeTerms(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        rank = max(part.ndim - (dim is not None) for part, dim in zip((w, q), in_dims, strict=True))
-        aligned = []
-        for part, dim in zip((w, q), in_dims, strict=True):
-            batched = part.unsqueeze(0) if dim is None else part.movedim(dim, 0)
-            missing = rank + 1 - batched.ndim
-            aligned.append(batched.reshape(batched.shape[0], *(1,) * missing, *batched.shape[1:]))
-        return _PrenticeTerms.apply(*aligned), (0,) * 6  # type: ignore[no-untyped-call]
+        return _PrenticeTerms.apply(*_aligned(in_dims, w, q)), (0,) * 6  # type: ignore[no-untyped-call]
 
 
 class _PrenticeSlopes(torch.autograd.Function):
     """The derivatives of -log S and log hazard of W in w and Q; theirs are central differences."""
 
     @staticmethod
-    def forward(ctx: Any, w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(w, q)
+    def forward(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
         return _PrenticeTerms.forward(w, q)[2:]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @once_differentiable
@@ -108,6 +105,23 @@ class _PrenticeSlopes(torch.autograd.Function):
             moved.append(torch.stack(changes).sum(0) / (2 * _STEP))
         given = zip(moved, ctx.saved_tensors, strict=True)
         return tuple(each.sum_to_size(part.shape).to(part.dtype) for each, part in given)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        return _PrenticeSlopes.apply(*_aligned(in_dims, w, q)), (0,) * 4  # type: ignore[no-untyped-call]
+
+
+def _aligned(in_dims: tuple[int | None, int | None], w: Tensor, q: Tensor) -> list[Tensor]:
+    """The arguments of a vmap with its dimension first, the others as they broadcast."""
+    rank = max(part.ndim - (dim is not None) for part, dim in zip((w, q), in_dims, strict=True))
+    aligned = []
+    for part, dim in zip((w, q), in_dims, strict=True):
+        batched = part.unsqueeze(0) if dim is None else part.movedim(dim, 0)
+        missing = rank + 1 - batched.ndim
+        aligned.append(batched.reshape(batched.shape[0], *(1,) * missing, *batched.shape[1:]))
+    return aligned
 
 
 def prentice_terms(w: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
