@@ -206,7 +206,7 @@ def test_atoms_of_the_censoring_times_have_the_weights_of_kaplan_meier() -> None
     np.testing.assert_allclose(steps.weights_, known.weights_, rtol=1e-9)
     np.testing.assert_allclose(steps.predict(frame, 0.7), known.predict(frame, 0.7))
     with pytest.warns(DataWarning, match=r"uncensored on average, Kaplan-Meier \d\d%"):
-        ConformalLowerBound(flat, censoring=SurvivalRegression()).fit(frame, y)
+        ConformalLowerBound(flat, censoring=SurvivalRegression(leaf="log_logistic")).fit(frame, y)
 
 
 def test_columns_beside_the_features_are_left_alone() -> None:

@@ -144,10 +144,12 @@ class Design:
 
 
 def counted_weight(sample: Sample) -> Tensor:
-    """What the loss of each row counts, (R, M): the mean over people times their number."""
-    weight = sample.loss_weight.double()
-    people = sample.n_rows.double()[:, None]
-    return weight * (people if sample.rows_per_person is None else people / sample.rows_per_person.double())
+    """What the loss of each row counts, (R, M): 1 where weights are equal.
+
+    The sum is the effective sample size, (sum w)^2 / sum w^2, since only the ratios of weights matter.
+    """
+    weight = sample.weight.double()
+    return weight * (weight.sum(-1, keepdim=True) / weight.square().sum(-1, keepdim=True))
 
 
 def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamily]:

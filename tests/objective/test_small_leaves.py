@@ -94,4 +94,4 @@ def test_gates_that_stay_cannot_make_leaves_larger() -> None:
     assert SoftSurvivalTree(min_leaf=0.2)._batch_settings().trains_small_leaves
     assert not SoftSurvivalTree(depth=0, min_leaf=0.2)._batch_settings().trains_small_leaves
     with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):
-        BatchSettings.check(trainer="leaves", init="kmeans", min_leaf=0.2)
+        BatchSettings.check(trainer="leaves", init="kmeans", ridge=1e-3, min_leaf=0.2)

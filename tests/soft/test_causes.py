@@ -1,17 +1,26 @@
 """Competing causes: one set of gates, the hazard of every cause in each leaf."""
 
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, metrics
+from sstorch import (
+    Columns,
+    GroupPenalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    metrics,
+)
 from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES, Spline
-from sstorch.soft import batch
+from sstorch.soft import batch, estimation
 from sstorch.validation import group_table
 from tests.causes import simulated
 from tests.conftest import nightly_but
@@ -51,24 +60,34 @@ def test_regression_of_causes_is_that_of_each(leaf: str, rows: Rows) -> None:
 
 @pytest.mark.parametrize("competing", [False, True])
 @pytest.mark.parametrize("kind", [SurvivalRegression, PrognosticTree])
+@pytest.mark.parametrize(
+    ("ridge", "module", "begins"),
+    [("estimated", estimation, "null_start"), (1e-3, batch, "initialize_regression")],
+)
 def test_rows_are_encoded_once_and_each_regression_trained_once(
-    kind: type[PrognosticTree], competing: bool, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ridge: float | str,
+    module: ModuleType,
+    begins: str,
+    kind: type[PrognosticTree],
+    competing: bool,
+    rows: Rows,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts = {"encoded": 0, "regressions": 0}
-    transform, initialize = Preprocessor.transform, batch.initialize_regression
+    transform, begin = Preprocessor.transform, getattr(module, begins)
 
     def transformed(self: Preprocessor, X: object) -> np.ndarray:
         counts["encoded"] += 1
         return transform(self, X)
 
-    def initialized(*given: object) -> object:
+    def begun(*given: object) -> object:
         counts["regressions"] += 1
-        return initialize(*given)  # type: ignore[arg-type]
+        return begin(*given)
 
     monkeypatch.setattr(Preprocessor, "transform", transformed)
-    monkeypatch.setattr(batch, "initialize_regression", initialized)
+    monkeypatch.setattr(module, begins, begun)
     X, y = rows
-    kind().fit(X, y if competing else single(y, 1))
+    kind().set_params(penalties__ridge=ridge).fit(X, y if competing else single(y, 1))
     assert counts == {"encoded": 1, "regressions": 2 if competing else 1}
 
 
@@ -130,7 +149,10 @@ def test_weights_count_rows(rows: Rows) -> None:
     X, y = rows
     weight = np.random.default_rng(0).integers(0, 3, len(X))
     some = np.repeat(np.arange(len(X)), weight)
-    model = PrognosticTree(depth=1, leaf="log_logistic", columns=Columns(numeric="linear"))
+    penalties = GroupPenalties(ridge=1e-3)
+    model = PrognosticTree(
+        depth=1, leaf="log_logistic", penalties=penalties, columns=Columns(numeric="linear")
+    )
     found = clone(model).fit(X, y, sample_weight=weight).predict_cumulative_incidence(X, TIMES)
     repeated = clone(model).fit(X.iloc[some].reset_index(drop=True), y[some])
     np.testing.assert_allclose(found, repeated.predict_cumulative_incidence(X, TIMES), atol=1e-4)

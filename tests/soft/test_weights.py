@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 
 from sstorch import (
     Columns,
+    GroupPenalties,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
@@ -21,7 +23,10 @@ from sstorch.data import stratified_folds
 from sstorch.exceptions import DataError
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand
+from sstorch.nn import DesignMatrix
+from sstorch.objective import Sample
 from sstorch.reading import leaf_table
+from sstorch.soft.design import counted_weight
 from sstorch.validation import concordance_of_groups, group_table, validate_groups
 
 
@@ -52,8 +57,9 @@ def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
     frame, time, cause, weight = _mixed(seed)
     again = np.repeat(np.arange(len(time)), weight)
     repeated = frame.iloc[again].reset_index(drop=True)
-    competing = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"))
-    single = PrognosticTree(leaf="weibull", columns=Columns(numeric="linear"))
+    penalties = GroupPenalties(ridge=1e-3)  # estimated ones depend on the effective sample size
+    competing = PrognosticTree(leaf="weibull", penalties=penalties, columns=Columns(numeric="linear"))
+    single = clone(competing)
     at = [100.0, 365.0, 900.0]
     y, many = Surv(time, cause, causes="auto"), Surv(time[again], cause[again], causes="auto")
     one = competing.fit(frame, y, sample_weight=weight)
@@ -74,6 +80,19 @@ def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
     shown = nodes.filter(regex=r"^(S\(|KM S\(|median|KM median$)")
     assert shown.shape[1] >= 6
     np.testing.assert_allclose(shown, single.node_table_[shown.columns], atol=1e-9, rtol=1e-9)
+
+
+def test_estimated_penalties_count_the_effective_sample_size() -> None:
+    frame, time, cause, weight = _mixed(8)
+    y = Surv(time, cause > 0)
+    one, other = (
+        PrognosticTree().fit(frame, y, sample_weight=w).choice_ for w in (weight, 7 * weight / weight.sum())
+    )
+    assert one.evidence == pytest.approx(other.evidence, rel=1e-6)
+    rows, w = torch.zeros(1, len(weight), dtype=torch.float64), torch.tensor(weight)[None]
+    counted = counted_weight(Sample(DesignMatrix(rows[..., None], (1,)), rows, rows, w))
+    assert counted.sum().item() == pytest.approx(metrics.effective_sample_size(weight), rel=1e-12)
+    assert float((counted / w).std()) < 1e-12
 
 
 @pytest.fixture(scope="module")
