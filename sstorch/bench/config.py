@@ -103,7 +103,7 @@ class DatasetConfig:
 
 # Settings whose default depends on the class of the estimator, or that only one class has: null.
 _BY_CLASS = (
-    *("gate_ridge", "gate_ridge_units", "gate_sparsity"),
+    *("ridge", "roughness", "gate_charge", "gate_ridge", "gate_ridge_units", "gate_sparsity"),
     *("fused", "offset", "fused_shape", "min_leaf", "numeric"),
 )
 

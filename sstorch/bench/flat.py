@@ -35,7 +35,7 @@ _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
 # Flat settings of a soft tree, and of a search.
 SOFT_TREE = (
-    *("depth", "trainer", "gate_features", *_OF_GATES),
+    *("depth", "trainer", "gate_features", "only_if_needed", *_OF_GATES),
     *(*_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING),
 )
 SOFT_SEARCH = tuple(
@@ -80,7 +80,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
             penalties=GroupPenalties(**_some(given, _PENALTIES[GroupPenalties])),
             columns=Columns(**_some(given, _COLUMNS)),
             **_trainer(given, trainer or "leaves"),
-            **_some(given, ("depth", "gate_features", "min_leaf")),
+            **_some(given, ("depth", "gate_features", "only_if_needed", "min_leaf")),
             **shared,
         )
     penalties, columns = _some(given, _PENALTIES[GatePenalties]), _some(given, _COLUMNS)

@@ -318,7 +318,7 @@ class BatchSettings:
         ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
     )
     gate_charge: float = setting(
-        3.0, coefficient, "evidence that a distilled gate must gain", in_tree_group=False
+        3.0, coefficient, "nats of evidence that each distilled gate must gain over the regression"
     )
     offset: float = setting(
         0.1, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
@@ -327,7 +327,7 @@ class BatchSettings:
         0.01, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
     )
     gate_features: int | None = setting(
-        2, columns_of_gates, "columns of a gate of init=distilled", nested=True, saved=False
+        1, columns_of_gates, "columns of a distilled gate; null for all", nested=True, saved=False
     )
     min_leaf: float = setting(0.1, small_share, "least share of the training rows in a leaf", nested=True)
     device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
@@ -345,7 +345,7 @@ class BatchSettings:
         saved=False,
     )
     only_if_needed: bool = setting(
-        False, _checked_elsewhere, "no groups where they gain nothing", in_tree_group=False, saved=False
+        False, _checked_elsewhere, "no groups where they gain nothing over the regression", saved=False
     )
     own_penalties: tuple[Penalty, ...] = setting(
         (), _own_penalties, "penalties that are no part of this package", in_tree_group=False, saved=False
