@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.utils.tensorboard.writer import SummaryWriter
 
+    from sstorch.soft.estimation import GroupChoice
+
 
 def save_history(history: History, folder: Path) -> None:
     """Write ``steps.parquet`` and ``macro_iterations.parquet`` into an existing folder.
@@ -30,15 +32,15 @@ class HistoryWriter(Callback):
     """Rewrite the history files after every macro iteration, so that a run cut short leaves its records.
 
     Args:
-        folder: made if missing.
+        folder: made with the first files.
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
         """Write what there is so far."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         save_history(history, self._folder)
 
 
@@ -47,7 +49,8 @@ class TensorBoardLogger(Callback):
 
     Scalars by macro iteration: ``train/objective`` and ``train/best_objective``,
     ``node/<id>/<step>/objective`` after each BN, LN or WLR step, ``node/<id>/left_share`` and
-    ``leaf/<id>/mass``.
+    ``leaf/<id>/mass``. Where penalties are estimated there are no iterations, and one scalar of each instead:
+    ``evidence/<candidate>``, ``edf/<kind>`` and ``sd/<kind>``, of competing causes ``edf/<cause>/<kind>``.
 
     Args:
         folder: of the event files.
@@ -85,6 +88,16 @@ class TensorBoardLogger(Callback):
                 writer.add_scalar(f"node/{node!s}/left_share", value, macro_iteration)
         for writer in self._writers.values():
             writer.flush()
+
+    def log_choice(self, name: str, choice: GroupChoice) -> None:
+        """Write evidence, effective degrees of freedom and deviations of priors of the split ``name``."""
+        values = {f"evidence/{candidate}": value for candidate, value in choice.evidence.items()}
+        for cause, each in choice.estimations.items():
+            of_cause = f"{cause}/" if len(choice.estimations) > 1 else ""
+            for kind, freedom, deviation in zip(each.kinds, each.freedom, each.deviation, strict=True):
+                values |= {f"edf/{of_cause}{kind}": freedom, f"sd/{of_cause}{kind}": deviation}
+        for tag, value in values.items():
+            self._writers[name].add_scalar(tag, value)
 
     def log_text(self, tag: str, text: str) -> None:
         """Write a text into every run, shown verbatim."""

@@ -187,10 +187,12 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
         print(f"groups   {data.groups.name}: " + ", ".join(f"{count} {label}" for label, count in sizes))
     trainer = type(settings.trainer).__name__.lower()
     counts = events_of_causes(data)
-    leaves = [settings.for_cause(name if competing else None, n).family.name for name, n in counts.items()]
-    of_causes = [f"{leaf} leaves of {name}" for leaf, name in zip(leaves, counts, strict=True)]
-    parts = [*(of_causes if competing else [f"{leaves[0]} leaves"]), f"{settings.init} gates"]
-    print(f"model    depth {settings.depth}, {', '.join([*parts, f'{trainer} trainer'])}")
+    of_causes = {name: settings.for_cause(name if competing else None, n) for name, n in counts.items()}
+    leaves = [f"{own.family.name} leaves{competing * f' of {name}'}" for name, own in of_causes.items()]
+    parts = [*leaves, f"{settings.init} gates", *["penalties estimated"] * settings.estimated]
+    if not all(own.plainly_estimated for own in of_causes.values()):
+        parts.append(f"{trainer} trainer")
+    print(f"model    depth {settings.depth}, {', '.join(parts)}")
     print(
         f"batch    {n_trees} trees: ({cv.n_folds} folds + all rows) x {settings.n_starts} starts, "
         f"{config.device.dtype} on {_device_text(config.device.name)}",
@@ -229,6 +231,8 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
             if board is not None:
                 for name, figure in figures.items():
                     board.log_figure(name, "survival by leaf", figure)
+                for name, choice in result.choices.items():
+                    board.log_choice(name, choice)
                 for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
                     board.log_hparams(name, _hparams(config), _test_means(result, fold))
         finally:
@@ -239,9 +243,12 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     print(f"\n{_table_text(result)}")
     if peers is not None:
         print(f"\n{_peers_text(peers)}")
+    if result.choices and settings.depth:
+        print(f"\n{_evidence_text(result)}")
     print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
-    if board is not None and not competing:
-        print(f"training curves: tensorboard --logdir {folder.tensorboard}")
+    if board is not None and (result.choices or not competing):
+        shown = "evidence and penalties" if result.choices else "training curves"
+        print(f"{shown}: tensorboard --logdir {folder.tensorboard}")
     print(f"report: sstorch-report {shlex.quote(str(folder.path))}")
     print(f"done: {n_trees} trees trained and scored in {seconds:.1f} s; results in {folder.path}")
     return result
@@ -442,6 +449,13 @@ def _table_text(result: CrossValidation) -> str:
     }
     body = pd.DataFrame(text, index=[f"{part}, {trees}" for part, trees in table.index])
     return f"Scores, mean (standard deviation) over folds\n{body.to_string()}"
+
+
+def _evidence_text(result: CrossValidation) -> str:
+    """What the evidence chose in each split, and by how much groups gain over the regression."""
+    names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
+    table = result.evidence()[list(names)].rename(columns=names).rename_axis(None)
+    return f"Evidence of the best groups less that of the regression, in nats\n{table.round(1).to_string()}"
 
 
 def _peers_text(scores: pd.DataFrame) -> str:

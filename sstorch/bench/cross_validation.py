@@ -40,6 +40,7 @@ from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
 from sstorch.soft import TrainedBatch, train_batch
 from sstorch.soft.batch import check_causes, train_encoded, with_heats
+from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.estimator import SoftEstimator
 
 ACCURACY = tuple(names_of("event", "accuracy"))
@@ -86,6 +87,24 @@ class CrossValidation:
         chosen = self.scores[self.scores["chosen"]].assign(trees="chosen start")
         grouped = pd.concat([runs, chosen]).groupby(["part", "trees"])[self.score_names]
         return grouped.agg(["mean", "std"])
+
+    @property
+    def choices(self) -> dict[str, GroupChoice]:
+        """How evidence chose the groups and the penalties of each split; empty where penalties were given."""
+        trees = zip(self.split_names, [*self.trees, self.model], strict=True)
+        return {name: tree.choice_ for name, tree in trees if tree.choice_ is not None}
+
+    def evidence(self) -> pd.DataFrame:
+        """A row per split: ``chosen``, ``n_groups``, ``gain``, and each candidate's evidence, in nats."""
+        rows = {
+            name: {"chosen": each.chosen, "n_groups": each.n_groups, "gain": each.gain, **each.evidence}
+            for name, each in self.choices.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("split")
+
+    def penalties(self) -> pd.DataFrame:
+        """:attr:`~sstorch.soft.estimation.GroupChoice.penalties` of every split."""
+        return pd.concat({name: each.penalties for name, each in self.choices.items()}, names=["split"])
 
     def held_out(self, data: SurvivalData) -> pd.DataFrame:
         """What the chosen tree of each fold predicts for the rows of the fold.

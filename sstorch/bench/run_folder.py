@@ -35,6 +35,8 @@ class RunFolder:
     trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
     start and part), ``summary.csv``, ``folds.csv``, ``held_out.csv`` (predictions of the chosen trees for the
     rows that they were not trained on), ``peers.csv`` (other models on the same folds, and the chosen trees),
+    ``evidence.csv`` and ``penalties.csv`` where penalties were estimated (candidates for groups, and the
+    penalties of each kind of coefficient, of every split), and no ``history/`` then,
     ``leaf_groups.csv`` if sensitive groups are known, ``tree.txt``, ``model/`` (the tree trained on all rows)
     and ``figures/``.
 
@@ -176,6 +178,9 @@ class RunFolder:
         result.held_out(data).to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
         if peers is not None:
             peers.to_csv(self.path / "peers.csv", index=False)
+        if result.choices:
+            result.evidence().to_csv(self.path / "evidence.csv", float_format="%.6g")
+            result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
         if data.groups is not None:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary() + "\n")

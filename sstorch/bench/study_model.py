@@ -80,7 +80,9 @@ class Fit:
     chosen: bool  # of all starts of the fold the one that is returned to a user
     objective: float | None  # of its training, where the study knows it
     predictor: Predictor | PredictsCauses
-    facts: Mapping[str, Any] = field(default_factory=dict)  # as JSON can hold them: what a search chose
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the choice, as JSON holds them
 
 
 class StudyModel(ABC):
@@ -193,8 +195,10 @@ class SoftTreeModel(StudyModel):
             ]
             encode = EncodedRows(trees[best].encode)
             for start, tree in enumerate(trees):
-                objective = float(batch.objective[batch.position(fold, start)])
-                yield Fit(fold, start, start == best, objective, EncodedTree(tree, encode))
+                position = batch.position(fold, start)
+                facts = {"choice": batch.choices[position].to_dict()} if batch.choices else {}
+                objective = float(batch.objective[position])
+                yield Fit(fold, start, start == best, objective, EncodedTree(tree, encode), facts)
 
 
 class BaselineModel(StudyModel):

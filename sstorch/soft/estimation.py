@@ -87,6 +87,11 @@ class Estimation:
             float(estimates.log_likelihood[problem]),
         )
 
+    @property
+    def deviation(self) -> tuple[float, ...]:
+        """Standard deviation of the prior of each kind."""
+        return tuple(each**-0.5 for each in self.penalty)
+
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -153,11 +158,7 @@ class GroupChoice:
         """
         tables = {
             cause: pd.DataFrame(
-                {
-                    "coefficients": each.n_coefficients,
-                    "edf": each.freedom,
-                    "sd": np.array(each.penalty) ** -0.5,
-                },
+                {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation},
                 index=pd.Index(each.kinds, name="kind"),
             )
             for cause, each in self.estimations.items()

@@ -220,21 +220,6 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
     assert config.cv.n_folds == 5
 
 
-def test_the_accuracy_study_searches_within_the_folds_of_the_same_data_sets() -> None:
-    pytest.importorskip("sksurv")
-    config = _compose("experiment=accuracy")
-    assert config.study is not None
-    models = {model.name: model for model in study_models(config, config.study)}
-    assert set(models) == {"sst_cv", "cox", "sksurv", "rsf"}
-    for model in models.values():
-        model.check()
-    search = models["sst_cv"].estimator
-    assert {own.depth for own in search.candidates()} == {0, 1, 2, 3, 4}
-    assert all(own.numeric.is_linear for own in search.candidates())
-    assert set(config.study.datasets or ()) == PAPER_SETS
-    assert config.cv.n_folds == 5
-
-
 @pytest.mark.parametrize("experiment", ["curved", "own"])
 def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
     def trees(name: str) -> dict[tuple[str, int], Any]:
