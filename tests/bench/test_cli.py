@@ -21,7 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sstorch import PrognosticTree, PrognosticTreeCV, SoftSurvivalTree, SurvivalData, list_datasets
+from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, list_datasets
 from sstorch.bench import SCORES
 from sstorch.bench.cli import _Interruption
 from sstorch.bench.config import REGISTERED, Config, DatasetConfig, register_schemas
@@ -35,7 +35,6 @@ from sstorch.objective import L2Parity
 from sstorch.optim import JOINT_RACE, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.prediction import load_tree
-from sstorch.soft.candidates import CONTINUOUS_LEAVES, CURVED_ENCODINGS
 from tests.app import CONFIGS, sstorch
 from tests.conftest import nightly
 
@@ -152,6 +151,53 @@ def test_tensorboard_is_read_back(run: tuple[Path, str, str]) -> None:
             assert value == pytest.approx(scores["c_harrell"].mean(), rel=1e-6)
 
 
+def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    options = ("leaf=weibull", "tree=depth1", "cv.n_folds=2", "cv.peers=false", "tree.gate_charge=1")
+    assert _sstorch(monkeypatch, folder, *options) == 0
+    out = capsys.readouterr().out
+    assert "model    depth 1, weibull leaves, distilled gates, penalties estimated\n" in out
+    model = load_tree(folder / "model")
+    assert model.penalties.gate_charge == 1.0
+    assert model.choice_.summary() in out
+    assert f"evidence and penalties: tensorboard --logdir {folder / 'tensorboard'}" in out
+    assert not (folder / "history").exists()  # nothing iterates over gates or leaves
+    names, last = ["fold-0", "fold-1", "all-rows"], model.choice_
+    evidence = pd.read_csv(folder / "evidence.csv", index_col="split")
+    assert list(evidence.index) == names
+    assert evidence.loc["all-rows", ["chosen", "n_groups"]].tolist() == [last.chosen, last.n_groups]
+    assert evidence.loc["all-rows", "gain"] == pytest.approx(last.gain, rel=1e-4)
+    penalties = pd.read_csv(folder / "penalties.csv", index_col=["split", "kind"])
+    for split in names:
+        board = EventAccumulator(str(folder / "tensorboard" / split)).Reload()
+        own = penalties.loc[split]
+        found = {tag: board.Scalars(tag)[0].value for tag in board.Tags()["scalars"] if "final/" not in tag}
+        expected = {f"evidence/{name}": evidence.loc[split, name] for name in last.evidence}
+        expected |= {f"edf/{kind}": own.loc[kind, "edf"] for kind in own.index}
+        expected |= {f"sd/{kind}": own.loc[kind, "sd"] for kind in own.index}
+        assert found == pytest.approx(expected, rel=1e-4)
+        assert f"\n{split}" in out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"penalties__ridge": "estimated", "penalties__gate_charge": 3.0, "only_if_needed": False}),
+        (["tree.ridge=1e-3"], {"penalties__ridge": 1e-3, "penalties__roughness": "estimated"}),
+        (["tree.ridge=0.001", "tree.roughness=1"], {"penalties__ridge": 1e-3, "penalties__roughness": 1}),
+        (["tree.ridge=estimated", "tree=depth0"], {"penalties__ridge": "estimated"}),
+        (["trainer=joint"], {"penalties__ridge": 1e-3, "penalties__roughness": 1e-2}),
+        (["tree.gate_charge=5", "tree.only_if_needed=true", "tree.gate_features=null"],
+         {"penalties__gate_charge": 5, "only_if_needed": True, "gate_features": None}),
+    ],
+)  # fmt: skip
+def test_penalties_not_given_are_those_of_the_class(overrides: list[str], expected: dict) -> None:
+    found = _compose(*overrides).estimator().get_params()
+    assert {name: found[name] for name in expected} == expected
+
+
 HOSTILE = {
     "negative time": ("id,age,time,event\n1,40,5,1\n2,50,-3,0\n3,60,7,1\n", "negative", "time"),
     "text in time": ("age,time,event\n40,5,1\n50,long,0\n60,7,1\n", "time", "long"),
@@ -243,6 +289,11 @@ def test_a_hard_but_honest_file_trains(
         (["dataset.path=cohort.csv"], "dataset.path describes a file and is not used by dataset=gbsg2"),
         (["tree.depth=abc"], "tree.depth"),
         (["tree=depth9"], "depth9"),
+        (["tree.ridge=estimate"], "ridge must be 'estimated' or a finite number >= 0"),
+        (["tree.roughness=0.1"], "roughness=0.1 beside estimated penalties: give ridge as a number, too"),
+        (["trainer=joint", "tree.ridge=estimated"], "penalties are estimated where gates stay"),
+        (["tree=depth0", "tree.only_if_needed=true"], "tree.only_if_needed=True is not used by Survival"),
+        (["trainer=joint", "tree.gate_charge=1"], "tree.gate_charge=1 is not used by SoftSurvivalTree"),
         (["tree.numeric=splin"], "numeric must be one of linear, log, piecewise, spline"),
         (["tree.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),
         (["tree.numeric=piecewise:1"], "pieces must be at least 2"),
@@ -335,7 +386,10 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
     ("overrides", "parameters"),
     [
         (["tree.numeric=spline"], {"numeric": "spline"}),
-        (["tree.numeric=piecewise:8", "tree.roughness=0.1"], {"numeric": "piecewise(8)", "roughness": 0.1}),
+        (
+            ["tree.numeric=piecewise:8", "tree.ridge=1e-3", "tree.roughness=0.1"],
+            {"numeric": "piecewise(8)", "ridge": 1e-3, "roughness": 0.1},
+        ),
         (['tree.numeric="piecewise(8)"'], {"numeric": "piecewise(8)"}),
         (["tree.numeric={age: spline:5, pnodes: log}"], {"numeric": {"age": "spline(5)", "pnodes": "log"}}),
         (["tree.gate_numeric=log"], {"gate_numeric": "log"}),
@@ -347,7 +401,8 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
 def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, object]) -> None:
     ours = _compose(*overrides).estimator()
     assert ours._batch_settings().encodings == soft_tree(**parameters)._batch_settings().encodings  # type: ignore[arg-type]
-    assert ours.penalties.roughness == parameters.get("roughness", 0.01)
+    assert ours.penalties.ridge == parameters.get("ridge", "estimated")
+    assert ours.penalties.roughness == parameters.get("roughness", "estimated")
     columns = ours.columns
     given = columns.numeric, columns.gate_numeric, columns.interactions, columns.monotone
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
@@ -662,19 +717,6 @@ def test_command_line_and_python_begin_with_the_same_tree() -> None:
     assert type(trees[0]) is PrognosticTree
     assert (ours.trainer, ours.prediction) == (plain.trainer, plain.prediction)
     assert fingerprint(ours.facts(), "tree") == fingerprint(plain.facts(), "tree")
-    search = PrognosticTreeCV().get_params()
-    shared = {name: value for name, value in trees[1].get_params().items() if name in search}
-    assert {name for name, value in shared.items() if search[name] != value} == {"depth"}
-    same = [own for own in PrognosticTreeCV().candidates() if own.family == "groups"]
-    assert (plain.depth, plain.init, plain.n_starts, plain.fused, plain.gate_features) in {
-        (own.depth, own.init, own.n_starts, own.fused, own.gate_features) for own in same
-    }
-    assert plain.ridge in search["grid__ridge"]
-    assert plain.gate_ridge == 0.0  # of gates that are trained alone
-    assert SoftSurvivalTree().penalties.gate_ridge in search["grid__gate_ridge"]
-    assert plain.for_cause(None, 1000).leaf in CONTINUOUS_LEAVES
-    assert plain.for_events(1000).numeric.default.name in CURVED_ENCODINGS
-    assert plain.roughness in search["grid__roughness"]
 
 
 @pytest.mark.parametrize(
