@@ -179,9 +179,9 @@ def recalibrate(
         >>> elsewhere = recalibrate(tree, data.frame, (2 * data.time, data.event))  # all live twice as long
         >>> print(elsewhere.recalibration_)
         Recalibrated (intercept) on 686 rows, 299 events; groups as they were
-        linear predictor +0.693 (standard error 0.042)
-        observed / expected events 0.427 before, 0.975 after
-        log-likelihood of a row -4.2268 before, -4.0009 after
+        linear predictor -1.1 (standard error 0.07...)
+        observed / expected events 0.49... before, 1.03... after
+        log-likelihood of a row -4.16... before, -4.00... after
     """
     if how not in get_args(Recalibrate):
         raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")

@@ -23,9 +23,10 @@ from sstorch.soft.teacher import Fidelity, Teacher
 class PrognosticTree(SoftEstimator):
     """Prognostic tree: groups of different prognosis, at no loss of accuracy beside the regression.
 
-    Gates of few columns are distilled from the predictions of a teacher, the regression without gates unless
-    another is given, and the leaves share the slopes and curves of the regression and have levels and shapes
-    of their own. A subject's prediction is that of its group.
+    Gates of one column are distilled from the regression without gates, from what it misses and from what it
+    predicts, or from another teacher. The evidence decides between the regression and each set of groups,
+    whose levels, slopes and shapes have estimated variances: ``choice_`` says in one line whether the groups
+    explain what the regression misses or summarise it. A subject's prediction is that of its group.
 
     Where causes compete, gates divide by what happens: they are distilled from the regressions of all causes,
     from log cumulative hazards of the rows at the median event time, each with the weight of its number of
@@ -35,16 +36,18 @@ class PrognosticTree(SoftEstimator):
         depth: gates on every path, 1 to 6 (0 is a regression in a single group).
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"log_logistic"``; where causes compete ``"spline_ph"`` for a cause of 150 events or more, whose
-            curve is then free, and ``"log_logistic"`` for a rarer one.
-        teacher: what gates are distilled from; None for the regression of the same leaf, columns and
-            penalties. Or a model, fitted to the same rows or not yet: a
-            :class:`~sstorch.SurvivalRegression`, anything with ``predict_survival_function`` such as a forest
-            of scikit-survival or a model of lifelines, or a function ``(X, times)`` that gives survival
-            curves, (n, n_times). Where causes compete it has ``predict_cumulative_incidence``. It sees ``X``
+            ``"spline_po"``, proportional odds with a smooth baseline, for 30 events or more; where causes
+            compete ``"spline_ph"`` for a cause of 150 events or more; and ``"log_logistic"`` below.
+        teacher: what gates are distilled from: ``"residuals"`` of the regression of the same leaf, columns
+            and penalties, its ``"predictor"``, or None for whichever has more evidence. Or a model, fitted to
+            the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with
+            ``predict_survival_function`` such as a forest of scikit-survival or a model of lifelines, or a
+            function ``(X, times)`` that gives survival curves, (n, n_times). Where causes compete it has ``predict_cumulative_incidence``. It sees ``X``
             as the columns were read. On folds and resamples it is trained anew, if it can be cloned.
         gate_features: columns of a gate: 1 gives plain thresholds and sets of categories, None gates on all
-            columns.
+            columns. Gates from residuals have one.
+        only_if_needed: where no groups have more evidence than the regression, True leaves its rows in one
+            group, False divides them by what it predicts.
         min_leaf: least share of the training rows, by weight, in a group, in [0, .5).
         penalties: :class:`~sstorch.GroupPenalties`, or :class:`~sstorch.Penalties` with the others by
             default; ``penalties__ridge`` is a parameter of a grid.
@@ -53,7 +56,7 @@ class PrognosticTree(SoftEstimator):
             :class:`~sstorch.SoftSurvivalTree`.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
-        random_state: seed of resamples and folds; the training draws nothing.
+        random_state: seed of the bag that finds residuals, of resamples and of folds.
         verbose: 1 shows progress.
         time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
             (a year, half a year) follow it. None for that of the data, where these know it.

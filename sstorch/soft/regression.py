@@ -17,16 +17,19 @@ LEAVES = Leaves()
 class SurvivalRegression(SoftEstimator):
     """Survival regression: a hazard family whose linear predictor is a sum of curves of the columns.
 
-    With ``leaf="weibull"`` and ``columns=Columns(numeric="linear")`` it is the parametric model of
-    textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. Where causes compete
+    Penalties are estimated by marginal likelihood, unless they are given as numbers: ``choice_`` has them and
+    the effective degrees of freedom of each column.
+
+    With ``leaf="weibull"``, ``penalties=Penalties(ridge=0)`` and ``columns=Columns(numeric="linear")`` it is
+    the parametric model of textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. Where causes compete
     each cause has a regression of its own, and :meth:`predict_cumulative_incidence` what a subject can
     expect.
 
     Args:
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"log_logistic"``; where causes compete ``"spline_ph"`` for a cause of 150 events or more, whose
-            curve is then free, and ``"log_logistic"`` for a rarer one.
+            ``"spline_po"``, proportional odds with a smooth baseline, for 30 events or more; where causes
+            compete ``"spline_ph"`` for a cause of 150 events or more; and ``"log_logistic"`` below.
         penalties: :class:`~sstorch.Penalties`; ``penalties__ridge`` is a parameter of a grid.
         columns: :class:`~sstorch.Columns`, what the regression sees of the columns.
         trainer: settings of the minimisation.
@@ -40,6 +43,8 @@ class SurvivalRegression(SoftEstimator):
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
     >>> regression = SurvivalRegression("weibull").fit(data.frame, (data.time, data.event))
+    >>> round(float(regression.choice_.terms.loc["event", "horTh"]), 1)
+    0.8
     >>> regression.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
     (2, 2)
     """

@@ -50,8 +50,8 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled")
 
-# Of "auto" leaves: "log_logistic" for one event; of competing causes "spline_ph" for one of MIN_EVENTS events
-# or more, whose curve is then free, and "log_logistic" for a rarer one.
+# Of "auto" leaves: for one event "spline_po", where gates stay and events are not few; of competing causes
+# "spline_ph" for one of MIN_EVENTS events or more, whose curve is then free; else "log_logistic".
 AUTO: Final = "auto"
 # Penalties by marginal likelihood.
 ESTIMATED: Final = "estimated"

@@ -346,7 +346,7 @@ def validate(
         >>> y = (test.time, test.event)
         >>> report = validate(tree, test.frame, y, horizon=1500, thresholds=[0.3], n_resamples=20)
         >>> report.to_frame().loc[["c_harrell_t", "net_benefit(0.3)"], "value"].round(1).tolist()
-        [0.7, 0.3]
+        [0.7, 0.2]
     """
     check_model(model)
     check_same_order(("X", X), ("y", as_surv(y)))
