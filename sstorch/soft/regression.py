@@ -21,9 +21,9 @@ class SurvivalRegression(SoftEstimator):
     the effective degrees of freedom of each column.
 
     With ``leaf="weibull"``, ``penalties=Penalties(ridge=0)`` and ``columns=Columns(numeric="linear")`` it is
-    the parametric model of textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. Where causes compete
-    each cause has a regression of its own, and :meth:`predict_cumulative_incidence` what a subject can
-    expect.
+    the parametric model of textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth
+    baseline. Where causes compete each cause has a regression of its own, and
+    :meth:`predict_cumulative_incidence` what a subject can expect.
 
     Args:
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
