@@ -24,14 +24,15 @@ from sstorch.reading.rules import GateRule, conditions
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.reading.tables import against_modes, leaf_rows
 
-# Terms of a rule, and slopes that all groups share, that a summary writes out; the others are counted.
-_SUMMARY_TERMS, _SUMMARY_SLOPES = 4, 8
+# Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
+# slopes that differ.
+_SUMMARY_TERMS, _SUMMARY_SLOPES, _SUMMARY_GROUPS = 4, 8, 4
 
 
 def describe_tree(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str = "Soft survival tree"
 ) -> str:
-    """The rules of a tree, the slopes that all its groups share, and a table of its groups, as text.
+    """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
     effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
@@ -48,14 +49,15 @@ def describe_tree(
     if len(shown) == 1 and module.topology.depth:
         lines.append("No gate divides the training rows: one group has them all")
     share = tree.shares_slopes(shown)
-    for cause in tree.causes if share else ():
-        hazard, order = (
-            f"Hazard of {cause} " * tree.competing,
-            "what changes most over the training range first",
-        )
-        where = "Within every group" if len(shown) > 1 else "In the group"
-        lines += ["", f"{hazard}{where.lower() if hazard else where}, {order}"]
-        lines += slope_lines(tree.of_cause(cause) if tree.competing else tree, shown[0])
+    for cause in tree.causes if share or len(shown) <= _SUMMARY_GROUPS else ():
+        own = tree.of_cause(cause) if tree.competing else tree
+        hazard = f"Hazard of {cause} " * tree.competing
+        where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
+        lines += [
+            "",
+            f"{hazard}{where.lower() if hazard else where}, what changes most over the training range first",
+        ]
+        lines += slope_lines(own, shown[0]) if share else own_slope_lines(own, shown)
     if tree.competing:
         return "\n".join(lines)
     text = _groups(tree, nodes, shown, share).to_string(
@@ -139,6 +141,27 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
     names, _, *rows = text.splitlines()
     hidden = len(table) - _SUMMARY_SLOPES
     return [names, *rows, *([f"({hidden} smaller)"] if hidden > 0 else [])]
+
+
+def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
+    """What each column changes in each group over its training range, the largest first, as lines of text."""
+    ratio = tree.module.family.ratio if tree.module.family.ancillary == "constant" else None
+    effects = pd.DataFrame(
+        {
+            f"group {group_of(tree, leaf)}": against_modes(
+                tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope))
+            )["effect"]
+            for leaf in leaves
+        }
+    )
+    effects = effects.loc[effects.abs().max(axis=1).sort_values(ascending=False, kind="stable").index]
+    shown = effects[effects.ne(0).any(axis=1)][:_SUMMARY_SLOPES]
+    if shown.empty:
+        return ["nothing"]
+    about = f"{ratio} over its range" if ratio else "change of the linear predictor over its range"
+    text = (np.exp(shown) if ratio else shown).to_string(float_format=lambda value: f"{value:.4g}")
+    hidden = int(effects.ne(0).any(axis=1).sum()) - len(shown)
+    return [about, *text.splitlines(), *([f"({hidden} smaller)"] if hidden else [])]
 
 
 def as_text(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None) -> str:

@@ -43,8 +43,8 @@ class PrognosticTree(SoftEstimator):
             the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with
             ``predict_survival_function`` such as a forest of scikit-survival or a model of lifelines, or a
             function ``(X, times)`` that gives survival curves, (n, n_times). Where causes compete it has
-            ``predict_cumulative_incidence``. It sees ``X`` as the columns were read. On folds and resamples it
-            is trained anew, if it can be cloned.
+            ``predict_cumulative_incidence``. It sees ``X`` as the columns were read. On folds and resamples
+            it is trained anew, if it can be cloned.
         gate_features: columns of a gate: 1 gives plain thresholds and sets of categories, None gates on all
             columns. Gates from residuals have one.
         only_if_needed: where no groups have more evidence than the regression, True leaves its rows in one

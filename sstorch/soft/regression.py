@@ -43,7 +43,7 @@ class SurvivalRegression(SoftEstimator):
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
     >>> regression = SurvivalRegression("weibull").fit(data.frame, (data.time, data.event))
-    >>> round(float(regression.choice_.terms.loc["event", "horTh"]), 1)
+    >>> round(float(regression.choice_.terms.loc["horTh", "event"]), 1)
     0.8
     >>> regression.predict_survival_function(data.frame[:2], times=[365.0, 730.0]).shape
     (2, 2)
