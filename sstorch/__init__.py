@@ -20,20 +20,19 @@ if TYPE_CHECKING:
     from sstorch.soft import (
         Columns,
         GatePenalties,
-        Grid,
         GroupPenalties,
         Penalties,
         PrognosticTree,
         PrognosticTreeCV,
         SoftSurvivalTree,
         SurvivalRegression,
+        default_candidates,
     )
     from sstorch.validation import validate
 
 __all__ = [
     "Columns",
     "GatePenalties",
-    "Grid",
     "GroupPenalties",
     "OptimalPolicyTree",
     "OptimalSurvivalTree",
@@ -49,6 +48,7 @@ __all__ = [
     "SurvivalData",
     "SurvivalRegression",
     "__version__",
+    "default_candidates",
     "list_datasets",
     "load_dataset",
     "metrics",
@@ -65,13 +65,13 @@ _HOMES = {
         (
             "Columns",
             "GatePenalties",
-            "Grid",
             "GroupPenalties",
             "Penalties",
             "PrognosticTree",
             "PrognosticTreeCV",
             "SoftSurvivalTree",
             "SurvivalRegression",
+            "default_candidates",
         ),
         "sstorch.soft",
     ),

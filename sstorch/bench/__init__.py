@@ -10,7 +10,7 @@ from sstorch.bench.cross_validation import (
     pareto_front,
     split_names,
 )
-from sstorch.bench.flat import soft_search, soft_tree
+from sstorch.bench.flat import soft_tree
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.scores import (
     CURVE_SCORES,
@@ -58,7 +58,6 @@ __all__ = [
     "score_fairness",
     "score_predictor",
     "score_tree",
-    "soft_search",
     "soft_search_models",
     "soft_tree",
     "soft_tree_models",

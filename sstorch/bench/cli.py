@@ -322,7 +322,7 @@ def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
     baselines = {name: entry for name, entry in study.baselines.items() if name in wanted}
     searches = {name: entry for name, entry in study.searches.items() if name in wanted}
     shared = config.flat()
-    soft = soft_tree_models(shared, trees) + soft_search_models(shared, searches)
+    soft: list[StudyModel] = [*soft_tree_models(shared, trees), *soft_search_models(shared, searches)]
     return soft + baseline_models(baselines, config.seed)
 
 

@@ -335,8 +335,8 @@ class StudyConfig:
     ``soft_trees`` are estimators by name: each a mapping of flat settings (:func:`~sstorch.bench.soft_tree`),
     which win over those of the configuration, with ``leaf_options`` for the options of the leaf.
     ``baselines`` are mappings of their options. A parameter that is a list makes a model for each of its
-    values. ``searches`` are :class:`~sstorch.PrognosticTreeCV` by name, in which the values of a list are
-    compared. ``models`` takes some of all of these by name, and None all.
+    values. ``searches`` are :class:`~sstorch.PrognosticTreeCV` by name, with ``candidates`` as those of
+    ``soft_trees``. ``models`` takes some of all of these by name, and None all.
     """
 
     folder: str = setting("runs/study", "where the results go")

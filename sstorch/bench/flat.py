@@ -12,20 +12,16 @@ from sstorch.optim import Distillation, Leaves, Trainer
 from sstorch.soft import (
     Columns,
     GatePenalties,
-    Grid,
     GroupPenalties,
     Penalties,
     PrognosticTree,
-    PrognosticTreeCV,
     SoftSurvivalTree,
     SurvivalRegression,
 )
-from sstorch.soft.candidates import FAMILIES
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import TRAINERS
 
 _COLUMNS = tuple(item.name for item in fields(Columns))
-_GRID = tuple(item.name for item in fields(Grid))
 _PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
     kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
 }
@@ -33,17 +29,10 @@ _TRAINING = ("holdout", "n_shards", "engine")
 _SHARED = ("leaf", "device", "dtype", "random_state", "verbose", "time_unit")
 _OF_GATES = ("init", "n_starts", "prediction", "min_leaf")
 _ALL_PENALTIES = tuple(dict.fromkeys(name for names in _PENALTIES.values() for name in names))
-# Flat settings of a soft tree, and of a search.
+# Flat settings of a soft tree.
 SOFT_TREE = (
     *("depth", "trainer", "gate_features", "only_if_needed", *_OF_GATES),
     *(*_SHARED, *_ALL_PENALTIES, *_COLUMNS, *_TRAINING),
-)
-SOFT_SEARCH = tuple(
-    dict.fromkeys(
-        name
-        for name in (*PrognosticTreeCV._get_param_names(), *_GRID, *_COLUMNS, *_TRAINING)
-        if name not in ("grid", "columns")
-    )
 )
 
 
@@ -99,37 +88,6 @@ def soft_tree(**values: Any) -> SoftEstimator:
         **_some(given | ({} if init is None else {"init": init}), ("depth", *_OF_GATES)),
         **shared,
     )
-
-
-def soft_search(**values: Any) -> PrognosticTreeCV:
-    """The search that flat settings describe, of which several values are compared.
-
-    ``init`` and ``trainer`` narrow the families: distilled gates that stay are groups, others are gates that
-    are trained on the outcomes.
-
-    Raises:
-        ConfigError: there is no such setting.
-    """
-    _check_names(values, SOFT_SEARCH, "a search")
-    given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
-    init, trainer = given.pop("init", None), given.pop("trainer", None)
-    starts = [] if init is None else [init] if isinstance(init, str) else list(init)
-    stays = trainer == "leaves" or isinstance(trainer, Leaves)
-    families = FAMILIES
-    if trainer is not None or starts:
-        groups = (not starts or "distilled" in starts) and (stays or trainer is None)
-        gates = not stays and (starts != ["distilled"] or trainer is not None)
-        has = {"regression": True, "groups": groups, "gates": gates}
-        families = tuple(family for family in FAMILIES if has[family])
-    given.setdefault("families", families)
-    # Gates that a trainer moves can begin as distilled ones; without a trainer these are groups.
-    if others := [start for start in starts if trainer is not None or start != "distilled"]:
-        given["init"] = others
-    if trainer is not None or any(name in given for name in _TRAINING):
-        given |= _trainer(given, trainer if trainer is not None and not stays else "nodec")
-    own = {name: given[name] for name in PrognosticTreeCV._get_param_names() if name in given}
-    own |= {"grid": Grid(**_some(given, _GRID)), "columns": Columns(**_some(given, _COLUMNS))}
-    return PrognosticTreeCV(**own)
 
 
 def unused(values: Mapping[str, Any], estimators: Iterable[SoftEstimator]) -> list[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
 from sstorch.bench.baselines.competing import model_for
-from sstorch.bench.flat import SOFT_SEARCH, SOFT_TREE, soft_search, soft_tree, unused
+from sstorch.bench.flat import SOFT_TREE, soft_tree, unused
 from sstorch.bench.scores import Predictor, PredictsCauses
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
@@ -28,7 +28,6 @@ from sstorch.optim import Trainer
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
 from sstorch.soft import PrognosticTreeCV, train_batch
 from sstorch.soft.batch import check_causes
-from sstorch.soft.candidates import SEARCHED
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import AUTO, BatchSettings
 
@@ -264,55 +263,32 @@ class SoftTreeCVModel(StudyModel):
 
     def check(self) -> None:
         """Check every candidate."""
-        self.estimator.candidates()
+        self.estimator._compared()
 
     def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names."""
+        """Check the columns that it names, and that its candidates suit the outcome."""
         try:
-            for each in self.estimator.candidates(data):
-                self.estimator.estimator(each)._batch_settings().check_columns(data)
-        except (ConfigError, DataError) as error:
-            raise type(error)(f"{self.name}: {error}") from error
+            self.estimator._compared(data)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from error
 
     def settings(self) -> Fingerprint:
-        """Everything that is compared and how, and the trainer, but for the device."""
-        search = clone(self.estimator).set_params(device="cpu", verbose=0)
-        candidates = search.candidates()
-        trees = [search.estimator(each)._batch_settings() for each in candidates]
-        # Encodings are among the facts of those candidates in which they matter.
-        facts = {name: value for tree in trees for name, value in tree.facts().items()}
-        compared = {
-            name: list(dict.fromkeys(getattr(each, name) for each in candidates))
-            for name in SEARCHED
-            if name in facts
-        }
-        shared = {name: value for name, value in facts.items() if name not in SEARCHED}
-        how = {name: getattr(search, name) for name in ("cv", "scoring", "search", "one_standard_error")}
-        if any(each.family == "groups" for each in candidates):
-            how["prefer"] = search.prefer
-        trainers = dict.fromkeys(_plain_trainer(tree) for tree in trees)
-        return {
-            **fingerprint(compared | {"leaf": [make_family(leaf) for leaf in compared["leaf"]]}, "compared"),
-            **fingerprint(shared, "tree"),
-            **{
-                key: value
-                for number, trainer in enumerate(trainers, start=1)
-                for key, value in fingerprint(
-                    trainer, "trainer" if number == 1 else f"trainer{number}"
-                ).items()
-            },
-            **fingerprint(how, "search"),
-        }
+        """Everything that is compared and how, but for the device."""
+        search, found = self.estimator, Fingerprint()
+        for name, each in search._compared().items():
+            own = SoftTreeModel(name, each).settings()
+            found |= {f"{name}.{key}": value for key, value in own.items()}
+        how = {name: getattr(search, name) for name in ("cv", "scoring", "prefer", "random_state")}
+        return found | fingerprint(how, "search")
 
     def fits(self, splits: Sequence[SurvivalData], schema: Schema, device: str) -> Iterator[Fit]:
         """Search and train one fold after the other."""
         for fold, train in enumerate(splits):
             search = clone(self.estimator).set_params(device=device)._fit_data(train, schema)
-            row = search.cv_results_.astype(object).iloc[search.best_index_]
-            facts = {name: row[name] for name in SEARCHED}
-            facts |= {"score": search.best_score_, "n_candidates": len(search.cv_results_)}
+            row = search.cv_results_.loc[search.best_name_]
+            facts = {"candidate": search.best_name_, "family": row["family"], "score": search.best_score_}
             best = search.best_estimator_
-            yield Fit(fold, 0, True, best.objective_, best, facts)
+            yield Fit(fold, 0, True, best.objective_, best, facts | {"n_candidates": len(search.cv_results_)})
 
 
 def _plain_trainer(settings: BatchSettings) -> Trainer:
@@ -320,22 +296,25 @@ def _plain_trainer(settings: BatchSettings) -> Trainer:
     return replace(settings.trainer, engine="auto")
 
 
-def soft_tree_models(shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[StudyModel]:
+def soft_tree_models(
+    shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], where: str = "study.soft_trees"
+) -> list[SoftTreeModel]:
     """Soft trees by name.
 
     Args:
         shared: flat settings that all have, see :func:`~sstorch.bench.soft_tree`.
         entries: for each name settings of its own, which win, and ``leaf_options`` of its leaf. A list
             stands for one model with each of its values, but for ``interactions``.
+        where: of the configuration they are, for messages.
 
     Raises:
         ConfigError: there is no such setting, no model of the entry uses it, or a value does not exist.
     """
-    models: list[StudyModel] = []
+    models: list[SoftTreeModel] = []
     for name, entry in entries.items():
-        _check_entry(f"study.soft_trees.{name}: a tree", entry, (*SOFT_TREE, "leaf_options"))
+        _check_entry(f"{where}.{name}: a tree", entry, (*SOFT_TREE, "leaf_options"))
         if entry.get("fairness") is not None:
-            raise ConfigError(f"study.soft_trees.{name}: a study has no sensitive groups: leave fairness out")
+            raise ConfigError(f"{where}.{name}: a study has no sensitive groups: leave fairness out")
         own = list[SoftTreeModel]()
         for suffix, chosen in _grid(entry):
             settings = {**shared, **chosen}
@@ -346,7 +325,7 @@ def soft_tree_models(shared: Mapping[str, Any], entries: Mapping[str, Mapping[st
         estimators = [model.estimator for model in own]
         for setting in unused(entry, estimators):
             kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in estimators))
-            raise ConfigError(f"study.soft_trees.{name}: {setting} is not used by {kinds}: leave it out")
+            raise ConfigError(f"{where}.{name}: {setting} is not used by {kinds}: leave it out")
         models += own
     return models
 
@@ -382,23 +361,21 @@ def soft_search_models(
     """Searches for soft trees by name.
 
     Args:
-        shared: flat settings of all candidates; those that a search compares are its own.
-        entries: for each name settings of the search, see :func:`~sstorch.bench.soft_search`; a list is
-            compared. Encodings of numeric columns are the shared ones where an entry names none.
+        shared: flat settings that all candidates with settings of their own have.
+        entries: for each name parameters of the search; its ``candidates`` are entries by name as those of
+            :func:`soft_tree_models`, and without them those that the search compares by default.
 
     Raises:
         ConfigError: there is no such setting.
     """
-    given = {name: value for name, value in shared.items() if name in SOFT_SEARCH and name not in SEARCHED}
-    numeric = shared.get("numeric")
     models: list[StudyModel] = []
     for name, entry in entries.items():
-        _check_entry(f"study.searches.{name}: a search", entry, SOFT_SEARCH)
-        # Of encodings several are compared with groups, or on request.
-        settings = {**given, **entry}
-        if numeric is not None or settings.get("init") or settings.get("trainer"):
-            settings.setdefault("numeric", "linear" if numeric is None else numeric)
-        models.append(SoftTreeCVModel(name, soft_search(**settings)))
+        where, settings = f"study.searches.{name}", {"random_state": shared.get("random_state", 0), **entry}
+        _check_entry(f"{where}: a search", entry, PrognosticTreeCV._get_param_names())
+        if (named := entry.get("candidates")) is not None:
+            own = soft_tree_models(shared, named, f"{where}.candidates")
+            settings["candidates"] = {model.name: model.estimator for model in own}
+        models.append(SoftTreeCVModel(name, PrognosticTreeCV(**settings)))
     return models
 
 

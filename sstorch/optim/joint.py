@@ -28,7 +28,8 @@ class Joint(Trainer):
     Attributes:
         lbfgs: tolerances and limits.
         race: drops the worse starts after some laps, each a pass; None minimises all at one go.
-        lap: iterations of a lap, at least 1.
+        lap: iterations of a lap, at least 1; with ``holdout`` a start stops after the first lap that does not
+            improve the loss of the rows held out.
 
     Raises:
         ConfigError: a value is out of range.
@@ -46,7 +47,9 @@ class Joint(Trainer):
 
     @property
     def n_passes(self) -> int:
-        """See :attr:`Trainer.n_passes`: the laps of a race, and one."""
+        """See :attr:`Trainer.n_passes`: the laps of a race, and one; with ``holdout`` all laps."""
+        if self.holdout:
+            return -(-self.lbfgs.max_iterations // self.lap)
         return 1 + (0 if self.race is None else self.race.after[-1])
 
     def advance(self, run: TrainingRun) -> None:
@@ -55,10 +58,11 @@ class Joint(Trainer):
             pass
 
     def _lap(self, run: TrainingRun) -> bool:
-        """Minimise for a lap, or to the end if no start can be dropped any more; true if laps remain."""
+        """Minimise for a lap, or to the end if nothing can stop a start before; true if laps remain."""
         races = self.race is not None and self._may_drop(run, self.race)
+        stops = self.holdout > 0 and run.held_out is not None
         options = self.lbfgs
-        if races:
+        if races or stops:
             options = replace(options, max_iterations=min(self.lap, options.max_iterations))
         active = problems = run.active
         if run.compiled is not None:
@@ -70,11 +74,14 @@ class Joint(Trainer):
             step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
             share = torch.full_like(run.best[problems], torch.nan)
             run.minimize(options, "JOINT", 1, step, problems, rows.n_rows, share)
-        run.keep_best()
+        improved = run.keep_best()
         run.end_pass(active, self.race if races else None)
-        if races:
+        if stops:
+            run.active = run.active[torch.isin(run.active, active[improved])]
+        goes_on = len(run.active) > 0 and (races or (stops and run.n_passes < self.n_passes))
+        if goes_on:
             run.save()
-        return races
+        return goes_on
 
     @staticmethod
     def _may_drop(run: TrainingRun, race: Race) -> bool:

@@ -1,7 +1,7 @@
 """Regressions, prognostic trees and soft survival trees, their search, and what goes with them."""
 
 from sstorch.soft.batch import TrainedBatch, train_batch
-from sstorch.soft.candidates import Grid
+from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
@@ -18,7 +18,6 @@ __all__ = [
     "Coefficients",
     "Columns",
     "GatePenalties",
-    "Grid",
     "GroupPenalties",
     "Penalties",
     "PrognosticTree",
@@ -29,6 +28,7 @@ __all__ = [
     "TrainedBatch",
     "TreeSample",
     "bootstrap_trees",
+    "default_candidates",
     "start_trees",
     "train_batch",
 ]
