@@ -491,7 +491,11 @@ ESTIMATORS: dict[str, Any] = {
     # All parameters at once: the decomposition moves a number of rows, in which repeated ones count as two.
     "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", trainer="joint", n_starts=2),
     "PrognosticTreeCV": PrognosticTreeCV(
-        depth=(0, 1), leaf="weibull", families=("regression", "groups"), columns=LINEAR, cv=2, search="grid"
+        {
+            "one": SurvivalRegression("weibull", columns=LINEAR),
+            "two": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR),
+        },
+        cv=2,
     ),
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
     "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),

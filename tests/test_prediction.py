@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from sstorch import (
-    Grid,
     OptimalSurvivalTree,
     OptimalTreeRegressor,
     PrognosticTree,
@@ -46,9 +45,7 @@ def _saved(kind: str, gbsg2: SurvivalData, soft: Path, folder: Path) -> Path:
     if kind == "run":
         return soft.parent
     if kind == "search":
-        search = PrognosticTreeCV(
-            depth=(0, 1), leaf="weibull", grid=Grid(ridge=1e-3, gate_ridge=1e-4, n_starts=1), cv=2
-        )
+        search = PrognosticTreeCV({"two": PrognosticTree(1, "weibull")}, cv=2)
         search.fit(gbsg2.frame, y).save(folder)
     else:
         OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(gbsg2.frame, y).save(folder)

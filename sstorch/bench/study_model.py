@@ -374,7 +374,11 @@ def soft_search_models(
         _check_entry(f"{where}: a search", entry, PrognosticTreeCV._get_param_names())
         if (named := entry.get("candidates")) is not None:
             own = soft_tree_models(shared, named, f"{where}.candidates")
-            settings["candidates"] = {model.name: model.estimator for model in own}
+            names = [model.name for model in own]  # of several depths the same
+            settings["candidates"] = {
+                name if names.count(name) == 1 else f"{name},depth={model.depth}": model.estimator
+                for name, model in zip(names, own, strict=True)
+            }
         models.append(SoftTreeCVModel(name, PrognosticTreeCV(**settings)))
     return models
 

@@ -39,8 +39,8 @@ def default_candidates(
 ) -> dict[str, SoftEstimator]:
     """What :class:`~sstorch.PrognosticTreeCV` compares where no candidates are named, the simplest first.
 
-    A regression, in odds and in hazards; groups that explain what the regression misses, and groups that
-    summarise it; and gates trained on the outcomes, from a distilled and from random starts, stopped early by
+    A regression, in odds and in hazards; groups that summarise the regression, and groups that explain what
+    it misses; and gates trained on the outcomes, from a distilled and from random starts, stopped early by
     the likelihood of a tenth of the rows.
 
     Args:
@@ -56,7 +56,7 @@ def default_candidates(
 
     >>> from sstorch import load_dataset
     >>> list(default_candidates(load_dataset("gbsg2").y))  # doctest: +NORMALIZE_WHITESPACE
-    ['regression', 'regression, hazards', 'groups, residuals', 'groups, predictor',
+    ['regression', 'regression, hazards', 'groups, predictor', 'groups, residuals',
      'gates, depth 1, distilled', 'gates, depth 1', 'gates, depth 2']
     """
     outcome = None if y is None else as_surv(y)
@@ -64,8 +64,8 @@ def default_candidates(
     found: dict[str, SoftEstimator] = {"regression": SurvivalRegression(**shared)}
     if leaf == AUTO:
         found["regression, hazards"] = SurvivalRegression(**shared | {"leaf": "spline_ph"})
-    found["groups, residuals"] = PrognosticTree(teacher=RESIDUALS, **shared)
     found["groups, predictor"] = PrognosticTree(teacher=PREDICTOR, **shared)
+    found["groups, residuals"] = PrognosticTree(teacher=RESIDUALS, **shared)
     if outcome is not None and (outcome.causes is not None or outcome.n_events < _MIN_EVENTS):
         return found
     shared |= {"trainer": _TRAINER, "penalties": _PENALTIES, "n_starts": _STARTS}

@@ -367,12 +367,13 @@ class PrognosticTreeCV(FrameEstimator):
         if several and self.cv_results_["family"][self.best_name_] == "regression":
             lines.append("No gate is better on held-out rows: this is a regression, one group.")
         if nested is not None:
-            score, times = nested["score"], Counter(nested["candidate"].tolist())
-            which = "; ".join(f"{n} times {each}" for each, n in times.most_common())
+            score, chosen = nested["score"].to_numpy(), Counter(nested["candidate"])
+            error = score.std(ddof=1) / np.sqrt(len(score))
+            names = "; ".join(f"{n} times {each}" for each, n in chosen.most_common())
             lines.append(
                 "The choice, made anew without the test rows of each fold, scores "
-                f"{score.mean():.4f} (standard error {score.sem():.4f}), concordance "
-                f"{nested['c_harrell'].mean():.3f}. It is {which}."
+                f"{score.mean():.4f} (standard error {error:.4f}), concordance "
+                f"{nested['c_harrell'].to_numpy().mean():.3f}. It is {names}."
             )
         if several:
             lines.append(

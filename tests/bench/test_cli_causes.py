@@ -101,7 +101,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     study = [
         f"study.folder={folder}", "experiment=own", f"hydra.run.dir={tmp_path / 'c'}",
         "+study.soft_trees.tree={leaf: exponential, depth: 1}",
-        "+study.searches.search={leaf: exponential, depth: [0, 1], numeric: linear, ridge: 1e-3, cv: 2}",
+        "+study.searches.search={candidates: {tree: {leaf: exponential, depth: [0, 1]}}, cv: 2}",
         "+study.baselines.sst={baseline: surtree, depth: 1}",
     ]  # fmt: skip
     typed = [*_typed(table, tmp_path), *study]
@@ -125,7 +125,7 @@ def test_study_of_causes_has_scores_of_each_cause(
     assert sstorch(monkeypatch, *typed, "study.models=[search]") == 0
     facts = {own["model"]: own.get("fits", []) for own in ResultStore(folder).facts()}
     assert [own["fold"] for own in facts["search"]] == [0, 1]
-    assert {own["depth"] for own in facts["search"]} <= {0, 1}
+    assert {own["candidate"] for own in facts["search"]} <= {"tree,depth=0", "tree,depth=1"}
 
 
 def test_scores_of_causes_are_those_of_evaluate(table: pd.DataFrame) -> None:

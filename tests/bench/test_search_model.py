@@ -1,36 +1,38 @@
 """A search as a model of a study: nested, and blind to the outer test rows."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import SurvivalData
+from sstorch import PrognosticTreeCV, SurvivalData, default_candidates
 from sstorch.bench import ResultStore, SoftTreeCVModel, make_folds, soft_search_models
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.engines import Serial
-from sstorch.bench.flat import soft_search
 from sstorch.bench.study import plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
 
-SHORT = Joint(LBFGSOptions(max_iterations=6))
-SHARED = {"depth": 4, "trainer": SHORT, "n_starts": 9, "random_state": 1}
-ENTRY = {
-    "depth": [0, 1],
-    "leaf": "log_logistic",
-    "ridge": [1e-3, 0.1],
-    "gate_ridge": 1e-3,
-    "fused": 0.1,
-    "n_starts": 1,
-    "numeric": "linear",
+SHARED = {"leaf": "log_logistic", "numeric": "linear", "random_state": 1}
+ENTRY: dict[str, Any] = {
+    "candidates": {
+        "one": {"depth": 0, "ridge": [1e-3, 0.1]},
+        "two": {"depth": 1, "trainer": Joint(LBFGSOptions(max_iterations=6)), "n_starts": 1},
+    },
     "cv": 2,
-    "search": "grid",
 }
+NAMES = ["one,ridge=0.001", "one,ridge=0.1", "two"]
+
+
+def _model(**changes: object) -> SoftTreeCVModel:
+    (model,) = soft_search_models(SHARED, {"cv": ENTRY | changes})
+    assert isinstance(model, SoftTreeCVModel)
+    return model
 
 
 def _cohort() -> pd.DataFrame:
@@ -45,16 +47,18 @@ def _cohort() -> pd.DataFrame:
 def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     _cohort().to_csv(tmp_path / "cohort.csv", index=False)
     source, store = DatasetConfig("csv", str(tmp_path / "cohort.csv"), "days", "died"), ResultStore(tmp_path)
-    models = soft_search_models(SHARED, {"sst_cv": ENTRY})
     told: list = []
-    tasks = plan([source], models, 3, 0, store)
+    model = _model()
+    assert list(model.estimator.candidates) == NAMES
+    tasks = plan([source], [model], 3, 0, store)
     assert run(tasks, store, Serial(), told.append) == []
-    assert [str(outcome.task.key) for outcome in told] == ["cohort sst_cv"]
+    assert [str(outcome.task.key) for outcome in told] == ["cohort cv"]
     (facts,) = store.facts()
     assert [own["fold"] for own in facts["fits"]] == [0, 1, 2]
     for own in facts["fits"]:
-        assert (own["depth"], own["ridge"]) in {(0, 1e-3), (0, 0.1), (1, 1e-3), (1, 0.1)}
-        assert (own["n_candidates"], own["n_starts"], own["leaf"]) == (4, 1, "log_logistic")
+        assert own["candidate"] in NAMES
+        assert own["family"] == ("gates" if own["candidate"] == "two" else "regression")
+        assert own["n_candidates"] == 3
     table = store.table()
     assert table["chosen"].all()
     assert table["depth"].isna().all()
@@ -63,8 +67,7 @@ def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     data = source.load()
     folds = make_folds(data, 3, 0)
     train, test = data.subset(folds != 0), data.subset(folds == 0)
-    alone = soft_search(trainer=SHORT, random_state=1, **ENTRY)
-    alone.fit(train.frame, (train.time, train.event))
+    alone = clone(model.estimator).fit(train.frame, (train.time, train.event))
     value = table.query("fold == 0 and part == 'test' and metric == 'c_harrell'")["value"].item()
     assert value == alone.score(test.frame, (test.time, test.event))
 
@@ -82,8 +85,7 @@ def test_outer_test_rows_reach_neither_the_choice_nor_the_tree() -> None:
             table.loc[out, "leak"] = np.where(table["died"], 1e6, -1e6)[out] / table.loc[out, "days"]
             table.loc[out, "a"] = np.nan
         data = SurvivalData.from_frame(table, "days", "died")
-        splits = [data.subset(folds != 0)]
-        model = SoftTreeCVModel("cv", soft_search(**ENTRY | {"trainer": SHORT}))
+        splits, model = [data.subset(folds != 0)], _model()
         (fit,) = model.fits(splits, Schema.of(data.frame), "cpu")
         search = clone(model.estimator)._fit_data(splits[0], Schema.of(data.frame))
         found.append((fit, search.cv_results_, data))
@@ -99,45 +101,38 @@ def test_outer_test_rows_reach_neither_the_choice_nor_the_tree() -> None:
 
 
 def test_settings_tell_searches_apart() -> None:
-    def settings(**changes: object) -> dict:
-        (model,) = soft_search_models(SHARED, {"cv": ENTRY | changes})
-        return model.settings()
-
-    before = settings()
-    assert before == settings(device="cpu", verbose=1)
+    before = _model().settings()
+    assert before == _model(device="cpu", verbose=1).settings()
+    one = {"depth": 0, "ridge": 1e-3}
     for change in (
-        {"ridge": [1e-3, 0.2]},
+        {"candidates": {"one": one}},
+        {"candidates": ENTRY["candidates"] | {"three": {"depth": 1}}},
+        {"candidates": None},
         {"scoring": "ibs"},
-        {"one_standard_error": True},
-        {"search": "halving"},
+        {"prefer": "simplest"},
         {"cv": 3},
-        {"holdout": 0.2},
         {"random_state": 3},
-        {"trainer": "nodec"},
-        {"leaf": ["log_logistic", "weibull"]},
-        {"numeric": ["linear", "spline"]},
-        {"numeric": "log"},
-        {"gate_numeric": "spline"},
-        {"interactions": [["a", "b"]]},
     ):
-        assert settings(**change) != before, change
-    curved = {"numeric": ["linear", "spline"], "roughness": 0.1}
-    assert settings(**curved) != settings(**curved | {"roughness": 0.2})
-    assert settings(**curved) != settings(**curved | {"gate_numeric": "spline"})
-    with pytest.raises(ConfigError, match=r"study.searches.cv: a search has no parameter 'depths'.*depth"):
-        settings(depths=[1])
+        assert _model(**change).settings() != before, change
+    for setting in ({"numeric": "spline"}, {"leaf": "weibull"}, {"interactions": [["a", "b"]]}):
+        changed = _model(candidates={"one": one | setting}).settings()
+        assert changed != _model(candidates={"one": one}).settings(), setting
 
 
-def test_a_study_compares_encodings_on_request_alone() -> None:
-    entry = {name: value for name, value in ENTRY.items() if name != "numeric"}
+def test_search_without_candidates_is_that_by_default() -> None:
+    (model,) = soft_search_models(SHARED, {"cv": {}})
+    assert model.settings() == SoftTreeCVModel("cv", PrognosticTreeCV(random_state=1)).settings()
+    every = PrognosticTreeCV(default_candidates(random_state=1), random_state=1)
+    assert model.settings() == SoftTreeCVModel("cv", every).settings()
 
-    def settings(shared: dict = SHARED, **changes: object) -> dict:
-        (model,) = soft_search_models(shared, {"cv": entry | changes})
-        return model.settings()
 
-    assert not [name for name in settings() if "roughness" in name]
-    assert settings() == settings(numeric="linear") == settings(numeric=["linear"], roughness=0.5)
-    # Those of the study's trees are those of its searches.
-    splines = SHARED | {"numeric": "spline"}
-    assert settings(splines) == settings(numeric="spline")
-    assert settings(splines, numeric="linear") == settings()
+def test_unknown_setting_raises_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"study.searches.cv: a search has no parameter 'prefers'.*prefer"):
+        _model(prefers="groups")
+    with pytest.raises(ConfigError, match=r"study.searches.cv.candidates.one: .*'depths'.*depth"):
+        _model(candidates={"one": {"depths": 1}})
+
+
+def test_candidates_of_several_depths_have_names_of_their_own() -> None:
+    found = _model(candidates={"tree": {"depth": [0, 1]}}).estimator.candidates
+    assert list(found) == ["tree,depth=0", "tree,depth=1"]

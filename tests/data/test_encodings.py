@@ -394,3 +394,12 @@ def test_altered_files_are_refused() -> None:
     without = {name: value for name, value in state["basis"].items() if name != "log_scale"}
     with pytest.raises(FormatError):
         Preprocessor.from_dict({**state, "basis": without})
+
+
+def test_a_column_far_out_has_splines_too() -> None:
+    """Quantiles that differ by less than rounding of their range made no knots that a spline could have."""
+    z = np.r_[np.linspace(0, 1e-9, 60), np.linspace(0.3, 1, 30)]
+    _, curves = NaturalSpline(4).functions(z)
+    assert 0 < len(curves) < NaturalSpline(4).n_curved
+    parts = [value for curve in curves for *_, value in curve.cubes]
+    assert np.isfinite(parts).all()

@@ -8,8 +8,6 @@ import polars as pl
 import pytest
 
 from sstorch import (
-    Columns,
-    Grid,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     PrognosticTreeCV,
@@ -49,9 +47,7 @@ def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> No
     "estimator",
     [
         SurvivalRegression(),
-        PrognosticTreeCV(
-            depth=0, leaf="weibull", grid=Grid(ridge=1e-3), columns=Columns(numeric="linear"), cv=2
-        ),
+        PrognosticTreeCV({"one": SurvivalRegression("weibull")}, cv=2),
         OptimalSurvivalTree(1),
         OptimalSurvivalTreeCV(1, n_folds=2),
     ],

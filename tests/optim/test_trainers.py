@@ -258,6 +258,29 @@ def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_dat
     assert kept[3:, 80:].all()
 
 
+def test_joint_training_stops_after_a_lap_that_does_not_improve_the_held_out_loss() -> None:
+    tree, sample = _start()
+    keep = torch.arange(120) % 4 > 0
+    inside, outside = (replace(sample, weight=sample.weight * part) for part in (keep, ~keep))
+    trainer = Joint(holdout=0.25, lap=1)
+    history = trainer.train(tree, OBJECTIVE, inside, held_out=outside)
+    assert trainer.n_passes == 1000
+    for _, own in history.macro_iterations.groupby("problem"):
+        best = own["best_objective"].to_numpy()
+        falls = np.diff(best) < 0
+        assert falls[:-1].all()  # of the laps the last alone improved nothing
+        assert not falls[-1]
+        assert len(own) < 30
+    with torch.no_grad():
+        after = TrainingObjective()(tree, outside)
+    lowest = history.macro_iterations.groupby("problem")["best_objective"].min()
+    np.testing.assert_allclose(after.numpy(), lowest, rtol=1e-12)
+    whole, _ = _start()
+    Joint(lap=1).train(whole, OBJECTIVE, inside, held_out=outside)  # at one go, the last point or the first
+    with torch.no_grad():
+        assert after.mean() < TrainingObjective()(whole, outside).mean()
+
+
 @pytest.mark.parametrize("holdout", [-0.1, 1.0, True, "half"])
 def test_holdout_out_of_range_is_refused(holdout: object) -> None:
     with pytest.raises(ConfigError, match="holdout must be a share"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import Columns, Grid, PrognosticTreeCV, SoftSurvivalTree, SurvivalRegression
+from sstorch import Columns, PrognosticTreeCV, SoftSurvivalTree, SurvivalRegression
 from sstorch.bench import cross_validate
 from sstorch.data import Preprocessor, Surv, SurvivalData
 from sstorch.exceptions import FormatError
@@ -144,19 +144,19 @@ def test_a_fit_encodes_its_rows_once(small_data: SurvivalData, encoded: list[int
 def test_only_the_tree_of_a_search_has_a_table(
     small_data: SurvivalData, encoded: list[int], tables: list[int]
 ) -> None:
-    """A batch encodes each fold once to train and once to score, and its training rows again for groups."""
+    """A batch encodes the rows of each fold once to train, and all rows and the test rows to score."""
+    linear = Columns(numeric="linear")
     search = PrognosticTreeCV(
-        depth=(0, 1),
-        leaf="weibull",
-        families=("regression", "gates"),
-        grid=Grid(ridge=1e-3, gate_ridge=1e-3, n_starts=2, trainer="nodec"),
-        columns=Columns(numeric="linear"),
+        {
+            "one": SurvivalRegression("weibull", columns=linear),
+            "two": SoftSurvivalTree(1, "weibull", n_starts=2),
+        },
         cv=2,
-        search="grid",
+        prefer="accuracy",
     )
     search.fit(small_data.frame, _y(small_data))
     assert isinstance(search.best_estimator_, SurvivalRegression)
-    assert (encoded, tables) == ([60] * (8 + 2) + [120], [120])
+    assert (encoded, tables) == ([60, 60, 120, 60, 120, 60] * 2 + [120], [120])
     encoded.clear()
     tables.clear()
 
@@ -168,8 +168,8 @@ def test_only_the_tree_of_a_search_has_a_table(
         return float(tree.score(X, y))
 
     chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))
-    # A scorer encodes for itself, and the tree that it is given knows its groups.
-    assert (encoded, tables) == ([60] * (8 + 2 + 4 + 4) + [120], [120])
+    # A scorer encodes for itself.
+    assert (encoded, tables) == ([60, 60, 120, 60, 60, 120, 60, 60] * 2 + [120], [120])
     read = clone(search).set_params(scoring=reader).fit(small_data.frame, _y(small_data))
     assert tables == [120, 60, 60, 60, 60, 120]
     assert read.best_score_ == chosen.best_score_

@@ -9,9 +9,8 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import (
-    Columns,
     GatePenalties,
-    Grid,
+    PrognosticTree,
     PrognosticTreeCV,
     SoftSurvivalTree,
     Surv,
@@ -163,13 +162,7 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
 
 
 def test_groups_of_the_chosen_tree_of_a_search(small_data: SurvivalData) -> None:
-    search = PrognosticTreeCV(
-        depth=1,
-        leaf="weibull",
-        grid=Grid(ridge=1e-2, gate_ridge=1e-4, n_starts=1),
-        columns=Columns(numeric="linear"),
-        cv=2,
-    )
+    search = PrognosticTreeCV({"two": PrognosticTree(1, "weibull")}, cv=2)
     search.fit(small_data.frame, _y(small_data))
     X, y = small_data.frame, _y(small_data)
     assert group_table(search.best_estimator_, X, y)["rows", ""].sum() == 120

@@ -11,7 +11,6 @@ import pytest
 
 from sstorch import (
     Columns,
-    Grid,
     Penalties,
     PrognosticTree,
     PrognosticTreeCV,
@@ -148,19 +147,15 @@ def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: P
 def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 6))
     search = PrognosticTreeCV(
-        depth=(0, 1),
-        leaf="weibull",
-        families=("regression", "groups"),
-        grid=Grid(ridge=0.01),
-        columns=Columns(numeric="linear"),
-        cv=2,
-        search="grid",
+        {"one": SurvivalRegression("weibull"), "two": PrognosticTree(1, "weibull")}, cv=2
     )
     search.fit(data.frame, to_visits(data, 365))
     assert np.isfinite(search.best_score_)
-    assert search.families_["c_harrell"].isna().all()
+    assert search.cv_results_["c_harrell"].isna().all()
+    brier = PrognosticTreeCV(search.candidates, 2, "ibs").fit(data.frame, to_visits(data, 365))
+    assert -1 < brier.best_score_ < 0
     with pytest.raises(DataError, match="interval-censored"):
-        PrognosticTreeCV(scoring="ibs").fit(data.frame, to_visits(data, 365))
+        PrognosticTreeCV(search.candidates, 2, "c_harrell").fit(data.frame, to_visits(data, 365))
 
 
 def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:

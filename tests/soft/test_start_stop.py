@@ -172,7 +172,7 @@ def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> No
     assert pd.Series(folds).groupby(data.person).nunique().max() == 1
     sizes = pd.Series(folds).groupby(data.person).first().value_counts()
     assert sizes.max() - sizes.min() <= 2
-    search = fit(PrognosticTreeCV(depth=0, cv=3, search="grid"), frame)
+    search = fit(PrognosticTreeCV({"one": SurvivalRegression()}, cv=3), frame)
     assert pd.Series(search.folds_).groupby(data.person).nunique().max() == 1
     assert search.best_estimator_.time_varying_
     tree = SurvivalRegression()
