@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import Columns, Grid, PrognosticTreeCV, load_dataset, metrics
+from sstorch import Columns, Penalties, PrognosticTreeCV, SurvivalRegression, load_dataset, metrics
 from sstorch.bench import make_baseline, make_folds
 from sstorch.bench.baselines import Curves
 from sstorch.data import Schema, SurvivalData
@@ -32,14 +32,16 @@ PEERS = {"cox": {}, "rsf": {"n_trees": 200}, "gradient_boosting": {}}
 
 def leaf(numeric: str, train: SurvivalData, schema: Schema) -> PrognosticTreeCV:
     """One log-logistic leaf; encoding, ridge and roughness by the likelihood of inner folds."""
-    search = PrognosticTreeCV(
-        depth=0,
-        leaf="log_logistic",
-        families=("regression", "gates"),
-        grid=Grid(trainer="joint"),
-        columns=Columns(numeric=numeric),
-        scoring="log_likelihood",
-    )
+    encodings = ("linear",) if numeric == "linear" else ("linear", "log", "piecewise", "spline")
+    candidates = {
+        f"{encoding} {ridge} {roughness}": SurvivalRegression(
+            "log_logistic", Penalties(ridge=ridge, roughness=roughness), Columns(numeric=encoding)
+        )
+        for encoding in encodings
+        for ridge in (1e-4, 1e-3, 1e-2)
+        for roughness in ((1e-3, 1e-2, 1e-1) if encoding in ("piecewise", "spline") else (0.0,))
+    }
+    search = PrognosticTreeCV(candidates, scoring="log_likelihood", prefer="accuracy")
     return search._fit_data(train, schema)
 
 
@@ -69,7 +71,7 @@ def train_set(name: str) -> list[dict[str, object]]:
             begin = time.process_time()
             search = leaf(numeric, train, schema)
             seconds = time.process_time() - begin
-            chosen = {key: search.best_params_[key] for key in ("numeric", "ridge", "roughness")}
+            chosen = dict(zip(("numeric", "ridge", "roughness"), search.best_name_.split(), strict=True))
             found = scores(search, test, train)
             rows.append({"data": name, "fold": fold, "model": model, **found, "seconds": seconds, **chosen})
         for model, options in PEERS.items() if name in FURTHER else ():

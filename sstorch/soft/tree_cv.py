@@ -110,7 +110,7 @@ class PrognosticTreeCV(FrameEstimator):
     >>> search = PrognosticTreeCV({"one": SurvivalRegression(), "four": PrognosticTree()}, cv=2)
     >>> search = search.fit(data.frame, data.y)
     >>> search.cv_results_["c_groups"].round(1).to_dict()
-    {'one': nan, 'four': 0.7}
+    {'one': nan, 'four': 0.6}
     """
 
     best_estimator_: SoftEstimator
