@@ -42,8 +42,8 @@ def test_bag_depends_on_the_seed_alone() -> None:
 def test_rows_of_a_subject_are_seen_together() -> None:
     # Features name the subject, whose rows have one residual: trees that had seen one of them would know it.
     rng = np.random.default_rng(2)
-    subject = np.repeat(np.arange(60), 20)
-    x, target = subject[:, None].astype(float), rng.normal(size=60)[subject]
+    subject = np.repeat(np.arange(24), 50)
+    x, target = subject[:, None].astype(float), rng.normal(size=24)[subject]
     apart = residual_bag(x, target, np.ones(1200), subject, 0)
     mixed = residual_bag(x, target, np.ones(1200), np.arange(1200), 0)
     assert np.corrcoef(mixed, target)[0, 1] > 0.9

@@ -80,7 +80,7 @@ def _grow(
         rng: draws the features that each node may use.
     """
     n_trees, (n, q) = len(inside), codes.shape
-    n_bins, tried = int(codes.max()) + 1, max(1, int(np.ceil(_COLUMNS * q)))
+    n_bins, tried = max(2, int(codes.max()) + 1), max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
     w, wt = weight[row], (weight * target)[row]
     node, at = np.zeros(len(row), dtype=np.int64), np.zeros((n_trees, n), dtype=np.int64)
@@ -119,7 +119,7 @@ def _grow(
     n_leaves = int(max(node.max(initial=0), at.max(initial=0))) + 1
     key = tree * n_leaves + node
     mass, sums = (np.bincount(key, values, n_trees * n_leaves) for values in (w, wt))
-    means = np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0).reshape(n_trees, n_leaves)
+    means = np.divide(sums, mass, out=np.zeros(len(sums)), where=mass > 0).reshape(n_trees, n_leaves)
     out: FloatArray = np.take_along_axis(means, at, axis=1)
     return out
 
