@@ -79,9 +79,7 @@ class Fit:
     chosen: bool  # of all starts of the fold the one that is returned to a user
     objective: float | None  # of its training, where the study knows it
     predictor: Predictor | PredictsCauses
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of the choice, as JSON holds them
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the choice, as JSON holds them
 
 
 class StudyModel(ABC):

@@ -368,7 +368,13 @@ class LogisticHazard(HazardFamily):
     def start(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.start`: an interval at a time, an intercept of zero.
+        """See :meth:`HazardFamily.start`: the guess is the maximum."""
+        return self.guess(log_time, event, weight, log_entry)
+
+    def guess(
+        self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See :meth:`HazardFamily.guess`: an interval at a time, an intercept of zero.
 
         Log odds stay within a limit, which those of an interval without events reach.
         """
