@@ -159,7 +159,8 @@ def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
     if shown.empty:
         return ["nothing"]
     about = f"{ratio} over its range" if ratio else "change of the linear predictor over its range"
-    text = (np.exp(shown) if ratio else shown).to_string(float_format=lambda value: f"{value:.4g}")
+    values = pd.DataFrame(np.exp(shown)) if ratio else shown
+    text = values.to_string(float_format=lambda value: f"{value:.4g}")
     hidden = int(effects.ne(0).any(axis=1).sum()) - len(shown)
     return [about, *text.splitlines(), *([f"({hidden} smaller)"] if hidden else [])]
 
