@@ -39,7 +39,7 @@ class FoldScores:
     Attributes:
         score: greater is better, shape (K,); -inf where no start has a finite objective.
         c_harrell: concordance of its curves, shape (K,); nan where no row has an event, and of intervals.
-        c_groups: that of its groups alone, likewise; nan for a single group, too.
+        c_groups: that of its groups alone, likewise; nan without gates, too.
         groups: group of each row in the tree of each fold, shape (K, n).
         seconds: of training and scoring.
     """
@@ -96,7 +96,7 @@ def score_on_folds(
         concordance = alone = np.nan
         if test.event.any() and test.intervals is None:
             concordance = value if scoring == "c_harrell" else model.score(test.frame, test.weighted_y)
-            if len(np.unique(group)) > 1:
+            if model.tree_.module.topology.depth:
                 alone = concordance_of_rows(group[fold.inside], test, group[~fold.inside], fold.train)
         return value, concordance, alone, group
 

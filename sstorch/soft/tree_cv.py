@@ -90,10 +90,10 @@ class PrognosticTreeCV(FrameEstimator):
         cv_results_: a row per candidate, by name: ``family`` (``"regression"``, ``"groups"``, ``"gates"``);
             ``mean_score`` over folds and its ``standard_error``; ``less_best``, the difference to the best of
             all, and its standard error, paired by folds; ``c_harrell``, concordance of its curves, and
-            ``c_groups``, that of its groups alone (:func:`~sstorch.metrics.concordance_of_groups`; nan for
-            one group), means over folds; ``rank`` (of means that agree in four decimals the first is better);
-            whether it was ``chosen``; ``seconds``; and the score of each fold, ``fold_0`` ... (-inf if no
-            start could be trained).
+            ``c_groups``, that of its groups alone (:func:`~sstorch.metrics.concordance_of_groups`; nan
+            without gates), means over folds; ``rank`` (of means that agree in four decimals the first is
+            better); whether it was ``chosen``; ``seconds``; and the score of each fold, ``fold_0`` ... (-inf
+            if no start could be trained).
         score_name_: the score that was compared; ``"score"`` of a scorer of scikit-learn.
         nested_scores_: None, or with ``nested`` a row per fold: the ``candidate`` that its training rows
             choose, and its ``score``, ``c_harrell`` and ``c_groups`` on the test rows, which had no part in
@@ -188,7 +188,7 @@ class PrognosticTreeCV(FrameEstimator):
             self.nested_scores_ = pd.DataFrame(rows, columns=columns).rename_axis("fold")
         name = _chosen(table)
         self.best_estimator_ = clone(candidates[name])._fit_data(data, schema)
-        if np.isfinite(found[name].c_groups).any():
+        if np.isfinite(found[name].c_groups).any() and found[name].groups.max() > 1:
             held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
             self.best_estimator_.group_validation_ = held_out(data, folds, found[name].groups)
         self.score_name_ = scoring if isinstance(scoring, str) else "score"

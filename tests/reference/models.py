@@ -21,6 +21,7 @@ from sstorch import (
     OptimalSurvivalTreeCV,
     OptimalTreeClassifier,
     OptimalTreeRegressor,
+    PrognosticTreeCV,
     Search,
     Surv,
     SurvivalData,
@@ -37,7 +38,7 @@ from sstorch.bench import (
     score_predictor,
     score_tree,
 )
-from sstorch.bench.flat import soft_search, soft_tree
+from sstorch.bench.flat import soft_tree
 from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
 from sstorch.deploy import export_program
@@ -334,50 +335,32 @@ def conformal(censoring: Any) -> Entry:
 
 # ---------------------------------------------------------------------- searches and evaluation
 
-SEARCH: dict[str, Any] = {
-    "depth": (0, 1, 2),
-    "leaf": ("log_logistic", "weibull"),
-    "ridge": (1e-3, 1e-2),
-    "gate_ridge": (1e-4,),
-    "fused": 0.0,
-    "init": "random",
-    "n_starts": 2,
-    "cv": 3,
-    "scoring": "log_likelihood",
-    "search": "growing",
-    "one_standard_error": False,
-    "trainer": "joint",
-    "holdout": 0.0,
-    "random_state": 1,
-    "numeric": "linear",
+FLAT = {"leaf": "weibull", "ridge": 1e-3, "numeric": "linear", "random_state": 1}
+CANDIDATES = {
+    "one": soft_tree(**FLAT, depth=0),
+    "two": soft_tree(**FLAT, depth=1),
+    "trained": soft_tree(**FLAT, depth=2, trainer="joint", n_starts=2),
 }
 SEARCHES: dict[str, dict[str, Any]] = {
-    "growing, log_likelihood": {},
-    "grid, c_harrell": {"search": "grid", "scoring": "c_harrell", "depth": (0, 1), "leaf": "log_logistic"},
-    "halving, ibs": {
-        "search": "halving", "scoring": "ibs", "depth": (0, 1), "n_starts": 3, "trainer": "nodec",
-        "leaf": "weibull", "one_standard_error": True,
-    },
-    "automatic leaf": {"leaf": "auto", "depth": (0, 1), "ridge": 1e-3},
-    "starts and inits": {"init": ("random", "kmeans"), "n_starts": (1, 3), "search": "grid", "depth": 1,
-                         "leaf": "exponential", "ridge": 1e-3, "fused": (0.0, 0.01)},
-}  # fmt: skip
+    "log_likelihood": {},
+    "c_harrell": {"scoring": "c_harrell", "prefer": "accuracy"},
+    "ibs": {"scoring": "ibs", "prefer": "simplest"},
+    "nested": {"nested": True},
+}
 
 
 def search_case(settings: Mapping[str, Any]) -> Entry:
-    """A search for a soft tree, and the tree that it has chosen."""
-    search = soft_search(**SEARCH | settings).fit(features(), target())
+    """A search, and the model that it has chosen."""
+    search = PrognosticTreeCV(CANDIDATES, 3, **settings).fit(features(), target())
     entry = describe(search.best_estimator_, features(), target()) | describe(search, features(), target())
     return entry | {"cv_results_ scores": exact(search.cv_results_["mean_score"])}
 
 
 def weighted_search() -> Entry:
     """A search with weights and entry times."""
-    rows, settings = cohort(), SEARCH | {"depth": (0, 1), "leaf": "weibull"}
-    search = soft_search(**settings)
-    search.fit(features(), late_target(), sample_weight=rows["weight"])
+    search = PrognosticTreeCV(CANDIDATES, 3).fit(features(), late_target(), sample_weight=cohort()["weight"])
     return {
-        "cv_results_": sha(exact(search.cv_results_)),
+        "cv_results_": sha(exact(search.cv_results_.drop(columns="seconds"))),
         "objective_": exact(search.best_estimator_.objective_),
     }
 
