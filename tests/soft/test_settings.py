@@ -20,6 +20,7 @@ from sstorch.soft.settings import (
     LeafName,
     TrainerName,
     coefficient,
+    coefficient_or_estimated,
     coefficient_or_inf,
 )
 
@@ -54,8 +55,9 @@ def test_misspelt_leaf_names_the_one_that_is_meant() -> None:
 
 
 def test_every_declared_coefficient_is_one_that_trees_of_a_batch_may_differ_in() -> None:
-    declared = {name for name, item in SETTINGS.items() if item.rule in (coefficient, coefficient_or_inf)}
-    assert declared == {item.name for item in dataclasses.fields(Coefficients)}
+    rules = (coefficient, coefficient_or_inf, coefficient_or_estimated)
+    declared = {name for name, item in SETTINGS.items() if item.rule in rules}
+    assert declared - {"gate_charge"} == {item.name for item in dataclasses.fields(Coefficients)}
 
 
 def test_defaults_pass_their_own_rules() -> None:
@@ -76,7 +78,8 @@ def test_a_coefficient_that_is_none_is_refused(name: str, value: object) -> None
     if (name, value) == ("fused", float("inf")):
         assert BatchSettings.check(fused=value).fused == value
         return
-    with pytest.raises(ConfigError, match=f"^{name} must be a finite number >= 0, got "):
+    told = "('estimated' or )?a finite number >= 0"
+    with pytest.raises(ConfigError, match=f"^{name} must be {told}, got "):
         BatchSettings.check(**{"fairness": "l2", name: value})
 
 

@@ -64,7 +64,7 @@ class Distillation:
         min_leaf: least share of the training weight in a leaf.
     """
 
-    gate_features: int | None = 2
+    gate_features: int | None = 1
     min_leaf: float = 0.1
 
 
