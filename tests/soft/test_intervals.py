@@ -11,6 +11,7 @@ import pytest
 
 from sstorch import (
     Columns,
+    GroupPenalties,
     Penalties,
     PrognosticTree,
     PrognosticTreeCV,
@@ -168,7 +169,9 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
         partial(group_table, tree),
         partial(split_test, tree),
         lambda X, y: recalibrate(tree, X, y),
-        lambda X, y: PrognosticTree(trainer=Leaves(engine="compiled")).fit(X, y),
+        lambda X, y: PrognosticTree(
+            trainer=Leaves(engine="compiled"), penalties=GroupPenalties(ridge=1e-3)
+        ).fit(X, y),
         lambda X, y: PrognosticTree(leaf=Spline("hazard", monotone=False)).fit(X, y),
     ):
         with pytest.raises((DataError, ConfigError), match="intervals") as caught:

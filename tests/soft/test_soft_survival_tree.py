@@ -480,7 +480,7 @@ def test_rows_without_events_cannot_be_scored() -> None:
     [
         ({"n_starts": 1.5}, "n_starts must be at least 1, an integer"),
         ({"n_starts": True}, "n_starts must be at least 1, an integer"),
-        ({"ridge": "1"}, "ridge must be a finite number"),
+        ({"ridge": "1"}, "ridge must be 'estimated' or a finite number"),
         ({"leaf": [1]}, "unknown leaf"),
         (
             {"trainer": 5},
