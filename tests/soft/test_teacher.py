@@ -116,6 +116,6 @@ def test_predictions_of_another_shape_raise(rows: Rows) -> None:
     with pytest.raises(DataError, match="gave predictions of shape"):
         PrognosticTree(teacher=lambda X, times: np.full((3, 1), 0.5)).fit(*rows)
     with pytest.raises(
-        ConfigError, match="teacher must be 'residuals', 'predictor', None .*, or a model, got 'forest'"
+        ConfigError, match=r"teacher must be 'residuals', 'predictor', None .*, or a model, got 'forest'"
     ):
         PrognosticTree(teacher="forest").fit(*rows)
