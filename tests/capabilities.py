@@ -500,6 +500,10 @@ ESTIMATORS: dict[str, Any] = {
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
     "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),
 }
+# Estimated penalties depend on the effective number of subjects, which two equal rows raise and a row of weight
+# two does not. So rows are repeated where penalties are given, and weights multiplied where they are estimated.
+ESTIMATED = ("SurvivalRegression", "PrognosticTree")
+GIVEN = {"penalties__ridge": 1e-3}
 # Estimators that split the rows when they are fitted.
 SPLITTING = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
 EXACT = ("OptimalSurvivalTree", "OptimalSurvivalTreeCV")
@@ -639,10 +643,11 @@ def _forms(kind: str, splits: bool) -> tuple[Case, Case]:
 
 
 @functools.cache
-def _fitted(estimator: str, kind: str, splits: bool, form: int) -> Any:
-    """A model of one form of the rows, which several cells ask."""
+def _fitted(estimator: str, kind: str, splits: bool, form: int, given: bool) -> Any:
+    """A model of one form of the rows, which several cells ask; ``given``: its penalties are numbers."""
     case = _forms(kind, splits)[form]
-    return clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=case.weight)
+    model = clone(ESTIMATORS[estimator]).set_params(**GIVEN if given else {})
+    return model.fit(case.X, case.y, sample_weight=case.weight)
 
 
 def forms(estimator: str, kind: str, operation: str) -> tuple[Case, Case]:
@@ -652,12 +657,15 @@ def forms(estimator: str, kind: str, operation: str) -> tuple[Case, Case]:
 
 def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
     """Results of a cell on both forms of its rows."""
-    splits = _splits(estimator, operation)
-    first, second = (
-        OPERATIONS[operation].run(_fitted(estimator, kind, splits, form), case)
-        for form, case in enumerate(_forms(kind, splits))
-    )
-    return first, second
+    variants = [(_splits(estimator, operation), False)]
+    if kind == "weights" and estimator in ESTIMATED and variants == [(False, False)]:
+        variants = [(False, True), (True, False)]
+    found: tuple[Result, Result] = ({}, {})
+    for splits, given in variants:
+        for form, case in enumerate(_forms(kind, splits)):
+            own = OPERATIONS[operation].run(_fitted(estimator, kind, splits, form, given), case)
+            found[form].update({f"{name}, given" if given else name: value for name, value in own.items()})
+    return found
 
 
 # ---------------------------------------------------------------------- the page
@@ -670,8 +678,9 @@ def page() -> str:
         "# Outcome types and what works with them",
         "",
         "Every cell below is run by `tests/test_capabilities.py` on 160 patients of GBSG2 and compared with "
-        "the same data in another form: integer weights with repeated rows, start-stop rows with whole rows, "
-        "columns of a frame with arrays. A number instead of a tick is the reason why a cell cannot be.",
+        "the same data in another form: integer weights with repeated rows, or where penalties are estimated "
+        "with seven times the weights, start-stop rows with whole rows, columns of a frame with arrays. "
+        "A number instead of a tick is the reason why a cell cannot be.",
         "",
         "Outcomes are made with [`Surv`](fitting.md): `Surv(time, event)`, with `entry=` for left truncation "
         "and `entry=`, `id=` for start-stop rows, `Surv.interval(lower, upper)` for interval-censored times, "
