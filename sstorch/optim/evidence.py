@@ -25,6 +25,8 @@ from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, cholesky, new
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
 # coefficients of a kind are zero.
 _FIRST, _LEAST, _LARGEST, _ASLEEP = 10.0, 1e-4, 1e6, 1e5
+# Effective degrees of freedom of a kind below which its coefficients are zero.
+_NOTHING = 0.01
 # Inverse variance, around the start, of the coefficients that are not penalised: so vague that estimates do
 # not change, and enough for the evidence to exist.
 _VAGUE = 1e-2
@@ -90,6 +92,15 @@ class Estimates(Batched):
     def asleep(self) -> Tensor:
         """Kinds whose coefficients are all but zero, boolean (K, G)."""
         return self.penalty >= _ASLEEP
+
+    @property
+    def rounded(self) -> Tensor:
+        """Coefficients, exactly zero where a kind has next to no degrees of freedom, (K, D).
+
+        Groups without slopes of their own then share those of the regression.
+        """
+        nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
+        return torch.where(nothing, 0.0, self.theta)
 
 
 @torch.no_grad()

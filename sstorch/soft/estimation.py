@@ -368,7 +368,7 @@ class Estimator:
         single = {}
         for name, tree in self.trees.items():
             single[name] = single_leaf(tree)
-            leaves = self.design.leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
+            leaves = self.design.leaves(self.regressions[name].rounded, 1, len(tree.family.shape_names))
             write_leaves(single[name], leaves)
         if len(single) == 1:
             return predicted_log_time(single[next(iter(single))], self._sample)[:, None]
@@ -434,7 +434,7 @@ class Estimator:
             first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
             small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
             estimates[cause] = estimate(hazards, kinds, start, small | first)
-            groups[cause] = self.design.leaves(estimates[cause].theta, n_groups, n_shapes)
+            groups[cause] = self.design.leaves(estimates[cause].rounded, n_groups, n_shapes)
         return Candidate(name, gates, splits, estimates, groups, position)
 
     def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
@@ -450,7 +450,7 @@ class Estimator:
         """The regressions, as trees whose gates divide nothing."""
         gates = gates_of_splits([{}] * len(self.splits), self._tree.topology, self._gate_features)
         groups = {
-            name: self.design.leaves(estimates.theta, 1, len(self.trees[name].family.shape_names))
+            name: self.design.leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
             for name, estimates in self.regressions.items()
         }
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=self.design.z.device)
