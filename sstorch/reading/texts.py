@@ -22,7 +22,7 @@ from sstorch.reading.nodes import (
 )
 from sstorch.reading.rules import GateRule, conditions
 from sstorch.reading.scores import Score, to_numbers
-from sstorch.reading.tables import against_modes, leaf_rows
+from sstorch.reading.tables import against_modes, leaf_coefficients, leaf_rows
 
 # Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
 # slopes that differ.
@@ -145,22 +145,16 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
 def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
     """What each column changes in each group over its training range, the largest first, as lines of text."""
-    ratio = tree.module.family.ratio if tree.module.family.ancillary == "constant" else None
-    effects = pd.DataFrame(
-        {
-            f"group {group_of(tree, leaf)}": against_modes(
-                tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope))
-            )["effect"]
-            for leaf in leaves
-        }
-    )
-    effects = effects.loc[effects.abs().max(axis=1).sort_values(ascending=False, kind="stable").index]
+    table, ratio = leaf_coefficients(tree), tree.module.family.ratio
+    ratio = ratio if ratio in table else None
+    effects = table["effect"].unstack("group")[[group_of(tree, leaf) for leaf in leaves]].add_prefix("group ")
+    largest = effects.abs().max(axis=1).sort_values(ascending=False, kind="stable")
+    effects = effects.loc[largest.index].rename_axis(index=None, columns=None)
     shown = effects[effects.ne(0).any(axis=1)][:_SUMMARY_SLOPES]
     if shown.empty:
         return ["nothing"]
     about = f"{ratio} over its range" if ratio else "change of the linear predictor over its range"
-    values = pd.DataFrame(np.exp(shown)) if ratio else shown
-    text = values.to_string(float_format=lambda value: f"{value:.4g}")
+    text = (shown.map(np.exp) if ratio else shown).to_string(float_format=lambda value: f"{value:.4g}")
     hidden = int(effects.ne(0).any(axis=1).sum()) - len(shown)
     return [about, *text.splitlines(), *([f"({hidden} smaller)"] if hidden else [])]
 

@@ -701,6 +701,21 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert "level" not in alone.summary()
 
 
+def test_slopes_that_differ_are_written_group_by_group(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _renumbered(_set_gates(fitted, THRESHOLDS, gbsg2), gbsg2)
+    text = tree.summary()
+    section = text[text.index("Group by group, ") :].split("\n\n")[0].splitlines()
+    assert section[1] == "time ratio over its range"
+    table = np.exp(leaf_coefficients(tree)["effect"].astype(float)).unstack("group")
+    assert section[2].split() == [word for group in table for word in ("group", str(group))]
+    largest = [float(np.abs(np.log(table.loc[line.split()[0]])).max()) for line in section[3:-1]]
+    assert largest == sorted(largest, reverse=True)
+    for line in section[3:-1]:
+        name, *ratios = line.split()
+        assert [float(ratio) for ratio in ratios] == pytest.approx(list(table.loc[name]), rel=1e-3)
+    assert section[-1] == f"({len(table) - len(largest)} smaller)"
+
+
 def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     assert "Within every group" not in fitted.summary()
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
