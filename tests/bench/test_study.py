@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import SoftSurvivalTree, SurvivalData, metrics
+from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData, metrics
 from sstorch.bench import (
     CURVE_SCORES,
     GROUP_SCORES,
@@ -91,6 +91,24 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     np.testing.assert_array_equal(folds, make_folds(cohort.load(), 3, 0))
     assert _run(cohort, folder) == []
     assert ResultStore(folder).table().equals(table)
+
+
+def test_study_keeps_the_evidence_for_groups(cohort: DatasetConfig, tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "study")
+    entry = {"leaf": "weibull", "depth": 1, "numeric": "linear"}
+    tasks = plan(
+        [cohort], soft_tree_models({}, {"tree": entry, "given": entry | {"ridge": 1e-3}}), 2, 0, store
+    )
+    assert run(tasks, store, Serial(), lambda outcome: None) == []
+    found = {facts["model"]: facts.get("fits", []) for facts in store.facts()}
+    assert found["given"] == []
+    data, (first, second) = cohort.load(), found["tree"]
+    assert (first["fold"], second["fold"]) == (0, 1)
+    train = data.subset(make_folds(data, 2, 0) != 1)
+    tree = PrognosticTree(1, "weibull", columns=Columns(numeric="linear"))
+    tree._fit_data(train, Schema.of(data.frame))
+    assert second["choice"]["chosen"] == tree.choice_.chosen
+    assert second["choice"]["evidence"] == pytest.approx(tree.choice_.evidence, rel=1e-8)
 
 
 def test_other_settings_or_data_are_other_tasks(cohort: DatasetConfig, tmp_path: Path) -> None:
