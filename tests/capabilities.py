@@ -500,8 +500,8 @@ ESTIMATORS: dict[str, Any] = {
     "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
     "OptimalSurvivalTreeCV": OptimalSurvivalTreeCV(max_depth=1, min_leaf=20, n_folds=2),
 }
-# Estimated penalties depend on the effective number of subjects, which repeated rows raise and weights do not:
-# rows are repeated where penalties are given, and weights multiplied where they are estimated.
+# Estimated penalties depend on the effective number of subjects, which repeated rows raise and weights do
+# not: rows are repeated where penalties are given, and weights multiplied where they are estimated.
 ESTIMATED = ("SurvivalRegression", "PrognosticTree")
 GIVEN = {"penalties__ridge": 1e-3}
 # Estimators that split the rows when they are fitted.
