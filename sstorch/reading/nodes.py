@@ -98,15 +98,13 @@ def _of_causes(
     if incidences is None:
         return {}
     found: dict[str, float] = {}
-    shown, rows = np.unique(times[[0, -1]]), data.subset(inside)
-    known = shown <= (rows.time.max() if inside.any() else 0.0)
-    observed = metrics.aalen_johansen(rows.weighted_y, shown) if known.any() else None
+    shown, weight = np.unique(times[[0, -1]]), data.sample_weight[inside]
+    known = shown <= (data.time[inside].max() if inside.any() else 0.0)
+    observed = metrics.aalen_johansen(data.subset(inside).weighted_y, shown) if known.any() else None
     for k, cause in enumerate(tree.causes):
-        found[f"events {cause}"] = int((rows.cause == k + 1).sum())
+        found[f"events {cause}"] = int((data.cause[inside] == k + 1).sum())
         for t, time in enumerate(times):
-            mean = (
-                np.average(incidences[inside, k, t], weights=rows.sample_weight) if inside.any() else np.nan
-            )
+            mean = np.average(incidences[inside, k, t], weights=weight) if inside.any() else np.nan
             found[f"F({time:g}) {cause}"] = float(mean)
         for t, time in enumerate(shown):
             value = np.nan if observed is None or not known[t] else observed[k, t]

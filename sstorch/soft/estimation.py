@@ -368,7 +368,7 @@ class Estimator:
         single = {}
         for name, tree in self.trees.items():
             single[name] = single_leaf(tree)
-            leaves = self.design.leaves(self.regressions[name].rounded, 1, len(tree.family.shape_names))
+            leaves = self.design.leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
             write_leaves(single[name], leaves)
         if len(single) == 1:
             return predicted_log_time(single[next(iter(single))], self._sample)[:, None]

@@ -234,3 +234,12 @@ def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalD
     np.testing.assert_allclose(np.diff(y), slope * np.diff(x), atol=1e-9)
     with pytest.raises(ConfigError, match="cause"):
         plot_effects(tree, data.frame, cause="relapse")
+
+
+def test_causes_without_groups_are_read_as_one_group(data: SurvivalData) -> None:
+    rng = np.random.default_rng(0)
+    noise = pd.DataFrame(rng.normal(size=(len(data), 2)), columns=["a", "b"])
+    tree = PrognosticTree(leaf="weibull", only_if_needed=True).fit(noise, data.y)
+    assert tree.choice_ is not None
+    assert tree.choice_.n_groups == 1
+    assert tree.describe().startswith(f"Group 1: all {_counts(data, np.ones(len(data), dtype=bool))}")
