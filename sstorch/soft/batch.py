@@ -287,7 +287,10 @@ class _Problems:
         return cls(tree, sample, held_out, plain, objective, curved, settings)
 
     def held_by(self, precision: Tensor) -> Self:
-        """The problems with a penalty on each slope by its precision (R, p), against the mean loss."""
+        """The problems with a penalty on each slope by its precision in each split, (S, p)."""
+        precision = precision.repeat_interleave(
+            torch.tensor(self.sample.x.counts, device=precision.device), dim=0
+        )
         plain, objective = (each.held_by(precision) for each in (self.plain, self.objective))
         return replace(self, plain=plain, objective=objective)
 
@@ -433,9 +436,14 @@ def _distil(
 def _estimator(
     causes: Mapping[str, _Problems], splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor]
 ) -> Estimator:
-    """Regressions of all causes with estimated penalties."""
+    """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
     trees = {name: each.tree for name, each in causes.items()}
     samples = {name: each.sample for name, each in causes.items()}
+    counts = torch.tensor(next(iter(samples.values())).x.counts)
+    if bool((counts > 1).any()):
+        first = counts.cumsum(0) - counts
+        trees = {name: tree.select(first) for name, tree in trees.items()}
+        samples = {name: sample.select(first) for name, sample in samples.items()}
     return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +289,15 @@ def test_held_out_rows_change_little() -> None:
         warnings.simplefilter("ignore")
         part = SurvivalRegression("weibull", trainer=Leaves(holdout=0.1)).fit(frame, y)
     np.testing.assert_allclose(survival(part, frame), survival(plain, frame), atol=0.1)
+
+
+def test_several_strengths_of_fairness_share_the_estimated_penalties_of_their_split() -> None:
+    data = load_dataset("gbsg2")
+    rows = SurvivalData(data.frame, (data.time, data.event), sensitive=data.frame["horTh"].astype(str))
+    splits = [rows, rows.subset(range(600))]
+    settings = PrognosticTree(depth=1, penalties=Penalties(fairness="l2", rho=0.1))._batch_settings()
+    strengths = [replace(settings.coefficients, rho=rho) for rho in (0.1, 1.0)]
+    together = train_batch(splits, settings, coefficients=strengths).objective
+    for k, strength in enumerate(strengths):
+        alone = train_batch(splits, settings, coefficients=[strength]).objective
+        torch.testing.assert_close(together[k::2], alone, rtol=1e-6, atol=0)
