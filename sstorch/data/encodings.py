@@ -348,11 +348,6 @@ class ColumnEncodings:
         """True if every column stays as it is."""
         return all(type(each) is Linear for each in (self.default, *(each for _, each in self.named)))
 
-    @property
-    def is_automatic(self) -> bool:
-        """True if some column has the encoding ``"auto"``."""
-        return any(isinstance(each, Automatic) for each in (self.default, *(each for _, each in self.named)))
-
     def settled(self, encoding: NumericEncoding) -> ColumnEncodings:
         """The same with an encoding in the place of ``"auto"``."""
 
@@ -360,11 +355,6 @@ class ColumnEncodings:
             return encoding if isinstance(each, Automatic) else each
 
         return ColumnEncodings(settle(self.default), tuple((name, settle(each)) for name, each in self.named))
-
-    @property
-    def is_curved(self) -> bool:
-        """True if a penalty on roughness has something to act on."""
-        return any(each.n_curved for each in (self.default, *(each for _, each in self.named)))
 
     @property
     def plain(self) -> str | dict[str, str]:

@@ -134,15 +134,13 @@ def estimate(
     at = newton(problems, prior(penalty), start, tolerance=1e-2)
     active = torch.arange(len(start), device=start.device)
     for _ in range(_MAX_ROUNDS if kinds.names else 0):
-        part = problems if len(active) == len(start) else problems.select(active)
-        here = at if len(active) == len(start) else Optimum(*(each[active] for each in vars(at).values()))
+        whole = len(active) == len(start)
+        part, here = (problems, at) if whole else (problems.select(active), at.select(active))
         found, target = _update(here, kinds, size, penalty[active], mean[active])
         moved = torch.where(found < _ASLEEP, (found / penalty[active]).log().abs(), 0.0).amax(-1)
         penalty = penalty.index_copy(0, active, found)
         reached, promised, falls = step_to(part, prior(found, active), here, target)
-        new = Optimum(reached, *part.derivatives(reached))
-        pairs = zip(vars(at).values(), vars(new).values(), strict=True)
-        at = Optimum(*(old.index_copy(0, active, own) for old, own in pairs))
+        at = at.replaced(active, Optimum.of(part, reached))
         settled = (moved < _SETTLED) & ((promised < _GAIN) | ~falls)
         active = active[~settled]
         if len(active) == 0:
@@ -169,8 +167,6 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
     before = torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(_MAX_UPDATES):
-        precision = kinds.spread(penalty, _VAGUE)
-        factor = cholesky(at.hessian + torch.diag_embed(precision))
         target = torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)
         variance = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
         free = (size - penalty * kinds.sums(variance)).clamp(min=1e-6)
@@ -184,9 +180,9 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
         moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
         # Each stops for itself, so that a problem does not depend on those beside it.
         penalty = torch.where(done, penalty, new)
+        precision = kinds.spread(penalty, _VAGUE)
+        factor = cholesky(at.hessian + torch.diag_embed(precision))
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
         if bool(done.all()):
             break
-    precision = kinds.spread(penalty, _VAGUE)
-    factor = cholesky(at.hessian + torch.diag_embed(precision))
     return penalty, torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -237,8 +237,8 @@ class Gaussian(Batched):
 
 
 @dataclass(frozen=True)
-class Optimum:
-    """Where Newton's method ended.
+class Optimum(Batched):
+    """Where Newton's method stands.
 
     Attributes:
         theta: coefficients, (K, D).
@@ -251,6 +251,16 @@ class Optimum:
     loss: Tensor
     gradient: Tensor
     hessian: Tensor
+
+    @classmethod
+    def of(cls, problems: LinearHazards, theta: Tensor) -> Self:
+        """At coefficients (K, D)."""
+        return cls(theta, *problems.derivatives(theta))
+
+    def replaced(self, positions: Tensor, part: Optimum) -> Optimum:
+        """The same with ``part`` in the place of the problems at ``positions``."""
+        pairs = zip(vars(self).values(), vars(part).values(), strict=True)
+        return Optimum(*(old.index_copy(0, positions, new) for old, new in pairs))
 
 
 def cholesky(hessian: Tensor) -> Tensor:
@@ -331,24 +341,20 @@ def newton(
         definite.
     """
     done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
-    at = Optimum(theta, *problems.derivatives(theta))
+    at = Optimum.of(problems, theta)
     for _ in range(max_steps):
         rest = (~done).nonzero().squeeze(-1)
         whole = len(rest) == len(done)
         part = problems if whole else problems.select(rest)
         own = prior if whole else prior.select(rest)
-        here = at if whole else Optimum(*(each[rest] for each in vars(at).values()))
+        here = at if whole else at.select(rest)
         factor = cholesky(here.hessian + torch.diag_embed(own.precision))
         gradient = here.gradient + own.gradient(here.theta)
         target = here.theta - torch.cholesky_solve(gradient[..., None], factor).squeeze(-1)
         reached, promised, falls = step_to(part, own, here, target)
-        new = Optimum(reached, *part.derivatives(reached))
+        new = Optimum.of(part, reached)
         done = done.index_copy(0, rest, (promised / 2 <= tolerance) | ~falls)
-        if whole:
-            at = new
-        else:
-            pairs = zip(vars(at).values(), vars(new).values(), strict=True)
-            at = Optimum(*(old.index_copy(0, rest, own_new) for old, own_new in pairs))
+        at = new if whole else at.replaced(rest, new)
         if bool(done.all()):
             break
     return at

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, HazardFamily, Prediction, SoftTree, check_family
+from sstorch.nn import DesignMatrix, HazardFamily, Prediction, SoftTree, Topology, check_family
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
@@ -47,12 +46,10 @@ from sstorch.optim import (
     initialize_kmeans,
     initialize_random,
     initialize_regression,
-    log_hazard_targets,
-    predicted_log_time,
     problem_seed,
     set_gates,
 )
-from sstorch.soft.estimation import Estimator, GroupChoice
+from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
 
@@ -345,7 +342,7 @@ def _train(
         trained = {name: each.estimated(estimator.objective(name)) for name, each in causes.items()}
     else:
         if settings.init == "distilled":
-            _distil(list(causes.values()), splits, preprocessors, settings)
+            _distil(causes, splits, preprocessors, settings)
         else:
             ((name, problems),) = causes.items()
             _initialize(problems, len(splits), settings)
@@ -391,45 +388,32 @@ def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
 
 
 def _distil(
-    causes: Sequence[_Problems],
+    causes: Mapping[str, _Problems],
     splits: Sequence[SurvivalData],
     preprocessors: Sequence[Preprocessor],
     settings: BatchSettings,
 ) -> None:
-    """Make the leaves of each cause all its regression, trained once, and distil gates from the regressions.
-
-    Of one event the target is the predicted log time, of several causes the log cumulative hazard of each at
-    the median event time, times the root of its number of events: the likelihood weighs squared differences
-    of log hazards by events.
-    """
-    regressions = [initialize_regression(each.tree, each.plain, each.sample) for each in causes]
+    """Make the leaves of each cause all its regression, and distil gates from the regressions."""
+    regressions = {
+        name: initialize_regression(each.tree, each.plain, each.sample) for name, each in causes.items()
+    }
     if not settings.depth:
         return
-    sample = causes[0].sample
+    samples = {name: each.sample for name, each in causes.items()}
+    tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
     if isinstance(settings.teacher, Teacher):
         targets = settings.teacher.targets(splits, sample)
-    elif len(causes) == 1:
-        targets = predicted_log_time(regressions[0], sample)[:, None]
     else:
-        medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
-        per_problem = torch.tensor(sample.x.counts)
-        targets = torch.stack(
-            [
-                log_hazard_targets(regression, each.sample, medians.repeat_interleave(per_problem))
-                for regression, each in zip(regressions, causes, strict=True)
-            ],
-            dim=1,
-        )
-    tree = causes[0].tree
+        targets = regression_targets(regressions, samples, splits)
     gates = gates_of_targets(
         sample,
         targets,
         tree.n_gate_features,
         gate_columns(preprocessors[0]),
-        tree.topology,
+        Topology(settings.depth),
         settings.distillation,
     )
-    for each in causes:
+    for each in causes.values():
         set_gates(each.tree, gates)
 
 

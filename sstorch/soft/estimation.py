@@ -270,9 +270,10 @@ class Estimator:
         ]
         best = [max(each, key=each.__getitem__) for each in evidence]
         models = [next((each for each in candidates if each.name == name), regression) for name in best]
-        self._adopt([each.gates for each in models], models)
+        self._adopt_hazards(models)
+        self._adopt_gates(_gates_of(models))
         if candidates and not settings.only_if_needed:
-            self._adopt(self._filled(models, candidates[-1], settings), models)
+            self._adopt_gates(self._filled(models, candidates[-1], settings))
         leaf = self._tree.apply_leaf(self._sample.x)
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
@@ -285,39 +286,40 @@ class Estimator:
 
     def _filled(
         self, models: Sequence[Candidate], usual: Candidate, settings: BatchSettings
-    ) -> list[GateParameters]:
-        """Gates of each split, whole nodes of its model divided by what it predicts.
+    ) -> GateParameters:
+        """Gates of the splits, whole nodes of its model divided by what it predicts.
 
         Args:
             models: of the splits.
             usual: whose gates those of a regression are.
             settings: of the gates.
         """
-        if all(model.splits is None for model in models):
-            return [(usual if model.name == REGRESSION else model).gates for model in models]
-        medians = torch.tensor([median_event_time(data) for data in self.splits], dtype=torch.float64).log()
-        targets = [
-            -log_hazard_targets(tree, self.samples[name], medians) for name, tree in self.trees.items()
-        ]
-        target = torch.stack(targets, dim=1).double().cpu().numpy()
+        gates = _gates_of([usual if model.name == REGRESSION else model for model in models])
+        open_splits = [split for split, model in enumerate(models) if model.splits is not None]
+        if not open_splits:
+            return gates
+        target = -log_hazards(self.trees, self.samples, self.splits).double().cpu().numpy()
         x = self._gate_features
         rows, share = x.cpu().numpy(), self._sample.normalised_weight.double().cpu().numpy()
-        gates = []
-        for split, model in enumerate(models):
-            if model.splits is None:
-                gates.append((usual if model.name == REGRESSION else model).gates)
-                continue
-            grown = regression_tree(
+        grown: list[dict[int, Split]] = [{}] * len(models)
+        for split in open_splits:
+            given = models[split].splits
+            assert given is not None
+            grown[split] = regression_tree(
                 rows[split],
                 target[split],
                 share[split],
                 self.columns,
                 self._tree.topology,
                 settings.min_leaf,
-                model.splits[split],
+                given[split],
             )
-            gates.append(gates_of_splits([grown] * len(models), self._tree.topology, x))
-        return gates
+        filled, places = gates_of_splits(grown, self._tree.topology, x), torch.tensor(open_splits)
+        places = places.to(gates.bias.device)
+        return GateParameters(
+            gates.weight.index_copy(0, places, filled.weight[places]),
+            gates.bias.index_copy(0, places, filled.bias[places]),
+        )
 
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
@@ -370,11 +372,7 @@ class Estimator:
             single[name] = single_leaf(tree)
             leaves = self.design.leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
             write_leaves(single[name], leaves)
-        if len(single) == 1:
-            return predicted_log_time(single[next(iter(single))], self._sample)[:, None]
-        medians = torch.tensor([median_event_time(data) for data in self.splits], dtype=torch.float64).log()
-        each = [log_hazard_targets(single[name], self.samples[name], medians) for name in single]
-        return torch.stack(each, dim=1)
+        return regression_targets(single, self.samples, self.splits)
 
     def _residual_trees(self, settings: BatchSettings) -> list[dict[int, Any]]:
         """Splits of each problem's tree on the residuals of its regressions, by node, in order of growth."""
@@ -456,18 +454,19 @@ class Estimator:
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=self.design.z.device)
         return Candidate(REGRESSION, gates, None, self.regressions, groups, position)
 
-    def _adopt(self, gates: Sequence[GateParameters], models: Sequence[Candidate]) -> None:
-        """Give each split's trees gates, and the hazards of a candidate."""
+    def _adopt_gates(self, gates: GateParameters) -> None:
+        """Give the trees gates."""
+        for tree in self.trees.values():
+            set_gates(tree, gates)
+
+    def _adopt_hazards(self, models: Sequence[Candidate]) -> None:
+        """Give each split's trees the hazards of a candidate."""
         device = self._tree.log_time_scale.device
         at = [torch.tensor([split], device=device) for split in range(len(models))]
         leaf_groups = [
             model.position[_whole_to_left(model.divides[split])] for split, model in enumerate(models)
         ]
         for name, tree in self.trees.items():
-            if tree.topology.depth:
-                weight = torch.stack([each.weight[split] for split, each in enumerate(gates)])
-                bias = torch.stack([each.bias[split] for split, each in enumerate(gates)])
-                set_gates(tree, GateParameters(weight, bias))
             parts = [
                 LeafParameters(*(part[:, own] for part in vars(model.groups[name].select(split)).values()))
                 for model, split, own in zip(models, at, leaf_groups, strict=True)
@@ -480,6 +479,49 @@ class Estimator:
             name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
             for name in self.trees
         }
+
+
+def log_hazards(
+    trees: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
+) -> Tensor:
+    """Log cumulative hazard of each row and cause at the median event time of its split, (R, J, M).
+
+    Each cause has the weight of its number of events, as in the likelihood.
+
+    Args:
+        trees: of R problems, ordered by split, by cause.
+        samples: their rows.
+        splits: the same rows.
+    """
+    medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
+    each = [
+        log_hazard_targets(
+            tree, samples[name], medians.repeat_interleave(torch.tensor(samples[name].x.counts))
+        )
+        for name, tree in trees.items()
+    ]
+    return torch.stack(each, dim=1)
+
+
+def regression_targets(
+    regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
+) -> Tensor:
+    """What gates are distilled from: predictions of regressions, trees of depth 0, by cause, (R, J, M).
+
+    Of one event the predicted log time, of several causes :func:`log_hazards`.
+    """
+    if len(regressions) == 1:
+        ((name, regression),) = regressions.items()
+        return predicted_log_time(regression, samples[name])[:, None]
+    return log_hazards(regressions, samples, splits)
+
+
+def _gates_of(models: Sequence[Candidate]) -> GateParameters:
+    """Gates of each split's candidate."""
+    return GateParameters(
+        torch.stack([each.gates.weight[split] for split, each in enumerate(models)]),
+        torch.stack([each.gates.bias[split] for split, each in enumerate(models)]),
+    )
 
 
 def _whole_to_left(divides: Tensor) -> Tensor:
