@@ -48,6 +48,14 @@ class Table:
     left: frozenset[int] = frozenset()  # columns after the first to be set flush left, as words are
     stacked: bool = False  # notes below their texts, which makes columns narrow
 
+    @property
+    def full_header(self) -> list[str]:
+        """The header in one row, every text after that of its group."""
+        if not self.groups:
+            return list(self.header)
+        above = [group for group, span in self.groups for _ in range(span)]
+        return [f"{group} {text}".strip() for group, text in zip(above, self.header, strict=True)]
+
     @cached_property
     def edges(self) -> frozenset[int]:
         """Columns at which a group begins, the first column aside."""
