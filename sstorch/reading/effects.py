@@ -109,32 +109,14 @@ class _Varied:
         names = preprocessor.schema.columns
         chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
         check_columns_exist(chosen, names)
-        known = _trained_categories(preprocessor)
-        if missing := [name for name in names if not _cells(frame[name], known.get(name)).size]:
-            raise DataError(
-                f"column {names_text(missing)} has no value known to the tree in any row of X, and so no "
-                "reference to compare with; give rows that have one"
-            )
-        reference: dict[str, float | str] = {}
-        values: dict[str, list[float] | list[str]] = {}
-        for name in names:
-            cells = _cells(frame[name], known.get(name))
-            if name in known:
-                counts = [int((cells == category).sum()) for category in known[name]]
-                reference[name], values[name] = known[name][int(np.argmax(counts))], known[name]
-            else:
-                # Of an even number of rows the lower middle one: a value that occurs.
-                reference[name] = float(np.quantile(cells, 0.5, method="lower"))
-                grid = np.unique(cells)
-                if len(grid) > n_points:
-                    grid = np.union1d(np.linspace(grid[0], grid[-1], n_points), reference[name])
-                values[name] = grid.tolist()
+        known = known_values(preprocessor, frame)
+        values = {name: own.span(n_points) for name, own in known.items()}
         column = np.array([name for name in chosen for _ in values[name]], dtype=object)
         value = np.array([value for name in chosen for value in values[name]], dtype=object)
         rows = {}
-        for name, usual in reference.items():
-            cells = np.array([usual, *np.where(column == name, value, usual)], dtype=object)
-            rows[name] = cells if name in known else cells.astype(np.float64)
+        for name, own in known.items():
+            cells = np.array([own.reference, *np.where(column == name, value, own.reference)], dtype=object)
+            rows[name] = cells.astype(np.float64) if own.categories is None else cells
         return cls(pd.DataFrame(rows), column, value)
 
     def effects(self, tree: FittedTree) -> FloatArray:
@@ -145,22 +127,60 @@ class _Varied:
             return (leaves.slope.double() @ moved.mT).cpu().numpy()
 
 
-def _trained_categories(preprocessor: Preprocessor) -> dict[str, list[str]]:
-    """Categories that some training row had, by column."""
-    known: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
+@dataclass(frozen=True)
+class KnownValues:
+    """Values of a column that are there and known to a tree.
+
+    Attributes:
+        cells: of the rows, (n,).
+        categories: that some training row had; None of a number.
+    """
+
+    cells: npt.NDArray[np.object_] | FloatArray
+    categories: list[str] | None
+
+    @property
+    def counts(self) -> list[int]:
+        """Rows with each category."""
+        return [int((self.cells == category).sum()) for category in self.categories or ()]
+
+    @property
+    def reference(self) -> float | str:
+        """The median, of an even number of rows the lower middle one: a value that occurs; or the mode."""
+        if self.categories is None:
+            return float(np.quantile(self.cells, 0.5, method="lower"))
+        return self.categories[int(np.argmax(self.counts))]
+
+    def span(self, n_points: int) -> list[float] | list[str]:
+        """All values; of a number at most ``n_points`` evenly spaced ones, and the reference."""
+        if self.categories is not None:
+            return self.categories
+        grid = np.unique(self.cells)
+        if len(grid) > n_points:
+            grid = np.union1d(np.linspace(grid[0], grid[-1], n_points), self.reference)
+        return [float(value) for value in grid]
+
+
+def known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, KnownValues]:
+    """Of each column of a tree."""
+    categories: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
     for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
         if category is not None and scale:
-            known[column].append(category)
-    return known
-
-
-def _cells(column: pd.Series, categories: list[str] | None) -> npt.NDArray[np.object_] | FloatArray:
-    """The values of a column that are there: numbers, or known ones of some categories."""
-    if categories is not None:
-        words = labels(column)
-        return words[np.isin(words, np.array(categories, dtype=object))]
-    numbers = numeric_values(column, f"column {str(column.name)!r}")
-    return numbers[~np.isnan(numbers)]
+            categories[column].append(category)
+    found = {}
+    for name in preprocessor.schema.columns:
+        if (known := categories.get(name)) is not None:
+            words = labels(frame[name])
+            found[name] = KnownValues(words[np.isin(words, np.array(known, dtype=object))], known)
+        else:
+            numbers = numeric_values(frame[name], f"column {name!r}")
+            found[name] = KnownValues(numbers[~np.isnan(numbers)], None)
+    if missing := [name for name, own in found.items() if not own.cells.size]:
+        raise DataError(
+            f"column {names_text(missing)} has no value known to the tree in any row of X, and so no "
+            "reference to compare with; give rows that have one"
+        )
+    return found
 
 
 def _of_sample(tree: FittedTree, varied: _Varied, trees: Sequence[FittedTree]) -> FloatArray:

@@ -11,6 +11,7 @@ from sstorch.reading import tables
 from sstorch.reading.effects import SampleOfTrees
 from sstorch.reading.effects import effects as effects_of
 from sstorch.reading.hooks import HasText, ReadableTree
+from sstorch.reading.interactions import interactions as interactions_of
 from sstorch.reading.merging import MergedLeaves
 from sstorch.reading.merging import merge_leaves as merged
 from sstorch.reading.nodes import shown_leaves
@@ -164,6 +165,33 @@ def effects(
             a tree have slopes of their own: groups of different trees do not correspond.
     """
     return effects_of(tree._tree, tree._cleaned(X), columns, n_points, sample, level)
+
+
+def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int = 9) -> pd.DataFrame:
+    """What products of two columns add to the effects of each, the strongest pairs first.
+
+    Each pair is a grid of values of both columns: of a number quantiles in X, so that every value stands for
+    as many rows; of a category all that the training rows had, with their shares in X. Other columns stay at
+    their reference, as in :func:`effects`. From the linear predictor on the grid the means of rows and
+    columns are taken off: what is left is the interaction (Cox, 1984), with mean zero along either column.
+
+    Args:
+        tree: fitted with ``Columns(interactions=...)``.
+        X: rows with the training columns.
+        n_pairs: pairs at most, >= 1.
+        n_points: values of a number at most, >= 2.
+
+    Returns:
+        Columns ``cause`` where causes compete, ``group``, ``column``, ``other``, ``value``, ``other value``,
+        ``effect`` (on the linear predictor, beyond the effects of both columns), its exponential as ``hazard
+        ratio``, ``time ratio`` or ``odds ratio``, whichever the family has, and ``size``, the standard
+        deviation of the pair's effect, the largest among causes and groups, by which pairs are ordered.
+
+    Raises:
+        ConfigError: the tree has no products, or a number is out of range.
+        DataError: columns are missing, or have no known value in any row.
+    """
+    return interactions_of(tree._tree, tree._cleaned(X), n_pairs, n_points)
 
 
 def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> pd.DataFrame:

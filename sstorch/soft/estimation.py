@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -38,9 +39,6 @@ REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
 _FIRST_OWN = 100.0
-# Charge on a tree, in nats, for the search among columns and cuts: without it trees whose evidence is that of
-# the regression come and go between resamples.
-_SEARCHED = 5.0
 # Terms that a summary names.
 _TOLD_TERMS = 8
 
@@ -209,10 +207,10 @@ class Candidate:
         return (self.gates.weight != 0).any(-1)
 
     def evidence(self, charge: float) -> Tensor:
-        """Of all causes, less the charges, in nats, (S,); -inf where no gate divides rows."""
+        """Of all causes, less the charge on each gate, in nats, (S,); -inf where no gate divides rows."""
         total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
         n_gates = self.divides.sum(-1)
-        return torch.where(n_gates > 0, total - charge * n_gates - _SEARCHED, -torch.inf)
+        return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
 
 
 class Estimator:
@@ -259,12 +257,14 @@ class Estimator:
         candidates = list(self._candidates(settings))
         plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
         regression = self._as_candidate()
+        # Any of the columns could have had the gate: a prior of equal shares.
+        charge = settings.gate_charge + math.log(len(self.columns.places))
         evidence = [
             {REGRESSION: float(plain[split])}
             | {
                 each.name: value
                 for each in candidates
-                if np.isfinite(value := float(each.evidence(settings.gate_charge)[split]))
+                if np.isfinite(value := float(each.evidence(charge)[split]))
             }
             for split in range(len(self.splits))
         ]
