@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalRegression, load_dataset, metrics
+from sstorch import PrognosticTree, SurvivalRegression, load_dataset, metrics
 from sstorch.bench import make_folds
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataWarning
@@ -27,16 +27,18 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
 SEVEN = ["gbsg2", "veterans", "whas500", "uissurv", "credit", "churn", "unempdur"]
 OTHERS = ["aids2", "maintenance", "aids", "aids_death", "framingham", "dialysis", "flchain", "employee"]
-# All settings are the defaults: encodings by the number of events, and four distilled groups.
+# All settings are the defaults: estimated penalties, and at most four groups by gates of one column.
 MODELS = {
     "regression": SurvivalRegression(),
     "groups": PrognosticTree(),
-    "one column": PrognosticTree(gate_features=1),
+    "two columns": PrognosticTree(gate_features=2),
 }
 SCORES = ["c", "ibs", "log_likelihood", "leaves", "smallest", "columns", "c_groups", "p", "ari"]
 
 
-def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> dict[str, float]:
+def about(
+    tree: PrognosticTree | SurvivalRegression, train: SurvivalData, test: SurvivalData
+) -> dict[str, float]:
     """Scores of the test rows, and what the groups are."""
     times = np.unique(test.time[test.event])
     grid = metrics.evaluation_times(test.time, train.time, "sksurv")
@@ -51,7 +53,7 @@ def about(tree: SoftSurvivalTree, train: SurvivalData, test: SurvivalData) -> di
         ),
         "log_likelihood": tree.log_likelihood(test.frame, (test.time, test.event)),
     }
-    if tree.depth == 0:
+    if isinstance(tree, SurvivalRegression):
         return found
     shares = np.bincount(tree.apply(train.frame)) / len(train)
     table = gate_coefficients(tree).query("coefficient != 0")
@@ -80,7 +82,7 @@ def train_set(name: str, seed: int) -> list[dict[str, object]]:
                 {"data": name, "seed": seed, "fold": fold, "model": model, **about(tree, train, test)}
             )
             groups.append(tree.apply(data.frame))
-        if tree.depth:
+        if isinstance(tree, PrognosticTree):
             pairs = [adjusted_rand_score(*pair) for pair in combinations(groups, 2)]
             for row in rows[-5:]:
                 row["ari"] = float(np.mean(pairs))
