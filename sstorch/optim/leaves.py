@@ -22,7 +22,8 @@ from sstorch.optim.trainer import Trainer
 class Leaves(Trainer):
     """Settings of one minimisation over all leaves, each on the rows whose most probable path ends there.
 
-    Where the objective has an infinite ``fused``, all leaves have the same slopes, exactly.
+    Where the objective has an infinite ``fused``, all leaves have the same slopes, exactly. Leaves whose
+    penalties are all estimated are trained by Newton's method instead, for which there is nothing to set.
 
     Attributes:
         lbfgs: tolerances and limits.
