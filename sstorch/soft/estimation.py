@@ -257,8 +257,9 @@ class Estimator:
         candidates = list(self._candidates(settings))
         plain = torch.stack([each.evidence for each in self.regressions.values()]).sum(0)
         regression = self._as_candidate()
-        # Any of the columns could have had the gate: a prior of equal shares.
-        charge = settings.gate_charge + math.log(len(self.columns.places))
+        # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
+        # McCulloch, 1998).
+        charge = settings.gate_charge + math.log(2 * len(self.columns.places))
         evidence = [
             {REGRESSION: float(plain[split])}
             | {
