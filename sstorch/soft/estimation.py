@@ -209,7 +209,7 @@ class Candidate:
     def evidence(self, charge: float) -> Tensor:
         """Of all causes, less the charge on each gate, in nats, (S,); -inf where no gate divides rows."""
         total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
-        n_gates = self.divides.sum(-1)
+        n_gates = self.divides.sum(-1, dtype=torch.float64)
         return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
 
 

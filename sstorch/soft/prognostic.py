@@ -36,8 +36,8 @@ class PrognosticTree(SoftEstimator):
         depth: gates on every path, 1 to 6 (0 is a regression in a single group).
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"spline_po"``, proportional odds with a smooth baseline, for 30 events or more; where causes
-            compete ``"spline_ph"`` for a cause of 150 events or more; and ``"log_logistic"`` below.
+            ``"spline_po"``, proportional odds with a smooth baseline; where causes compete ``"spline_ph"``,
+            proportional hazards.
         teacher: what gates are distilled from: ``"residuals"`` of the regression of the same leaf, columns
             and penalties, its ``"predictor"``, or None for whichever has more evidence. Or a model, fitted to
             the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with

@@ -28,8 +28,8 @@ class SurvivalRegression(SoftEstimator):
     Args:
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"spline_po"``, proportional odds with a smooth baseline, for 30 events or more; where causes
-            compete ``"spline_ph"`` for a cause of 150 events or more; and ``"log_logistic"`` below.
+            ``"spline_po"``, proportional odds with a smooth baseline; where causes compete ``"spline_ph"``,
+            proportional hazards.
         penalties: :class:`~sstorch.Penalties`; ``penalties__ridge`` is a parameter of a grid.
         columns: :class:`~sstorch.Columns`, what the regression sees of the columns.
         trainer: settings of the minimisation.

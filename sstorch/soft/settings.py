@@ -46,12 +46,12 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
     "leaves": Leaves,
 }
-# Events of a competing cause from which its "auto" leaf is a spline.
-MIN_EVENTS = 150
+# Events of a competing cause from which its "auto" leaf is a spline where gates are trained.
+_MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled")
 
-# Of "auto" leaves: for one event "spline_po", where gates stay and events are not few; of competing causes
-# "spline_ph" for one of MIN_EVENTS events or more, whose curve is then free; else "log_logistic".
+# Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a cause
+# of _MIN_EVENTS events or more, else "log_logistic".
 AUTO: Final = "auto"
 # Penalties by marginal likelihood.
 ESTIMATED: Final = "estimated"
@@ -59,8 +59,6 @@ ESTIMATED: Final = "estimated"
 Coefficient = float | Literal["estimated"]
 # Beside a ridge that is a number.
 _ROUGHNESS = 1e-2
-# Events from which "auto" leaves of one event are splines.
-_FEW_EVENTS = 30
 LeafName = Literal[
     "auto",
     "exponential",
@@ -444,9 +442,9 @@ class BatchSettings:
             leaf = leaf[cause]
         if leaf == AUTO:
             leaf = "log_logistic"
-            if cause and n_events >= MIN_EVENTS:
+            if cause and (self.keeps_gates or n_events >= _MIN_EVENTS):
                 leaf = "spline_ph"
-            elif not cause and self.keeps_gates and n_events >= _FEW_EVENTS:
+            elif self.keeps_gates:
                 leaf = "spline_po"
         if cause and make_family(leaf).can_rise:
             raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")

@@ -106,6 +106,15 @@ def test_unknown_teacher_raises() -> None:
         PrognosticTree(teacher="residual").fit(frame, y)
 
 
+@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
+def test_few_events_give_proper_predictions(gbsg2: SurvivalData) -> None:
+    few = gbsg2.subset(np.r_[np.flatnonzero(gbsg2.event)[:5], np.flatnonzero(~gbsg2.event)[:55]])
+    regression = SurvivalRegression().fit(few.frame, few.y)
+    (estimation,) = chosen(regression).estimations.values()
+    assert sum(estimation.freedom) < 5  # of 31 coefficients
+    assert regression.log_likelihood(gbsg2.frame, gbsg2.y) > -6
+
+
 def test_charge_on_gates_is_taken_off_their_evidence() -> None:
     frame, y = simulated(200, interaction=2.5)
     evidence = [
