@@ -50,8 +50,8 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 _MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled")
 
-# Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a cause
-# of _MIN_EVENTS events or more, else "log_logistic".
+# Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a
+# cause of _MIN_EVENTS events or more, else "log_logistic".
 AUTO: Final = "auto"
 # Penalties by marginal likelihood.
 ESTIMATED: Final = "estimated"

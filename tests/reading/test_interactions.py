@@ -15,9 +15,7 @@ FIXED = Penalties(ridge=1e-3)  # estimated, all products of GBSG2 would be zero
 
 @pytest.fixture(scope="module")
 def regression(gbsg2: SurvivalData) -> SurvivalRegression:
-    return SurvivalRegression("weibull", FIXED, columns=Columns(interactions=PAIRS)).fit(
-        gbsg2.frame, gbsg2.y
-    )
+    return SurvivalRegression("weibull", FIXED, columns=Columns(interactions=PAIRS)).fit(gbsg2.frame, gbsg2.y)
 
 
 def test_an_effect_is_what_predictions_have_beyond_both_columns(
