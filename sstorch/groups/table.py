@@ -14,6 +14,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import DataError
 from sstorch.groups.hooks import GroupedTree
+from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.outcome import Observed
@@ -101,8 +102,7 @@ def survival_table(
     lines = []
     for number in range(len(numbers)):
         inside = place == number
-        # Beyond the last row that was observed nothing is known.
-        known = (horizons <= data.time[inside].max()) | (values[number, -1] <= 0)
+        known = followed_to(horizons, data.time[inside], data.event[inside])
         line: dict[tuple[str, str], float] = {
             ("rows", ""): int(inside.sum()),
             ("events", ""): int(data.event[inside].sum()),
@@ -184,6 +184,7 @@ def incidence_table(
         bands["corrected "] = corrected[[0, 2, 1]]
     lines = []
     for number, part in enumerate(parts):
+        known = followed_to(horizons, part.time, part.event)
         line: dict[tuple[str, str], float] = {("rows", ""): len(part)}
         for k, name in enumerate(names, 1):
             line[f"events {name}", ""] = int((part.cause == k).sum())
@@ -192,7 +193,7 @@ def incidence_table(
                 quantity = f"F({time:g}) {name}"
                 for kind, band in bands.items():
                     for statistic, value in zip(_parts(kind), band[:, number, k, t], strict=True):
-                        line[quantity, statistic] = float(value) if time <= part.time.max() else np.nan
+                        line[quantity, statistic] = float(value) if known[t] else np.nan
                 mean = np.average(predicted[place == number, k, t], weights=part.sample_weight)
                 line[quantity, "model"] = float(mean)
         lines.append(line)

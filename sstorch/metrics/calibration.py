@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_horizon, check_share, is_number_of
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
     check_grid_unit,
     check_observed_horizon,
@@ -48,17 +48,19 @@ class OneCalibration:
     """Result of `one_calibration`.
 
     Attributes:
-        statistic: sum over the groups of (observed - predicted)^2 / variance.
-        p_value: small where the predicted probabilities are not calibrated.
+        statistic: sum over the groups of (observed - predicted)^2 / variance; NaN if there is a `reason`.
+        p_value: small where the predicted probabilities are not calibrated; NaN if there is a `reason`.
         degrees_of_freedom: of the chi-squared distribution.
         table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
-            observed (Kaplan-Meier at t), variance.
+            observed (Kaplan-Meier at t), variance; both are NaN in a group that was not followed to t.
+        reason: why there is no test, or "".
     """
 
     statistic: float
     p_value: float
     degrees_of_freedom: int
     table: pd.DataFrame
+    reason: str = ""
 
 
 def d_calibration(
@@ -153,7 +155,9 @@ def one_calibration(
             "groups-1" as D'Agostino and Nam, for the rows that it was fitted on.
 
     Returns:
-        Statistic, p-value, degrees of freedom and the table of the groups.
+        Statistic, p-value, degrees of freedom and the table of the groups. Where a group was followed for
+        less than t and its last row was censored, its survival at t is not known, and statistic and p-value
+        are NaN with a reason.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones,
@@ -181,7 +185,9 @@ def one_calibration(
     rows = []
     for inside in groups:
         group_time, group_event = row_time[inside], row_event[inside]
-        observed, greenwood = _kaplan_meier_at(group_time, group_event, horizon)
+        observed, greenwood = np.nan, np.nan
+        if followed_to(horizon, group_time, group_event):
+            observed, greenwood = _kaplan_meier_at(group_time, group_event, horizon)
         mean, n = float(predicted[inside].mean()), int(inside.sum())
         effective = max(1.0, float(np.sum(group_event | (group_time >= horizon))))
         if greenwood > 0.0:
@@ -194,10 +200,17 @@ def one_calibration(
                 "events": int((group_event & (group_time <= horizon)).sum()),
                 "predicted": mean,
                 "observed": observed,
-                "variance": spreads[variance],
+                "variance": spreads[variance] if np.isfinite(observed) else np.nan,
             }
         )
     table = pd.DataFrame(rows)
+    free = n_groups if degrees_of_freedom == "groups" else n_groups - 1
+    if (unknown := table["observed"].isna()).any():
+        reason = (
+            f"group {int(unknown.to_numpy().argmax())} of {n_groups}: {NOT_FOLLOWED.format(horizon)}; choose "
+            "an earlier time or fewer bins"
+        )
+        return OneCalibration(np.nan, np.nan, free, table, reason)
     square = (table["observed"] - table["predicted"]).to_numpy() ** 2
     spread = table["variance"].to_numpy()
     undefined = (spread <= 0.0) & (square > 0.0)
@@ -209,7 +222,6 @@ def one_calibration(
             "use fewer bins or another time."
         )
     statistic = float(np.divide(square, spread, out=np.zeros(n_groups), where=spread > 0.0).sum())
-    free = n_groups if degrees_of_freedom == "groups" else n_groups - 1
     return OneCalibration(statistic, float(chi2.sf(statistic, free)), free, table)
 
 

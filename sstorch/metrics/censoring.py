@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice, check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_time
@@ -47,6 +47,30 @@ def risk_sets(rows: Observed) -> RiskSets:
         # Weights of very different sizes round in the sums: who leaves at a time was at risk.
         at_risk = np.maximum(at_risk - missing, n_events + n_censored)
     return RiskSets(distinct, position, n_events, n_censored, at_risk)
+
+
+NOT_FOLLOWED = "not all rows had the event, and none was observed up to {:g}"
+
+
+def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
+    """Whether the rows of a group determine survival at times t; the one rule for every table and score.
+
+    They do up to the longest observed time. Beyond it they do only where all rows observed that long had an
+    event, so that survival is 0; if one was censored then, the Kaplan-Meier estimate of what follows is its
+    last value, which is no estimate of S(t).
+
+    Args:
+        t: times, of any shape.
+        time: of the rows, shape (n,); those of weight 0 left out.
+        event: True where a row had an event of any cause, shape (n,).
+
+    Returns:
+        Of the shape of t; False without rows.
+    """
+    if time.size == 0:
+        return np.zeros(np.shape(t), dtype=bool)
+    last = time.max()
+    return np.asarray(np.asarray(t) <= last) | bool(event[time == last].all())
 
 
 # Where G is read at an event: just before it, P(C >= t), or at it, P(C > t).

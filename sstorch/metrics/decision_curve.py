@@ -9,8 +9,6 @@ R the predicted risk and F one minus Kaplan-Meier, or with competing causes the 
 Johansen, of the rows that are acted on. Acting on everybody has F(t) - (1 - F(t)) p / (1 - p), on nobody 0.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -18,6 +16,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import incidence_of
@@ -75,11 +74,7 @@ def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
     """`net_benefit` of checked rows."""
     at = check_thresholds(thresholds)
     model, everybody, n_above = net_benefits(rows, at)
-    reasons = np.where(
-        np.isnan(model),
-        f"no row with such a risk was observed up to {rows.t:g}, and not all had the event",
-        "",
-    )
+    reasons = np.where(np.isnan(model), f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}", "")
     columns = {
         "net_benefit": model,
         "treat_all": everybody,
@@ -116,19 +111,15 @@ def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
     """
     if not inside.any():
         return 0.0
-    if rows.competing or rows.entry is not None:
-        part = rows.take(np.flatnonzero(inside))
-        known = part.time[-1] >= rows.t
-        if not known:  # nobody is left whose later time could matter
-            everything = replace(part, interest=part.event)
-            known = incidence_of(everything)[0] >= 1.0 - _ROUNDING
-        return incidence_of(part)[0] if known else np.nan
     time, weight = rows.time[inside], rows.weights[inside]
+    if not followed_to(rows.t, time, rows.event[inside]):
+        return np.nan
+    if rows.competing or rows.entry is not None:
+        return incidence_of(rows.take(np.flatnonzero(inside)))[0]
     failed = rows.event[inside] & (time <= rows.t)
     at_risk = np.cumsum(weight[::-1])[::-1]
     # The last row leaves nobody, whatever its weight rounds to.
-    survival = float(np.prod(np.where(weight < at_risk, 1.0 - weight / at_risk, 0.0)[failed]))
-    return 1.0 - survival if survival == 0.0 or time[-1] >= rows.t else np.nan
+    return 1.0 - float(np.prod(np.where(weight < at_risk, 1.0 - weight / at_risk, 0.0)[failed]))
 
 
 def check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:

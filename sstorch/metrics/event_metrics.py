@@ -180,7 +180,10 @@ def _d_calibration(rows: ScoredRows, _: float | None) -> float:
 @metric("one_calibration_p", "1-calibration: share of fits with p < .05", "1-cal.", None, rejection=True)
 def _one_calibration(rows: ScoredRows, tau: float | None) -> float:
     predicted, t = _at_horizon(rows, tau)
-    return one_calibration(rows.y, predicted, t=t).p_value
+    result = one_calibration(rows.y, predicted, t=t)
+    if result.reason:
+        raise DataError(result.reason)
+    return result.p_value
 
 
 @metric("mae_margin", "Mean absolute error (margin)", "MAE margin", False, averaged=False)

@@ -9,7 +9,7 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.censoring import KaplanMeier, followed_to
 from sstorch.metrics.concordance import concordance_harrell
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
@@ -126,7 +126,8 @@ def group_scores(
     Returns:
         One row a group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
         predicted curve, in the unit of time; ``calibration``, mean predicted less Kaplan-Meier survival at
-        tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared.
+        tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared;
+        the calibration also where its rows were followed for less than tau and the last was censored.
     """
     outcome = read_rows(y, "a score of groups", entry=True)
     curves, codes, _ = _checked(survival, group, None)
@@ -141,8 +142,9 @@ def group_scores(
             mean = curves[inside].mean(axis=0)
             values["median"] = float(median_survival_time(mean[None], grid)[0])
             values["rmst"] = _area(mean, grid, tau)
-            predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
-            values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
+            if followed_to(tau, own.time, own.event):
+                predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
+                values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
             if _comparable(own):
                 values["c_harrell"] = concordance_harrell(own, curves[inside], grid)
         rows.append(counts | values)

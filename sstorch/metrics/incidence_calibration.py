@@ -9,6 +9,7 @@ import pandas as pd
 from sstorch.checks import check_horizon, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.calibration import groups_of_equal_size
+from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
 from sstorch.metrics.checks import (
     check_grid_unit,
     check_incidence,
@@ -110,7 +111,8 @@ def grouped_calibration_incidence(
 
     Returns:
         One row a group, from the lowest prediction: n, events (of the cause, up to t), predicted (mean),
-        observed, and standard_error of observed.
+        observed, standard_error of observed, and reason: why the last two are NaN, as where the group was
+        followed for less than t and its last row was censored, or "".
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.
@@ -130,13 +132,19 @@ def grouped_calibration_incidence(
     count, rows = max(which, rows_given.n_causes), []
     for inside in groups_of_equal_size(predicted, n_bins):
         own = row_time[inside], codes[inside]
+        observed, error, reason = np.nan, np.nan, NOT_FOLLOWED.format(horizon)
+        if followed_to(horizon, own[0], own[1] > 0):
+            observed = float(aalen_johansen(own, [horizon], n_causes=count)[which - 1, 0])
+            error = float(aalen_johansen_error(own, [horizon], n_causes=count)[which - 1, 0])
+            reason = ""
         rows.append(
             {
                 "n": len(own[0]),
                 "events": int(((own[1] == which) & (own[0] <= horizon)).sum()),
                 "predicted": float(predicted[inside].mean()),
-                "observed": float(aalen_johansen(own, [horizon], n_causes=count)[which - 1, 0]),
-                "standard_error": float(aalen_johansen_error(own, [horizon], n_causes=count)[which - 1, 0]),
+                "observed": observed,
+                "standard_error": error,
+                "reason": reason,
             }
         )
     return pd.DataFrame(rows)

@@ -16,6 +16,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.time_unit import round_horizons
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
+from sstorch.metrics.censoring import followed_to
 
 # Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
 NPMLE_MEDIAN = "NPMLE median"
@@ -99,7 +100,7 @@ def _of_causes(
         return {}
     found: dict[str, float] = {}
     shown, weight = np.unique(times[[0, -1]]), data.sample_weight[inside]
-    known = shown <= (data.time[inside].max() if inside.any() else 0.0)
+    known = followed_to(shown, data.time[inside], data.event[inside])
     observed = metrics.aalen_johansen(data.subset(inside).weighted_y, shown) if known.any() else None
     for k, cause in enumerate(tree.causes):
         found[f"events {cause}"] = int((data.cause[inside] == k + 1).sum())
@@ -163,12 +164,10 @@ def _kaplan_meier(
     rows = data.subset(inside)
     band = KaplanMeierBand.fit(rows.weighted_y.any_cause())
     medians = [float(part) for part in band.quantile()]
-    survival = band.at(horizons).value
-    # Beyond the last row that was observed nothing is known.
-    known = (horizons <= rows.time.max()) | (survival <= 0)
+    survival = np.where(followed_to(horizons, rows.time, rows.event), band.at(horizons).value, math.nan)
     return {
         **{name: m if math.isfinite(m) else math.nan for name, m in zip(KM_MEDIAN, medians, strict=True)},
-        **dict(zip(survival_names, np.where(known, survival, math.nan).tolist(), strict=True)),
+        **dict(zip(survival_names, survival.tolist(), strict=True)),
     }
 
 

@@ -14,6 +14,7 @@ from sstorch._types import FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics import CalibrationErrors, Estimate
 from sstorch.metrics.calibration_errors import errors_of
+from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import net_benefits
 from sstorch.metrics.horizon_rows import HorizonRows
@@ -80,7 +81,6 @@ NEEDS_LANDMARK = (
     "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
     "time zero is not defined: give after=, a time from which the rows at risk are followed"
 )
-_UNKNOWN = "no row with such a risk was observed up to the horizon, and not all had the event"
 _NO_VARIANCE = "no limits: the estimated variance is 0"
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
@@ -194,8 +194,9 @@ class _Resampled:
             self.drawn = self.values[None][:0]
             return
         self.values, why = self._values(rows)
+        unknown = f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}"
         self.reasons = {
-            name: why.get(name, _UNKNOWN) if np.isnan(value) else ""
+            name: why.get(name, unknown) if np.isnan(value) else ""
             for name, value in zip(self.names, self.values, strict=True)
         }
         rng, draw = np.random.default_rng(random_state), resampler(len(rows), rows.subject)

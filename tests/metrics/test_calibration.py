@@ -12,6 +12,8 @@ from sstorch.metrics import (
     KaplanMeier,
     calibration_curve,
     d_calibration,
+    group_scores,
+    grouped_calibration_incidence,
     integrated_calibration_index,
     one_calibration,
     pseudo_observations,
@@ -135,6 +137,10 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom,
         own = groups[key]
         km = KaplanMeierFitter().fit(rows.time[own], rows.event[own])
         assert row.n == len(own)
+        if rows.time[own].max() < t and km.predict(t) > 0:  # censored before t: S(t) is not identified
+            assert np.isnan([row.observed, row.variance]).all()
+            statistic = np.nan
+            continue
         assert row.observed == pytest.approx(km.predict(t), abs=CLOSE)
         assert row.predicted == pytest.approx(np.mean(predicted[own]), abs=CLOSE)
         if variance != "binomial" and row.observed > 0:
@@ -155,10 +161,38 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom,
                 assert row.variance == pytest.approx(null / max(1, known), abs=CLOSE)
         if row.variance > 0:
             statistic += (row.observed - row.predicted) ** 2 / row.variance
-    assert result.statistic == pytest.approx(statistic, rel=1e-9)
+    assert result.statistic == pytest.approx(statistic, rel=1e-9, nan_ok=True)
+    assert bool(result.reason) == np.isnan(result.statistic) == np.isnan(result.p_value)
     free = len(groups) - (freedom == "groups-1")
     assert result.degrees_of_freedom == free
-    assert result.p_value == pytest.approx(chi2.sf(statistic, free), abs=CLOSE)
+    assert result.p_value == pytest.approx(chi2.sf(statistic, free), abs=CLOSE, nan_ok=True)
+
+
+def two_follow_ups(rng):
+    """Exponential survival at rates .5 and 1, followed for 3 and 1: S(2) is unknown in the second group."""
+    rate = np.repeat([0.5, 1.0], 200)
+    life, censoring = rng.exponential(1.0 / rate), np.where(rate == 0.5, 3.0, 1.0)
+    return np.minimum(life, censoring), life <= censoring, rate
+
+
+def test_group_followed_for_less_than_t_has_no_observed_risk():
+    """prodlim's `predict` gives NA there; carried forward, the true model was rejected with p = 3e-32."""
+    time, event, rate = two_follow_ups(np.random.default_rng(0))
+    result = one_calibration((time, event), np.exp(-2.0 * rate), t=2.0, n_bins=2)
+    assert np.isnan([result.statistic, result.p_value]).all()
+    assert "group 0 of 2" in result.reason
+    assert np.isnan(result.table["observed"][0])
+    assert result.table["observed"][1] == pytest.approx(0.415, abs=0.001)
+    known = one_calibration((time, event), np.exp(-0.9 * rate), t=0.9, n_bins=2)
+    assert known.reason == ""
+    assert np.isfinite(known.p_value)
+    table = grouped_calibration_incidence((time, event.astype(int)), 1 - np.exp(-2.0 * rate), t=2.0, n_bins=2)
+    assert table["observed"].isna().tolist() == table["standard_error"].isna().tolist() == [False, True]
+    assert table["reason"].astype(bool).tolist() == [False, True]
+    assert table["observed"][0] == pytest.approx(0.585, abs=0.001)
+    curves = np.exp(-np.outer(rate, [1.0, 2.0]))
+    scores = group_scores((time, event), curves, [1.0, 2.0], (rate == 1) * 1, tau=2.0, n_groups=2)
+    assert scores["calibration"].isna().tolist() == [False, True]
 
 
 def test_variances_by_hand():

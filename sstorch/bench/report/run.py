@@ -40,6 +40,7 @@ from sstorch.groups import GroupValidation
 from sstorch.groups.model_card import LIMITS
 from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics.censoring import followed_to
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
@@ -238,7 +239,8 @@ def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
     if data.intervals is not None:
         curve = metrics.TurnbullCurve.fit(data.weighted_y)
         return np.where(times <= curve.follow_up, curve.at(times), np.nan)
-    return np.where(times <= data.time.max(), _kaplan_meier(data).at(times).value, np.nan)
+    known = followed_to(times, data.time, data.event)
+    return np.where(known, _kaplan_meier(data).at(times).value, np.nan)
 
 
 def _columns_table(run: Run) -> Table:
