@@ -136,7 +136,7 @@ def predictions(
     Returns:
         ``name`` or ``row``, ``group``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
         cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf where
-        it never falls as low), with one event.
+        that is not so up to the last training event), with one event.
 
     Raises:
         DataError: a column is missing or holds the wrong kind of value, or a time is no time.

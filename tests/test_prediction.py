@@ -187,3 +187,21 @@ def test_folders_that_hold_no_survival_tree(
             main([str(tmp_path / name), str(cohort)])
         assert stop.value.code == 2
         assert told in capsys.readouterr().err
+
+
+def test_median_beyond_the_last_training_event_is_infinite(gbsg2: SurvivalData, soft: Path) -> None:
+    """No Kaplan-Meier estimate gives it either; only `extrapolate` asks the family of the leaf."""
+    tree = load_tree(soft)
+    assert isinstance(tree, PrognosticTree)
+    last = tree.event_times_[-1]
+    whole = tree.predict_quantile(gbsg2.frame, extrapolate=True)
+    beyond = whole > last
+    assert 0 < beyond.sum() < len(beyond)
+    expected = np.where(beyond, np.inf, whole)
+    np.testing.assert_array_equal(tree.predict_quantile(gbsg2.frame), expected)
+    np.testing.assert_array_equal(predictions(tree, gbsg2.frame, [])["median"], expected)
+    late = int(np.argmax(whole))
+    assert "predicted median not reached" in str(tree.explain(gbsg2.frame.iloc[[late]]))
+    # The time that is left ends with the last event, too; at 1/2 of S(after) it comes later than from zero.
+    left, free = (tree.predict_quantile(gbsg2.frame, after=1000.0, extrapolate=e) for e in (False, True))
+    np.testing.assert_array_equal(left, np.where(1000.0 + free > last, np.inf, free))

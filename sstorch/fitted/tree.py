@@ -70,7 +70,7 @@ class FittedTree:
         time_varying: whether training subjects had several rows, so that one row does not determine survival
             from time zero: texts then say on what condition it holds.
         event_times: distinct training event times, increasing; incidences and restricted means of competing
-            causes need them.
+            causes need them, and no quantile lies beyond the last one.
         groups: number of the group that each leaf is, from left to right, shape (L,): 1 for the longest
             survival. By default the order of the leaves.
 
@@ -293,10 +293,13 @@ class FittedTree:
         groups[np.argsort(-level.round(_PROGNOSIS_DIGITS), kind="stable")] = np.arange(1, self._n_leaves + 1)
         return replace(self, groups=groups)
 
-    def quantile(self, x: Tensor, q: float, after: FloatArray | None = None) -> FloatArray:
+    def quantile(
+        self, x: Tensor, q: float, after: FloatArray | None = None, extrapolate: bool = False
+    ) -> FloatArray:
         """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
 
-        With ``after`` (n,) it is counted from there, of those who are alive then.
+        With ``after`` (n,) it is counted from there, of those who are alive then. A time beyond the last
+        training event is +inf unless ``extrapolate``.
         """
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
 
@@ -305,7 +308,11 @@ class FittedTree:
                 return self.module.quantile(x, q, self.prediction, after)
             return self._quantile_of_any(x, check_quantile(q), after)
 
-        return self._by_chunk(chunk, _QUANTILE_ELEMENTS, *rows)
+        time = self._by_chunk(chunk, _QUANTILE_ELEMENTS, *rows)
+        if extrapolate or not self.event_times.size:
+            return time
+        last = self.event_times[-1] * (1 + 8 * np.finfo(time.dtype).eps)  # an inverse rounds
+        return np.where(time + (0.0 if after is None else after) > last, np.inf, time)
 
     def _quantile_of_any(self, x: Tensor, q: float, after: Tensor | None) -> Tensor:
         """Of the time to any of several events."""

@@ -5,6 +5,7 @@ curve of the training rows, S(t) given that the event is between the bounds. Sco
 them by censoring need exact times and refuse intervals.
 """
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -299,7 +300,10 @@ def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
 )
 def _coverage_of_quantiles(rows: ScoredIntervals, _: object) -> float:
     tails = (1 - _CENTRAL) / 2, (1 + _CENTRAL) / 2
-    first, last = (np.asarray(rows.model.predict_quantile(rows.X, q), dtype=np.float64) for q in tails)
+    predict = rows.model.predict_quantile
+    # An infinite end would hold every censored time.
+    options = {"extrapolate": True} if "extrapolate" in inspect.signature(predict).parameters else {}
+    first, last = (np.asarray(predict(rows.X, q, **options), dtype=np.float64) for q in tails)
     beyond = np.zeros(rows.lower.size)
     if np.isfinite(end := rows.curve.follow_up):
         at_end = predict_curves(rows.model, rows.X, np.array([end]))[:, 0]

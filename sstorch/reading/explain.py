@@ -39,7 +39,7 @@ class Explanation:
             of a number, and from the absence of a category: the constant is the score of who has these.
         values: of these terms in original units, a category 1 where it applies, of a curve the number that it
             is of; imputed where missing.
-        median: predicted, +inf if survival stays above 1/2.
+        median: predicted, +inf if survival is above 1/2 up to the last training event.
         survival: predicted at some round times, which are its index.
         time_unit: of these times; None if not known.
         categories: names of the terms that are categories.

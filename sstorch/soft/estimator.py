@@ -367,7 +367,14 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """Group of each row, 1 .. L in the order of prognosis (1 = longest survival), shape (n,)."""
         return self._tree.apply(self._encode_new(X))
 
-    def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
+    def predict_quantile(
+        self,
+        X: object,
+        q: float = 0.5,
+        after: npt.ArrayLike | None = None,
+        *,
+        extrapolate: bool = False,
+    ) -> FloatArray:
         """Time by which a share ``q`` has had the event; the median by default.
 
         Args:
@@ -375,6 +382,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             q: in (0, 1).
             after: time at which the rows are known to be alive, or one for each row, (n,); what is left from
                 there is then returned.
+            extrapolate: return times beyond the last training event, where no data support the curve, as the
+                family of the leaves has them; they are +inf by default, as the Kaplan-Meier estimate has
+                them.
 
         Returns:
             shape (n,), original units; +inf where the survival function stays above 1 - q.
@@ -385,7 +395,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         self._refuse_unknown_future(after)
         x = self._encode_new(X)
-        return self._tree.quantile(x, q, self._alive(x, after))
+        return self._tree.quantile(x, q, self._alive(x, after), extrapolate)
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.

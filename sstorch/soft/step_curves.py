@@ -32,7 +32,7 @@ def step_curves(tree: FittedTree, x: Tensor, data: SurvivalData) -> list[Oddity]
         return []
     # One row stands for its leaf: the others have its shape, or one near to it.
     leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
-    early, late = (tree.quantile(x[first], q) for q in (0.1, 0.9))
+    early, late = (tree.quantile(x[first], q, extrapolate=True) for q in (0.1, 0.9))
     rows, events = np.bincount(place), np.bincount(place, data.event).astype(int)
     return [
         Oddity(

@@ -319,9 +319,11 @@ class PrognosticTreeCV(FrameEstimator):
         """See the method of ``best_estimator_``."""
         return self._chosen.predict_cumulative_incidence(X, *args, **options)
 
-    def predict_quantile(self, X: object, *args: Any, **options: Any) -> Any:
+    def predict_quantile(
+        self, X: object, q: float = 0.5, after: object = None, *, extrapolate: bool = False
+    ) -> Any:
         """See the method of ``best_estimator_``."""
-        return self._chosen.predict_quantile(X, *args, **options)
+        return self._chosen.predict_quantile(X, q, after, extrapolate=extrapolate)
 
     def predict_rmst(self, X: object, *args: Any, **options: Any) -> Any:
         """See the method of ``best_estimator_``."""

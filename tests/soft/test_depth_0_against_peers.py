@@ -226,7 +226,7 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
     np.testing.assert_allclose(mean, np.ceil(week / 4).mean() - 0.5, rtol=1e-2)
     # An end given earlier than the last event has a hazard beyond, and with it a median.
     tree = SurvivalRegression(leaf=LogisticHazard([5.0, 10.0]), random_state=0).fit(x, (month, event))
-    assert np.isfinite(tree.predict_quantile(x, 0.5)).all()
+    assert np.isfinite(tree.predict_quantile(x, 0.5, extrapolate=True)).all()
     assert np.isfinite(tree.predict_rmst(x, np.inf)).all()
 
 
