@@ -22,6 +22,7 @@ from sstorch.metrics.calibration import (
 )
 from sstorch.metrics.calibration_errors import (
     CalibrationErrors,
+    calibration_error_interval,
     calibration_errors,
     hazard_calibration_curve,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "brier_score_incidence",
     "brier_score_intervals",
     "calibration_curve",
+    "calibration_error_interval",
     "calibration_errors",
     "calibration_intercept",
     "calibration_slope",

@@ -1,6 +1,9 @@
 """Calibration in the moderate sense: predictions compared with a flexible regression of the same rows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -8,17 +11,28 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_choice, check_share
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
+from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import fit_cloglog, pseudo_values
+from sstorch.metrics.robust import covariance_of
 from sstorch.metrics.weak_calibration import log_log
 
 # Quantiles at which the knots are, as Harrell places three of them.
 _KNOTS = (0.1, 0.5, 0.9)
 _POINTS = 100
+# Of limits: draws of curves, and how multiples of the deviation are searched.
+_DRAWS, _HALVINGS, _LARGEST_MULTIPLE = 2000, 10, 2.0**12
+_SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "ici": lambda distance: np.asarray(distance.mean(axis=-1)),
+    "e50": lambda distance: np.asarray(np.quantile(distance, 0.5, axis=-1)),
+    "e90": lambda distance: np.asarray(np.quantile(distance, 0.9, axis=-1)),
+    "e_max": lambda distance: np.asarray(distance.max(axis=-1)),
+}
 
 
 class CalibrationErrors(NamedTuple):
@@ -84,9 +98,10 @@ def calibration_errors(
     return errors_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause))
 
 
-def errors_of(rows: HorizonRows) -> CalibrationErrors:
-    """`calibration_errors` of checked rows."""
-    distance = np.abs(_refit(rows)(rows.survival, 0.0)[0] - rows.survival)
+def errors_of(rows: HorizonRows, curve: _Curve | None = None) -> CalibrationErrors:
+    """`calibration_errors` of checked rows, whose calibration curve may be given."""
+    curve = _refit(rows) if curve is None else curve
+    distance = np.abs(curve.observed(rows.survival) - rows.survival)
     e50, e90 = np.quantile(distance, [0.5, 0.9])
     if rows.weight is not None:
         order = np.argsort(distance, kind="stable")
@@ -94,6 +109,96 @@ def errors_of(rows: HorizonRows) -> CalibrationErrors:
         e50, e90 = distance[order][np.minimum(np.searchsorted(share, [0.5, 0.9]), len(rows) - 1)]
     mean = float(np.average(distance, weights=rows.weight))
     return CalibrationErrors(mean, float(e50), float(e90), float(distance.max()))
+
+
+def calibration_error_interval(
+    y: Outcome,
+    survival: npt.ArrayLike,
+    *,
+    t: float,
+    name: str = "ici",
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Estimate[float]:
+    """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
+
+    Errors of the calibration curve add to every distance, so that estimates lie above the truth and
+    percentiles of a bootstrap higher still. These limits invert a test: the calibration curve deviates from
+    the diagonal as the estimated one does, but by a multiple; for each multiple the distribution of the
+    estimate is that of draws from the normal distribution of the curve's coefficients. The limits are
+    those multiples for which the estimate is a quantile of the tail. In simulations limits of 95 % held the
+    truth in 92 to 98 % (``experiments/validation``).
+
+    Arguments and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
+    `confidence` in (0, 1).
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> risk = rng.uniform(0.2, 0.8, 400)
+        >>> time = rng.exponential(-1 / np.log(1 - risk))
+        >>> estimate = calibration_error_interval((time, np.ones(400)), 1 - risk, t=1.0)
+        >>> [round(part, 3) for part in estimate]
+        [0.021, 0.0, 0.04]
+    """
+    check_choice(name, "name", CalibrationErrors._fields)
+    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
+    return error_of(rows, confidence, name=name)
+
+
+def error_of(rows: HorizonRows, confidence: float = 0.95, *, name: str) -> Estimate[float]:
+    """`calibration_error_interval` of checked rows."""
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    curve = _refit(rows)
+    value = float(getattr(errors_of(rows, curve), name))
+    lower, upper = _inverted(curve, _representative(rows), _SUMMARIES[name], 0.5 * (1.0 - confidence))
+    return Estimate(value, min(lower, value), max(upper, value))
+
+
+def _inverted(
+    curve: _Curve, points: FloatArray, summary: Callable[[FloatArray], FloatArray], tail: float
+) -> tuple[float, float]:
+    """Limits of a summary of distances at predictions (k,), by the inverted test."""
+    x = curve.design(points)
+    calibrated, deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
+    values, vectors = np.linalg.eigh(curve.covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
+    noise = draws @ root.T @ x.T
+
+    def at(multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
+        with np.errstate(over="ignore"):  # survival of 0
+            observed = np.exp(-np.exp(calibrated + multiple * deviation + noise))
+        return summary(np.abs(observed - points))
+
+    estimate = at(1.0)
+
+    def as_large(multiple: float) -> float:
+        return float((at(multiple, noise) >= estimate).mean())
+
+    def first_above(level: float) -> float:
+        """The smallest multiple from which on the estimate is exceeded with such a probability."""
+        if as_large(0.0) >= level:
+            return 0.0
+        low, high = 0.0, 1.0
+        while as_large(high) < level and high < _LARGEST_MULTIPLE:
+            low, high = high, 2.0 * high
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if as_large(middle) >= level else (middle, high)
+        return high
+
+    lower, upper = (first_above(level) for level in (tail, 1.0 - tail))
+    # Without a deviation nothing is left but rounding.
+    return float(at(lower)) if lower else 0.0, float(at(upper)) if upper else 0.0
+
+
+def _representative(rows: HorizonRows) -> FloatArray:
+    """Predictions that stand for those of all rows, each for the same share."""
+    shares = np.linspace(0.0, 1.0, _POINTS)
+    if rows.weight is None:
+        return np.asarray(np.quantile(rows.survival, shares))
+    return np.asarray(np.quantile(rows.survival, shares, weights=rows.weight, method="inverted_cdf"))
 
 
 def hazard_calibration_curve(
@@ -121,12 +226,44 @@ def hazard_calibration_curve(
 def curve_of(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
     """`hazard_calibration_curve` of checked rows."""
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    observed, lower, upper = _refit(rows)(points, half_width(confidence))
+    observed, lower, upper = _refit(rows).band(points, half_width(confidence))
     return pd.DataFrame({"predicted": points, "observed": observed, "lower": lower, "upper": upper})
 
 
-# Observed survival and its limits, (k,) each, at predictions (k,), with limits of so many standard errors.
-_Curve = Callable[[FloatArray, float], tuple[FloatArray, FloatArray, FloatArray]]
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """Log cumulative hazard by the horizon as a linear function of a basis of log(-log S).
+
+    Attributes:
+        design: the basis at predicted survival, (k,) -> (k, d).
+        coefficients: shape (d,).
+        covariance: of the coefficients, shape (d, d).
+        identity: coefficients with which predictions are observed as they are, shape (d,).
+    """
+
+    design: Callable[[FloatArray], FloatArray]
+    coefficients: FloatArray
+    covariance: FloatArray
+    identity: FloatArray
+
+    def observed(self, survival: FloatArray) -> FloatArray:
+        """Observed survival at predictions, (k,)."""
+        return self._survival(self._place(survival))
+
+    def band(self, survival: FloatArray, half: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Observed survival and its limits of so many standard errors, (k,) each."""
+        place, x = self._place(survival), self.design(survival)
+        width = half * np.sqrt(np.einsum("kp,pq,kq->k", x, self.covariance, x))
+        observed, lower, upper = (self._survival(place + shift) for shift in (0.0, width, -width))
+        return observed, lower, upper
+
+    def _place(self, survival: FloatArray) -> FloatArray:
+        # Row by row, where a matrix product would round equal rows differently, which then are no ties.
+        return np.asarray((self.design(survival) * self.coefficients).sum(axis=1))
+
+    @staticmethod
+    def _survival(place: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(-np.exp(place)))
 
 
 def _refit(rows: HorizonRows) -> _Curve:
@@ -143,17 +280,17 @@ def _refit(rows: HorizonRows) -> _Curve:
 def _of_cox(rows: HorizonRows, knots: FloatArray) -> _Curve:
     cut = rows.up_to_horizon()
     fitted = fit_cox(cut.y, _basis(log_log(cut.survival), knots))
+    coefficients, covariance = fitted.log_hazard()
+    if cut.robust:
+        covariance = covariance_of(fitted.log_hazard_influence(), cut.subject)
 
-    def curve(survival: FloatArray, half: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        x = _basis(log_log(survival), knots)
-        hazard, error = fitted.cumulative_hazard(x, rows.t)
-        relative = error / hazard
-        if cut.robust and half:
-            relative = np.asarray(cut.error_of(fitted.log_hazard_influence(x)))
-        factor = np.exp(half * relative)
-        return np.exp(-hazard), np.exp(-hazard * factor), np.exp(-hazard / factor)
+    def design(survival: FloatArray) -> FloatArray:
+        basis = _basis(log_log(survival), knots) - fitted.centre
+        return np.column_stack([np.ones(survival.size), basis])
 
-    return curve
+    identity = np.zeros(coefficients.size)
+    identity[:2] = fitted.centre[0], 1.0
+    return _Curve(design, coefficients, covariance, identity)
 
 
 def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _Curve:
@@ -163,23 +300,15 @@ def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _C
     # Coefficients of covariates of one size are found in fewer iterations.
     centre, scale = z.mean(), z.std()
 
-    def design(values: FloatArray) -> FloatArray:
-        basis = _basis((values - centre) / scale, (knots - centre) / scale)
-        return np.column_stack([np.ones(values.size), basis])
+    def design(survival: FloatArray) -> FloatArray:
+        basis = _basis((log_log(survival) - centre) / scale, (knots - centre) / scale)
+        return np.column_stack([np.ones(survival.size), basis])
 
-    x = design(z)
-    start = np.zeros(x.shape[1])
-    start[:2] = centre, scale  # the identity
-    fitted = fit_cloglog(rows, pseudo_values(rows), x, start)
-
-    def curve(survival: FloatArray, half: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        at = design(log_log(survival))
-        place = (at * fitted.coefficients).sum(axis=1)
-        width = half * np.sqrt(np.einsum("kp,pq,kq->k", at, fitted.covariance, at))
-        observed, lower, upper = (np.exp(-np.exp(place + shift)) for shift in (0.0, width, -width))
-        return observed, lower, upper
-
-    return curve
+    x = design(rows.survival)
+    identity = np.zeros(x.shape[1])
+    identity[:2] = centre, scale
+    fitted = fit_cloglog(rows, pseudo_values(rows), x, identity)
+    return _Curve(design, fitted.coefficients, fitted.covariance, identity)
 
 
 def _basis(z: FloatArray, knots: FloatArray) -> FloatArray:

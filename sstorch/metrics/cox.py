@@ -41,25 +41,24 @@ class CoxRegression:
     influence: FloatArray
     hazard_influence: FloatArray
 
-    def cumulative_hazard(self, x: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
-        """Cumulative hazard by t at covariates x, (k, p), and its standard error, each (k,).
+    def log_hazard(self) -> tuple[FloatArray, FloatArray]:
+        """Log of the total cumulative hazard at the centre and coefficients, (1 + p,), and their covariance.
+
+        The log hazard at x is linear in them, with design (1, x - centre).
 
         References:
             Tsiatis (1981), Annals of Statistics 9, 93-108, for the variance.
         """
-        before = self.times <= t
-        step, offset = self.hazard[before], x - self.centre
-        total = float(step.sum())
-        # Row by row, where a matrix product would round equal rows differently, which then are no ties.
-        relative = np.exp((offset * self.coefficients).sum(axis=1))
-        slope = offset * total - step @ self.mean[before]
-        variance = (step**2).sum() + np.einsum("kp,pq,kq->k", slope, self.covariance, slope)
-        return relative * total, relative * np.sqrt(variance)
+        total = self.hazard.sum()
+        mean = self.hazard @ self.mean / total
+        moved = -self.covariance @ mean
+        level = (self.hazard**2).sum() / total**2 + mean @ self.covariance @ mean
+        covariance = np.block([[np.atleast_2d(level), moved[None]], [moved[:, None], self.covariance]])
+        return np.append(np.log(total), self.coefficients), covariance
 
-    def log_hazard_influence(self, x: FloatArray) -> FloatArray:
-        """Weighted influence of each row on the log of the total cumulative hazard at x, (k, p); (n, k)."""
-        relative: FloatArray = self.hazard_influence / self.hazard.sum()
-        return relative[:, None] + self.influence @ (x - self.centre).T
+    def log_hazard_influence(self) -> FloatArray:
+        """Weighted influence of each row on the estimates of :meth:`log_hazard`, (n, 1 + p)."""
+        return np.column_stack([self.hazard_influence / self.hazard.sum(), self.influence])
 
 
 def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:

@@ -4,14 +4,16 @@ The error of a score is the infinitesimal jackknife: the root of the sum of its 
 respect to the weights of the rows, each times its weight. A row counts in the score itself and, through G,
 Kaplan-Meier of censoring of these rows, in the weights 1 / G of all others; both are in the derivative. To
 first order that is the influence function of Blanche et al., which timeROC and riskRegression use. Rows of
-one subject are added up first. Limits do not depend on the scale of the weights. Where the estimated variance
-is 0, as for a concordance of 1, limits are NaN.
+one subject are added up first. Limits do not depend on the scale of the weights. Those of scores in (0, 1)
+are Wald limits on the logit scale, which near 0 and 1 hold the score more often than plain ones. Where no
+variance can be estimated, as from a single event or for a concordance of 1, limits are NaN.
 """
 
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, logit
 
 from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_choice
@@ -24,12 +26,9 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
 from sstorch.metrics.outcome import Observed, Outcome
 from sstorch.metrics.pseudo_values import incidence_of
-from sstorch.metrics.robust import NONE_LEFT
+from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
-# A standard error that is rounding only: no row differs from the others in its contribution, as where all
-# pairs are concordant.
-_NO_ERROR = 1e-12
 PairWeights = Literal["harrell", "uno"]
 
 
@@ -62,8 +61,8 @@ def concordance_interval(
         confidence: of the limits, in (0, 1).
 
     Returns:
-        Concordance and its limits, floats, cut to [0, 1]; equal predictions count one half. Limits are NaN
-        where the estimated variance is 0, as for a concordance of 1.
+        Concordance and its limits, floats; equal predictions count one half. Limits are NaN where no variance
+        can be estimated: from one event, or for a concordance of 0 or 1.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no comparable
@@ -79,7 +78,7 @@ def concordance_interval(
         >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
         >>> estimate = concordance_interval(y, [0.2, 0.7, 0.4, 0.8], t=3.5)
         >>> [round(part, 3) for part in estimate]
-        [0.833, 0.507, 1.0]
+        [0.833, 0.322, 0.981]
     """
     rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
     return concordance_of(rows, confidence, weights)
@@ -123,7 +122,8 @@ def concordance_of(
     influence = excess + (behind - value * behind_all) / total
     if weights == "uno":
         influence += _through_weights(rows, 2.0 * excess, 0.0)
-    return _limits(value, cut.error_of(influence), confidence)
+    error = cut.error_of(influence) if np.count_nonzero(ahead_all) > 1 else np.nan
+    return _logit_limits(value, error, confidence)
 
 
 def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
@@ -180,7 +180,8 @@ def auc_interval(
     there must be cases and controls, and no late entry.
 
     Returns:
-        AUC and its limits, floats, cut to [0, 1].
+        AUC and its limits, floats. Limits are NaN where no variance can be estimated: from one case or one
+        control, or for an AUC of 0 or 1.
 
     References:
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
@@ -189,7 +190,7 @@ def auc_interval(
         >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
         >>> estimate = auc_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
-        [0.75, 0.26, 1.0]
+        [0.75, 0.18, 0.976]
     """
     return auc_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause), confidence)
 
@@ -215,7 +216,9 @@ def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     influence[case] = weight[case] * (beaten - value) / mass
     influence[control] = weight[control] * (beating - value) / other
     through = _through_weights(rows, np.where(ended, influence, 0.0), float(influence[~ended].sum()))
-    return _limits(value, rows.error_of(influence + through), confidence)
+    several = min(np.count_nonzero(case), np.count_nonzero(control)) > 1
+    error = rows.error_of(influence + through) if several else np.nan
+    return _logit_limits(value, error, confidence)
 
 
 def brier_interval(
@@ -236,7 +239,7 @@ def brier_interval(
     same for all has a lower Brier score than that, so that its own error does not count to first order.
 
     Returns:
-        The score and its limits, floats.
+        The score and its limits, floats; those of the scaled score are on the scale of log(BS / BS_0).
 
     References:
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
@@ -245,7 +248,7 @@ def brier_interval(
         >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
         >>> estimate = brier_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
-        [0.232, 0.039, 0.426]
+        [0.232, 0.093, 0.473]
     """
     rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
     return brier_of(rows, confidence, scaled=scaled)
@@ -264,9 +267,11 @@ def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = Fals
             raise DataError(
                 f"t: Kaplan-Meier makes no error at {rows.t:g}; give a time from the first event on."
             )
-        influence = (value * best_influence / best - influence) / best
-        value = 1.0 - value / best
-    return _limits(value, rows.error_of(influence), confidence, cut=False)
+        ratio = value / best
+        error = rows.error_of((ratio * best_influence - influence) / best)
+        shift = half_width(confidence) * error / ratio if error > NO_ERROR else np.nan
+        return Estimate(1.0 - ratio, 1.0 - ratio * float(np.exp(shift)), 1.0 - ratio * float(np.exp(-shift)))
+    return _logit_limits(value, rows.error_of(influence), confidence)
 
 
 def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:
@@ -324,12 +329,10 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
     return share
 
 
-def _limits(
-    value: float, error: float | FloatArray, confidence: float, *, cut: bool = True
-) -> Estimate[float]:
+def _logit_limits(value: float, error: float | FloatArray, confidence: float) -> Estimate[float]:
+    """Limits of a score in (0, 1), half an interval of its logit to both sides; NaN without an error."""
     factor = half_width(confidence)
-    if error <= _NO_ERROR:
+    if not error > NO_ERROR or not 0.0 < value < 1.0:
         return Estimate(value, np.nan, np.nan)
-    half = float(factor * error)
-    low, high = value - half, value + half
-    return Estimate(value, max(low, 0.0), min(high, 1.0)) if cut else Estimate(value, low, high)
+    step = factor * error / (value * (1.0 - value))
+    return Estimate(value, *(float(expit(logit(value) + sign * step)) for sign in (-1.0, 1.0)))

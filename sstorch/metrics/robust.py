@@ -13,6 +13,9 @@ from sstorch.metrics.outcome import Observed
 
 # Share of the rows at risk below which those without the event are a rounding error.
 NONE_LEFT = 1e-12
+# A standard error that is rounding only: no row differs from the others in its contribution, as where all
+# pairs are concordant.
+NO_ERROR = 1e-12
 
 
 def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:

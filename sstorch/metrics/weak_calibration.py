@@ -13,13 +13,13 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.calibration import pseudo_observations
-from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import fit_cloglog, incidence_of, pseudo_values
+from sstorch.metrics.robust import NO_ERROR
 
 
 def observed_expected_ratio(
@@ -45,9 +45,9 @@ def observed_expected_ratio(
         confidence: of the limits, in (0, 1).
 
     Returns:
-        Ratio and limits, floats: above 1 where too little was predicted. The logarithm of the ratio is given
-        the standard error of a count, one over the root of the number of events by t, which is too large
-        where most rows have the event; with competing causes that of the estimate of Aalen and Johansen.
+        Ratio and limits, floats: above 1 where too little was predicted. The error of the logarithm is that
+        of the observed risk by the infinitesimal jackknife, which is Greenwood's for equal weights, over the
+        risk. Limits are NaN where it is 0, as where all rows had the event.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, late entry, a time outside the observed ones, no
@@ -56,8 +56,8 @@ def observed_expected_ratio(
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
-        al. (2017), BMJ 356, i6460, for the limits; van Geloven et al. (2022), BMJ 377, e069249, for
-        competing causes.
+        al. (2017), BMJ 356, i6460, for limits on the log scale, there with the error of a count; van Geloven
+        et al. (2022), BMJ 377, e069249, for competing causes.
 
     Examples:
         >>> y = [1, 2, 3], [1, 0, 1]
@@ -76,14 +76,9 @@ def risk_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float
     expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
     if expected == 0.0:
         raise DataError("survival: every prediction is 1, so that no event is expected.")
-    if rows.competing:
-        observed, moved = incidence_of(rows)
-        error = rows.error_of(rows.weights * moved) / observed
-    else:
-        km = KaplanMeier.fit(rows.y)
-        observed = float(1.0 - km.at(rows.t))
-        error = _count_error(rows.up_to_horizon())
-    factor = float(np.exp(half * error))
+    observed, moved = incidence_of(rows)
+    error = rows.error_of(rows.weights * moved) / observed
+    factor = float(np.exp(half * error)) if error > NO_ERROR else np.nan
     return Estimate(observed / expected, observed / expected / factor, observed / expected * factor)
 
 
@@ -290,12 +285,6 @@ def log_log(survival: FloatArray) -> FloatArray:
             "them, for instance with np.clip(survival, 0.001, 0.999)."
         )
     return z
-
-
-def _count_error(rows: HorizonRows) -> float:
-    """Standard error of the log of a weighted count of events: one over the root of their number."""
-    weight = rows.weights[rows.interest]
-    return float(np.sqrt((weight**2).sum()) / weight.sum())
 
 
 def _check_varies(z: FloatArray) -> None:

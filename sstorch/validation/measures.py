@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,8 +12,8 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import DataError
-from sstorch.metrics import CalibrationErrors, Estimate
-from sstorch.metrics.calibration_errors import errors_of
+from sstorch.metrics import Estimate
+from sstorch.metrics.calibration_errors import error_of, errors_of
 from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import net_benefits
@@ -73,15 +73,20 @@ class Measure:
         return self.interval(rows, 0.95).value
 
 
-def _error(name: str) -> Callable[[HorizonRows], float]:
-    return lambda rows: float(getattr(errors_of(rows), name))
+def _calibration_error(name: str, title: str) -> Measure:
+    def value(rows: HorizonRows) -> float:
+        return float(getattr(errors_of(rows), name))
+
+    return Measure(title, 0.0, partial(error_of, name=name), "inverted test", value)
 
 
 NEEDS_LANDMARK = (
     "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
     "time zero is not defined: give after=, a time from which the rows at risk are followed"
 )
-_NO_VARIANCE = "no limits: the estimated variance is 0"
+_NO_VARIANCE = (
+    "no limits: no variance can be estimated, as from a single event, or where all pairs are concordant"
+)
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
 _uno = partial(concordance_of, weights="uno")
@@ -104,7 +109,12 @@ MEASURES = {
     "c_wolbers": Measure("concordance, Wolbers", 1.0, None, _BOOTSTRAP, wolbers_value, "competing"),
     "auc": Measure("AUC at the horizon", 1.0, auc_of, _JACKKNIFE),
     "oe_ratio": Measure(
-        "observed over expected risk", 1.0, risk_ratio_of, _COUNT, competing="Aalen-Johansen, jackknife"
+        "observed over expected risk",
+        1.0,
+        risk_ratio_of,
+        "Greenwood",
+        robust=_JACKKNIFE,
+        competing=_JACKKNIFE,
     ),
     "oe_hazard": Measure(
         "observed over expected events, by hazards",
@@ -119,10 +129,10 @@ MEASURES = {
     "calibration_slope": Measure(
         "calibration slope", 1.0, slope_of, "Wald", robust=_SANDWICH, competing=_SANDWICH, path=True
     ),
-    "ici": Measure("integrated calibration index", 0.0, None, _BOOTSTRAP, _error("ici")),
-    "e50": Measure("median calibration error", 0.0, None, _BOOTSTRAP, _error("e50")),
-    "e90": Measure("90 % quantile of calibration errors", 0.0, None, _BOOTSTRAP, _error("e90")),
-    "e_max": Measure("largest calibration error", 0.0, None, _BOOTSTRAP, _error("e_max")),
+    "ici": _calibration_error("ici", "integrated calibration index"),
+    "e50": _calibration_error("e50", "median calibration error"),
+    "e90": _calibration_error("e90", "90 % quantile of calibration errors"),
+    "e_max": _calibration_error("e_max", "largest calibration error"),
     "brier": Measure("Brier score", 0.0, brier_of, _JACKKNIFE),
     "scaled_brier": Measure("scaled Brier score", 1.0, partial(brier_of, scaled=True), _JACKKNIFE),
 }
@@ -184,7 +194,7 @@ class _Resampled:
         confidence: float,
         random_state: int,
     ) -> None:
-        self.names = [*CalibrationErrors._fields, *map(name_of_net_benefit, thresholds)]
+        self.names = [*map(name_of_net_benefit, thresholds)]
         if rows.competing:
             self.names.insert(0, "c_wolbers")
         self.thresholds, self.confidence = thresholds, confidence
@@ -213,14 +223,8 @@ class _Resampled:
                 concordance = [wolbers_value(rows)]
             except DataError as error:
                 concordance, why = [np.nan], {"c_wolbers": str(error)}
-        errors: Sequence[float]
-        try:
-            errors = errors_of(rows)
-        except DataError as error:
-            errors = (np.nan,) * len(CalibrationErrors._fields)
-            why |= dict.fromkeys(CalibrationErrors._fields, str(error))
-        benefit = net_benefits(rows, self.thresholds)[0]
-        return np.concatenate([concordance, errors, benefit]), why
+        benefit = net_benefits(rows, self.thresholds)[0] if self.thresholds.size else self.thresholds
+        return np.concatenate([concordance, benefit]), why
 
     def row(self, name: str, ideal: float) -> tuple[object, ...]:
         """Value, limits, ideal, method, how many resamples have none, and why there is none."""

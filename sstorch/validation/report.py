@@ -316,8 +316,8 @@ def validate(
         after: a landmark: the rows at risk then are validated, from there on.
         cause: number or name of one competing cause; None for all.
         thresholds: risks by the horizon from which on one would act, in [0, 1).
-        n_resamples: of the subjects, for the limits that no formula gives: ICI, E50, E90, Emax, net benefit
-            and Wolbers' concordance, which are percentiles; 0 for none, else at least 20.
+        n_resamples: of the subjects, for the limits that no formula gives: net benefit and Wolbers'
+            concordance, which are percentiles; 0 for none, else at least 20.
         confidence: of all limits, in (0, 1).
         random_state: seed of the resamples.
         time_unit: for the page, such as "years"; that of the model if it knows one.

@@ -8,8 +8,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import logit
+from scipy.stats import norm
 
 from sstorch.exceptions import DataError
+
+# The scale on which the limits of a measure are symmetric, and its derivative.
+SCALES = {
+    **dict.fromkeys(
+        ("c_harrell_t", "c_uno_t", "c_cause_specific", "auc", "brier"),
+        (logit, lambda value: 1 / (value * (1 - value))),
+    ),
+    "scaled_brier": (lambda value: -np.log(1 - value), lambda value: 1 / (1 - value)),
+    "oe_ratio": (np.log, lambda value: 1 / value),
+}
+
+
+def error_of_limits(name, value, lower, upper):
+    """The standard error that limits of 95 % are made of, from both of them."""
+    scale, slope = SCALES.get(name, (lambda value: value, lambda value: 1.0))
+    half = [scale(upper) - scale(value), scale(value) - scale(lower)]
+    assert half[0] == pytest.approx(half[1], rel=1e-6)
+    return half[0] / slope(value) / norm.ppf(0.975)
+
 
 SKSURV = "scikit-survival is the oracle (extra 'baselines')"
 

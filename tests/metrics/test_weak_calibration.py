@@ -8,8 +8,10 @@ import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from scipy.optimize import least_squares
 
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
+    KaplanMeierBand,
+    calibration_error_interval,
     calibration_errors,
     calibration_intercept,
     calibration_slope,
@@ -46,15 +48,15 @@ def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
     time, event, x = rng.exponential(size=80), rng.random(80) < 0.7, rng.normal(size=(80, 1))
     ours = fit_cox(Observed(time, event), x)
     peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "x": x[:, 0]}), "time", "event")
-    hazard, error = ours.cumulative_hazard(x, ours.times[30])
+    hazard = np.exp((x - ours.centre) @ ours.coefficients) * ours.hazard[ours.times <= ours.times[30]].sum()
     curve = peer.predict_cumulative_hazard(pd.DataFrame({"x": x[:, 0]}), times=ours.times[[30]]).to_numpy()[0]
     np.testing.assert_allclose(hazard, curve, rtol=1e-6)
     # Moving the hazard and the coefficient by their errors, one after the other, where they are independent.
-    at_mean = ours.centre[None] + (ours.hazard @ ours.mean / ours.hazard.sum())[None]
-    everything = fit_cox(Observed(time, event), x).cumulative_hazard(at_mean, np.inf)
-    relative = np.exp((at_mean - ours.centre) @ ours.coefficients)
-    np.testing.assert_allclose(everything[1], relative * np.sqrt((ours.hazard**2).sum()), rtol=1e-10)
-    assert (error > 0.0).all()
+    at_mean = np.append(1.0, ours.hazard @ ours.mean / ours.hazard.sum())
+    estimates, covariance = ours.log_hazard()
+    assert np.exp(estimates[0]) == pytest.approx(ours.hazard.sum())
+    error = np.sqrt(at_mean @ covariance @ at_mean)
+    assert error == pytest.approx(np.sqrt((ours.hazard**2).sum()) / ours.hazard.sum(), rel=1e-10)
     # Two events at one time leave one after the other, the second time with half of both at risk.
     tied = fit_cox(
         Observed(np.array([1.0, 1.0, 2.0, 2.0]), np.array([True, True, False, True])),
@@ -75,9 +77,10 @@ def test_influences_are_derivatives_by_weights_with_entry() -> None:
     moved = []
     for unit in np.diag(weight):
         two = [fit_cox(Observed(time, event, entry, weight + s * step * unit), x) for s in (1, -1)]
-        hazards = [np.log(each.cumulative_hazard(x[:2], np.inf)[0]) for each in two]
+        hazards = [np.insert(x[:2] - each.centre, 0, 1.0, axis=1) @ each.log_hazard()[0] for each in two]
         moved.append([*(two[0].coefficients - two[1].coefficients), *(hazards[0] - hazards[1])])
-    found = np.column_stack([fitted.influence, fitted.log_hazard_influence(x[:2])])
+    influence, design = fitted.log_hazard_influence(), np.insert(x[:2] - fitted.centre, 0, 1.0, axis=1)
+    found = np.column_stack([influence[:, 1:], influence @ design.T])
     np.testing.assert_allclose(found, np.array(moved) / (2 * step), atol=1e-7)
 
 
@@ -86,8 +89,31 @@ def test_observed_over_expected() -> None:
     alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]
     estimate = observed_expected_ratio((time, event), survival, t=T)
     assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - survival).mean(), abs=1e-12)
-    n_events = (event & (time <= T)).sum()
-    assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 / np.sqrt(n_events), rel=1e-6)
+    greenwood = KaplanMeierBand.fit((time, event)).at(T)  # whose limits equal those of R's survfit
+    error = np.log(np.log(greenwood.lower) / np.log(greenwood.value)) / 1.959964  # of log(-log S)
+    error *= -alive * np.log(alive) / (1 - alive)  # of log(1 - S)
+    assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 * error, rel=1e-6)
+    everybody = observed_expected_ratio(([1.0, 2.0], [1, 1]), [0.2, 0.4], t=2.0)
+    assert np.isnan(everybody[1:]).all()  # 1 - S is 1, without an error
+
+
+def test_limits_of_calibration_errors_hold_zero_for_true_predictions_and_not_for_false_ones() -> None:
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=500)
+    time, censoring = rng.exponential(np.exp(-z)), rng.exponential(3.0, 500)
+    y = np.minimum(time, censoring), time <= censoring
+    for name in ("ici", "e50", "e90", "e_max"):
+        true = calibration_error_interval(y, np.exp(-np.exp(z)), t=1.0, name=name)
+        assert true.value == getattr(calibration_errors(y, np.exp(-np.exp(z)), t=1.0), name)
+        assert true.lower == 0.0 < true.value <= true.upper
+        false = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, name=name)
+        assert 0.0 < false.lower < false.value < false.upper
+        wide = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, name=name, confidence=0.99)
+        assert wide.lower < false.lower < false.upper < wide.upper
+    equal = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, sample_weight=np.full(500, 2.0))
+    assert equal == calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0)
+    with pytest.raises(ConfigError, match="name"):
+        calibration_error_interval(y, np.exp(-np.exp(z)), t=1.0, name="emax")
 
 
 def test_slope() -> None:

@@ -22,6 +22,7 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import auc_of, brier_of
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.weak_calibration import risk_ratio_of
+from tests.metrics.oracles import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
 HALF = norm.ppf(0.975)
@@ -117,7 +118,7 @@ def _values(table: pd.DataFrame) -> np.ndarray:
 
 
 def _errors(table: pd.DataFrame, name: str) -> float:
-    return float((table["upper"][name] - table["value"][name]) / HALF)
+    return float(error_of_limits(name, *table.loc[name, ["value", "lower", "upper"]].astype(float)))
 
 
 def test_weights_and_entry_equal_r() -> None:
@@ -160,8 +161,7 @@ def test_competing_causes_equal_r(which: int) -> None:
         ]
         for name in ("calibration_intercept", "calibration_slope", "oe_ratio"):
             error = _errors(table, name)
-            if name == "oe_ratio":
-                error = float(np.log(table["upper"][name] / table["value"][name]) / HALF)
+            error = error / table["value"][name] if name == "oe_ratio" else error
             expected = IN_R[f"{kind}_{name}_{which}"]
             np.testing.assert_allclose([table["value"][name], error], expected, atol=1e-7, err_msg=name)
         np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[f"{kind}_ici_{which}"], atol=1e-7)
@@ -493,10 +493,8 @@ def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
             for w in (weight + step * unit, weight - step * unit)
         ]
         error = float(np.sqrt(np.square(np.diff(np.reshape(moved, (-1, 2)))).sum()) / (2 * step))
-        found = np.log(estimate.upper / estimate.value) * estimate.value
-    else:
-        found = estimate.upper - estimate.value
-    assert found / HALF == pytest.approx(error, rel=1e-5)
+    name = {auc_of: "auc", brier_of: "brier", risk_ratio_of: "oe_ratio"}.get(measure, "scaled_brier")
+    assert error_of_limits(name, *estimate) == pytest.approx(error, rel=1e-5)
 
 
 def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
