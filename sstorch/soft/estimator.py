@@ -26,6 +26,7 @@ from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
 from sstorch.data.oddities import Oddity, few_events, tell
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.training_record import TrainingRecord
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
@@ -67,7 +68,7 @@ from sstorch.soft.settings import BatchSettings, as_json
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 CARD = "MODEL_CARD.md"
 SHRUNK = "Coefficients are shrunk and have no standard errors."
 # Parameters that say how to train, not what was trained.
@@ -89,6 +90,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
             evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with effective
             degrees of freedom.
+        training_record_: distributions of the columns in the training rows, for
+            :func:`sstorch.validation.drift`.
         metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
@@ -103,6 +106,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     objective_: float
     choice_: GroupChoice | None
     metrics_: dict[str, float]
+    training_record_: TrainingRecord
     time_unit_: str | None
     recalibration_: Recalibration | Mapping[str, Recalibration]
 
@@ -186,6 +190,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             x: the same rows, encoded, shape (n, p).
         """
         self._adopt(batch, data, split, batch.best_start(split), x=x)
+        self.training_record_ = TrainingRecord.of(data.frame)
         self._warn_of_step_curves(data, x)
         if data.causes is None:
             self._make_node_table(x)
@@ -668,6 +673,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
+        if "training_record_" in vars(self):  # trees of folds have none
+            state["training_record"] = self.training_record_.to_dict()
         if self.choice_ is not None:
             state["choice"] = self.choice_.to_dict()
         if "group_validation_" in vars(self):
@@ -737,6 +744,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
+            if "training_record" in state:
+                estimator.training_record_ = TrainingRecord.from_dict(state["training_record"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "group_validation" in state:
                 kind = CompetingGroupValidation if tree.competing else GroupValidation

@@ -9,14 +9,18 @@ from sstorch.groups import (
 )
 from sstorch.groups.model_card import model_card
 from sstorch.soft.split_test import SplitTest, split_test
+from sstorch.validation.drift import DriftReport, drift, population_stability_index
 from sstorch.validation.report import ValidationReport, validate
 
 __all__ = [
+    "DriftReport",
     "SplitTest",
     "ValidationReport",
     "concordance_of_groups",
+    "drift",
     "group_table",
     "model_card",
+    "population_stability_index",
     "recalibrate",
     "split_test",
     "stability",

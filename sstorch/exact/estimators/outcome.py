@@ -18,6 +18,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import Observed
 from sstorch.exact.tree import LeafCurveKind, leaf_curves
@@ -46,6 +47,8 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
 class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
+    training_record_: TrainingRecord
+
     @property
     def _competing(self) -> bool:
         return bool(self.causes_)
@@ -57,6 +60,7 @@ class OutcomeTree(ExactTree, GroupedTree):
     def _set_outcome(self, data: SurvivalData) -> None:
         self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
+        self.training_record_ = TrainingRecord.of(data.frame)
         self._forget_results()
 
     def _forget_results(self) -> None:
@@ -68,6 +72,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         state = super()._state() | {
             "outcome_type": self.outcome_type_.to_dict(),
             "time_varying": self.time_varying_,
+            "training_record": self.training_record_.to_dict(),
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
@@ -77,6 +82,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         super()._set_state(state, tensors)
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         self.time_varying_ = bool(state["time_varying"])
+        self.training_record_ = TrainingRecord.from_dict(state["training_record"])
         if "group_validation" in state:
             of_file = CompetingGroupValidation if self._competing else GroupValidation
             self.group_validation_ = of_file.from_dict(state["group_validation"])

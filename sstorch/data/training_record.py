@@ -1,0 +1,151 @@
+"""What a fitted model keeps of its training columns: distributions that later rows are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.data.columns import labels, numeric_values
+from sstorch.exceptions import FormatError
+
+# Bins of a numeric column: its tenths, or its values where it has no more than so many.
+_N_BINS = 10
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Distribution of a numeric column in the training rows.
+
+    Attributes:
+        range: smallest and largest value.
+        cuts: upper bounds of all bins but the last, increasing, each a value of the column.
+        counts: rows in each bin, (len(cuts) + 1,), and missing ones at the end.
+    """
+
+    range: tuple[float, float]
+    cuts: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Self:
+        """Read the values (n,) of a column, NaN where missing, some of them not missing."""
+        present = np.sort(values[~np.isnan(values)])
+        some = np.concatenate((present[:1], present[1:][np.diff(present) > 0][:_N_BINS]))
+        if len(some) > _N_BINS:  # quantiles that are values of the column
+            some = np.unique(present[-(-len(present) * np.arange(1, _N_BINS) // _N_BINS) - 1])
+        cuts = some[some < present[-1]]
+        below = np.searchsorted(present, cuts, side="right")
+        counts = np.diff(below, prepend=0, append=len(present)).tolist()
+        return cls(
+            (float(present[0]), float(present[-1])),
+            tuple(cuts.tolist()),
+            (*counts, len(values) - len(present)),
+        )
+
+    def count(self, values: FloatArray) -> IntArray:
+        """Rows of other values (m,) in each bin, and missing ones at the end."""
+        missing = np.isnan(values)
+        bins = np.searchsorted(self.cuts, values[~missing], side="left")
+        return np.append(np.bincount(bins, minlength=len(self.cuts) + 1), missing.sum())
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """Distribution of a categorical column in the training rows.
+
+    Attributes:
+        counts: rows of each category that had some.
+        missing: rows without one.
+    """
+
+    counts: Mapping[str, int]
+    missing: int
+
+    @classmethod
+    def of(cls, column: pd.Series) -> Self:
+        """Read a column (n,) of categories."""
+        words = pd.Series(labels(column), dtype=object)
+        counts = words.value_counts()
+        return cls({str(word): int(count) for word, count in counts.items()}, int(words.isna().sum()))
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Distributions of the columns in the training rows, which are saved with a model.
+
+    Rows of positive weight count once each, whatever they weigh.
+
+    Attributes:
+        n_rows: training rows.
+        numeric: numeric columns by name.
+        categorical: categorical columns by name.
+    """
+
+    n_rows: int
+    numeric: Mapping[str, NumericColumn]
+    categorical: Mapping[str, CategoricalColumn]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Self:
+        """Read clean training rows, as :class:`~sstorch.SurvivalData` has them."""
+        numeric: dict[str, NumericColumn] = {}
+        categorical: dict[str, CategoricalColumn] = {}
+        for name in map(str, frame.columns):
+            if isinstance(frame[name].dtype, pd.CategoricalDtype):
+                categorical[name] = CategoricalColumn.of(frame[name])
+            else:
+                numeric[name] = NumericColumn.of(numeric_values(frame[name], f"column {name!r}"))
+        return cls(len(frame), numeric, categorical)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON can hold it, without loss."""
+        return {
+            "n_rows": self.n_rows,
+            "numeric": {
+                name: {"range": list(column.range), "cuts": list(column.cuts), "counts": list(column.counts)}
+                for name, column in self.numeric.items()
+            },
+            "categorical": {
+                name: {"counts": dict(column.counts), "missing": column.missing}
+                for name, column in self.categorical.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild a record from `to_dict`.
+
+        Raises:
+            FormatError: an entry is missing or altered.
+        """
+        try:
+            numeric = {
+                str(name): NumericColumn(
+                    (float(column["range"][0]), float(column["range"][1])),
+                    tuple(map(float, column["cuts"])),
+                    tuple(map(int, column["counts"])),
+                )
+                for name, column in state["numeric"].items()
+            }
+            categorical = {
+                str(name): CategoricalColumn(
+                    {str(word): int(count) for word, count in column["counts"].items()},
+                    int(column["missing"]),
+                )
+                for name, column in state["categorical"].items()
+            }
+            record = cls(int(state["n_rows"]), numeric, categorical)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"the saved training record is incomplete or altered: {error!r}") from error
+        totals = [sum(column.counts) for column in numeric.values()]
+        totals += [sum(column.counts.values()) + column.missing for column in categorical.values()]
+        if any(total != record.n_rows for total in totals) or any(
+            len(column.counts) != len(column.cuts) + 2 for column in numeric.values()
+        ):
+            raise FormatError("the saved training record is altered: its counts do not add up")
+        return record

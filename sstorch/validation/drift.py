@@ -1,0 +1,466 @@
+"""Monitoring of a model in use: do later rows look like the training rows, and do predictions still hold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import betabinom, chi2, hypergeom, norm
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_horizon, check_same_order, check_share, names_text
+from sstorch.data import Schema, outcome_of
+from sstorch.data.causes import cause_number
+from sstorch.data.columns import labels, numeric_values, to_pandas
+from sstorch.data.training_record import TrainingRecord
+from sstorch.document import to_html
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.files import write_whole
+from sstorch.metrics import Estimate
+from sstorch.metrics.curves import predict_curves
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.intervals import concordance_of
+from sstorch.metrics.weak_calibration import hazard_ratio_of, risk_ratio_of
+from sstorch.plots.drift import LEAST_PSI, plot_drift
+from sstorch.validation.drift_page import document
+from sstorch.validation.periods import Every, periods_of
+from sstorch.validation.predicting import Cohort, check_model
+
+# Shares of rows below which a shift is of no consequence, however sure it is.
+_LEAST_SHARE, _LEAST_OUTSIDE = 0.05, 0.01
+# Bins with fewer expected rows are joined: their logarithms make the stability index large by chance.
+_LEAST_EXPECTED = 2.0
+
+
+def population_stability_index(training: npt.ArrayLike, later: npt.ArrayLike) -> float:
+    """Population stability index of two samples in the same bins: sum of (q - p) ln(q / p) over the bins.
+
+    With B bins, p = (count + 1/2) / (n + B/2) is the share of a bin in n training rows, and q that in m later
+    ones, so that no bin is empty. The index is the divergence of Jeffreys, 0 for equal shares. Where both
+    samples have one distribution and a few rows in each bin, it is (1/n + 1/m) times a chi-squared variable
+    with B - 1 degrees of freedom.
+
+    Args:
+        training: counts of the bins in n rows, (B,).
+        later: counts of the same bins in m rows, (B,).
+
+    References:
+        Siddiqi (2006), "Credit Risk Scorecards", Wiley; Yurdakul and Naranjo (2020), Journal of Risk Model
+        Validation 14(4), 89-100, for its distribution.
+
+    Examples:
+        >>> round(population_stability_index([50, 50], [80, 20]), 3)
+        0.406
+    """
+    p, q = (np.asarray(counts, dtype=np.float64) + 0.5 for counts in (training, later))
+    p, q = p / p.sum(), q / q.sum()
+    return float(((q - p) * np.log(q / p)).sum())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DriftReport:
+    """Rows of later periods compared with the training rows, of :func:`drift`.
+
+    Attributes:
+        columns: a row for each period and column, indexed by both: n, rows; missing and training_missing,
+            shares of missing cells; outside, share of the present numbers outside the training range; unseen,
+            share of the rows with a category that no training row had; categories, their names; psi, the
+            population stability index; limit, which psi exceeds by chance in 5 % of reports (with the default
+            ``confidence``) without drift; finding, in words, or "".
+        periods: a row for each period, with competing causes for each period and cause: n; risk, mean
+            predicted risk at the horizon, with lower and upper limits. With an outcome also: events up to the
+            horizon; expected, the sum of predicted cumulative hazards while rows were observed; oe_hazard,
+            their ratio, with limits; oe_ratio, observed over expected risk at the horizon, with limits;
+            concordance with limits; reason, why a number is NaN; finding, in words, or "".
+        horizon: time of the predicted risks, and up to which events count.
+        time_unit: of the horizon, or "".
+        confidence: of all limits.
+        model: class of the model.
+    """
+
+    columns: pd.DataFrame
+    periods: pd.DataFrame
+    horizon: float
+    time_unit: str
+    confidence: float
+    model: str
+
+    @property
+    def findings(self) -> list[str]:
+        """What has changed, a sentence for each period and column; empty if nothing has."""
+        tables = [self.columns["finding"], *([self.periods["finding"]] if "finding" in self.periods else [])]
+        return [
+            f"{', '.join(map(str, key)) if isinstance(key, tuple) else key}: {text}"
+            for texts in tables
+            for key, text in texts.items()
+            if text
+        ]
+
+    @property
+    def at_horizon(self) -> str:
+        """The horizon with its unit."""
+        return f"{self.horizon:.4g} {self.time_unit}".rstrip()
+
+    def __repr__(self) -> str:
+        n = len(self.columns.index.get_level_values("period").unique())
+        title = f"{self.model} on {n} period{'s' * (n != 1)}, risks at {self.at_horizon}"
+        return "\n".join([title, *(self.findings or ["no drift was found"])])
+
+    def plot(self) -> Figure:
+        """Draw the stability index by column and period, mean risk, observed over expected, concordance."""
+        return plot_drift(self.columns, self.periods, self.at_horizon)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write one page with findings, figure and tables, which needs no other file.
+
+        Args:
+            path: of the page, in an existing folder; a file that is there is replaced.
+
+        Returns:
+            The path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        target = Path(path).expanduser()
+        page = document(
+            self.columns,
+            self.periods,
+            self.findings,
+            f"{self.model}, predictions at {self.at_horizon}",
+            self.at_horizon,
+            self.confidence,
+        )
+        write_whole(target, to_html(page).encode())
+        return target
+
+
+def drift(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    by: str | npt.ArrayLike | None = None,
+    *,
+    every: Every = "month",
+    horizon: float | None = None,
+    cause: int | str | None = None,
+    confidence: float = 0.95,
+    time_unit: str | None = None,
+) -> DriftReport:
+    """Compare later rows with the training rows of a model, period by period.
+
+    Columns: missing cells, categories and ranges that training rows did not have, and the population
+    stability index (:func:`population_stability_index`). Bins are the tenths of a numeric column in the
+    training rows, or its values if they are at most ten; the categories of a categorical one; and one for
+    missing cells. Bins in which fewer than two rows of a period are expected are joined. A model keeps these
+    counts when it is fitted, as ``training_record_``.
+
+    Predictions: the mean predicted risk at the horizon, with limits of a mean. With an outcome also, of each
+    period:
+
+    * oe_hazard, events up to the horizon over the sum of predicted cumulative hazards while rows were
+      observed, with exact Poisson limits: any follow-up contributes, so that it works for the latest rows.
+    * oe_ratio, the observed (Kaplan-Meier or Aalen-Johansen) over the mean predicted risk at the horizon: NaN
+      with a reason where a period was not followed so long.
+    * concordance up to the horizon (Harrell; cause-specific with competing causes).
+
+    A finding is named where chance is no explanation: limits of findings are adjusted for the number of
+    periods and columns (Bonferroni), so that without drift a report has a false finding of one kind with
+    probability 1 - `confidence` at most, and small shifts are no finding (stability index up to .1; 5 % of
+    cells missing more or less; 1 % of numbers outside the range). A category that no training row had always
+    is one. Rows are taken for independent of each other.
+
+    Args:
+        model: a fitted survival estimator of this package, or one that was saved and loaded.
+        X: rows to monitor, (n, ...), with the columns of the model; others are ignored.
+        y: their outcome, a :class:`~sstorch.Surv` of the kind that the model was trained on, or (time,
+            event); None if it is not known yet.
+        by: period of each row: the name of a column of `X`, or one value for each row, (n,). Dates
+            (datetime64, or text such as ``2025-01-31``) are binned by `every`; other values are names of
+            periods, sorted, or in the order of a pandas categorical. None for one period.
+        every: width of the periods of dates: ``"day"``, ``"week"``, ``"month"``, ``"quarter"``, ``"year"``.
+        horizon: time of the risks, in the unit of training; by default ``model.horizon_``, the median of the
+            training event times.
+        cause: number or name of one competing cause; None for all.
+        confidence: of all limits, in (0, 1).
+        time_unit: for texts; that of the model if it has one.
+
+    Returns:
+        The report: tables `columns` and `periods`, `findings`, `plot()`, `to_html(path)`.
+
+    Raises:
+        DataError: rows that cannot be used, an outcome of another kind than that of training, a period that
+            is missing, or one value for each row that is not.
+        ConfigError: a model without a record of its training rows, an unknown cause, a horizon or a
+            confidence out of range.
+
+    References:
+        Garwood (1936), Biometrika 28, 437-442, for the exact limits; Davis, Greevy, Lasko et al. (2020),
+        Journal of Biomedical Informatics 112, 103611, for the monitoring of calibration.
+
+    Examples:
+        >>> from sstorch import SurvivalRegression, load_dataset
+        >>> data = load_dataset("gbsg2")
+        >>> train, later = data.subset(range(400)), data.subset(range(400, 686))
+        >>> model = SurvivalRegression("weibull").fit(train.frame, train.y)
+        >>> report = drift(model, later.frame.assign(age=lambda frame: frame["age"] + 20), later.y)
+        >>> report.findings[0].split(";")[0]
+        'all rows, age: 25 % of the numbers are outside the training range 25 to 80'
+    """
+    check_model(model)
+    record = getattr(model, "training_record_", None)
+    if record is None:
+        what = "give its best_estimator_" if hasattr(model, "best_estimator_") else "fit it anew"
+        raise ConfigError(f"{type(model).__name__} has no record of its training rows: {what}")
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    at = check_horizon(model.horizon_ if horizon is None else horizon, "horizon")
+    check_same_order(X=X, y=y)
+    X = to_pandas(X)
+    outcome = None if y is None else outcome_of(model, y)
+    if outcome is not None and len(outcome) != len(X):
+        raise DataError(f"X has {len(X)} rows but y has {len(outcome)}; give one outcome for every row")
+    parts = periods_of(X, by, every)
+    schema: Schema = model._schema
+    frame = schema.frame_of(X).reset_index(drop=True)
+    columns = pd.DataFrame(_compared(frame, record, parts, confidence)).set_index(["period", "column"])
+    names = model.causes_ or ("",)
+    wanted = range(len(names)) if cause is None else [cause_number(cause, names) - 1]
+    found = []
+    with warnings.catch_warnings():  # of unknown categories and far values, which the report has
+        warnings.filterwarnings("ignore", "column .* (unknown category|far outside)", DataWarning)
+        risks = _risks(model, X, at)
+        for name, rows in parts:
+            scored = None if outcome is None else _scored(model, X, outcome, rows, at)
+            for k in wanted:
+                row: dict[str, object] = {"period": name, "cause": names[k], "n": int(rows.sum())}
+                row |= _mean(risks[rows, k], confidence)
+                if scored is not None:
+                    row |= _performance(scored.get(names[k]), at, confidence, len(parts) * len(wanted))
+                found.append(row)
+    periods = pd.DataFrame(found).set_index(["period", "cause"])
+    if not model.causes_:
+        periods = periods.droplevel("cause")
+    unit = time_unit or getattr(model, "time_unit_", None) or ""
+    return DriftReport(columns, periods, at, unit, confidence, type(model).__name__)
+
+
+# ---------------------------------------------------------------------- columns
+
+
+class _Counts(NamedTuple):
+    """A column in a period; ``training`` and ``later`` are counts of bins, the last of missing cells."""
+
+    training: Sequence[int]
+    later: Sequence[int]
+    outside: float = np.nan
+    n_outside: int = 0
+    range: tuple[float, float] = (np.nan, np.nan)
+    unseen: Sequence[str] = ()
+    n_unseen: int = 0
+
+
+def _compared(
+    frame: pd.DataFrame, record: TrainingRecord, parts: list[tuple[str, BoolArray]], confidence: float
+) -> Iterator[dict[str, object]]:
+    """A row for each period and column, as `DriftReport.columns` has them."""
+    numbers = {
+        name: numeric_values(frame[name], f"column {name!r}", "this column is numeric in the model")
+        for name in record.numeric
+    }
+    words = {name: labels(frame[name]) for name in record.categorical}
+    chance = (1.0 - confidence) / (len(parts) * len(frame.columns))
+    for period, rows in parts:
+        for name in frame.columns:
+            counts = (
+                _of_numbers(numbers[name][rows], record, name)
+                if name in numbers
+                else _of_words(words[name][rows], record, name)
+            )
+            yield {"period": period, "column": name, **_column(counts, record.n_rows, chance)}
+
+
+def _of_numbers(values: FloatArray, record: TrainingRecord, name: str) -> _Counts:
+    column = record.numeric[name]
+    low, high = column.range
+    n_present, n_outside = int((~np.isnan(values)).sum()), int(((values < low) | (values > high)).sum())
+    share = n_outside / n_present if n_present else np.nan
+    later = column.count(values).tolist()
+    return _Counts(column.counts, later, share, n_outside, column.range)
+
+
+def _of_words(values: npt.NDArray[np.object_], record: TrainingRecord, name: str) -> _Counts:
+    column = record.categorical[name]
+    counts = pd.Series(values, dtype=object).value_counts()
+    unseen = sorted(str(word) for word in counts.index if word not in column.counts)
+    # Each new category is a bin and joined with others by the rule for old ones. One bin for all of them
+    # would be chosen because the training rows had none, which with many rare categories is no drift.
+    training = [*column.counts.values(), *([0] * len(unseen)), column.missing]
+    words = [*column.counts, *unseen]
+    later = [*(int(counts.get(word, 0)) for word in words), int(pd.isna(values).sum())]
+    return _Counts(training, later, unseen=unseen, n_unseen=sum(int(counts[word]) for word in unseen))
+
+
+def _column(counts: _Counts, n_training: int, chance: float) -> dict[str, object]:
+    """What is reported of a column in a period; ``chance`` of a false finding."""
+    n = sum(counts.later)
+    bins = _pooled(np.array([counts.training, counts.later], dtype=np.float64))
+    psi = population_stability_index(*bins)
+    limit = (1.0 / n_training + 1.0 / n) * float(chi2.isf(chance, max(bins.shape[1] - 1, 1)))
+    before, now = counts.training[-1] / n_training, counts.later[-1] / n
+    texts = []
+    if counts.n_unseen:
+        share, names = _percent(counts.n_unseen / n), names_text(counts.unseen)
+        texts.append(f"{share} of the rows have a category without training rows, {names}")
+    # With equal distributions a value lies outside N others with probability 2 / (N + 1), and the number of
+    # such values is beta-binomial.
+    n_present, n_known = n - counts.later[-1], n_training - counts.training[-1]
+    if (
+        counts.n_outside > _LEAST_OUTSIDE * n_present
+        and betabinom.sf(counts.n_outside - 1, n_present, 2, max(n_known - 1, 1)) < chance
+    ):
+        low, high = counts.range
+        texts.append(
+            f"{_percent(counts.outside)} of the numbers are outside the training range {low:g} to {high:g}"
+        )
+    # Fisher's exact test.
+    drawn = hypergeom(n_training + n, counts.training[-1] + counts.later[-1], n)
+    tail = min(drawn.cdf(counts.later[-1]), drawn.sf(counts.later[-1] - 1))
+    if abs(now - before) > _LEAST_SHARE and 2.0 * tail < chance:
+        texts.append(f"missing in {_percent(now)} of the rows, of training rows {_percent(before)}")
+    if psi > max(LEAST_PSI, limit):
+        texts.append(f"stability index {psi:.2f}, limit without drift {limit:.2f}")
+    return {
+        "n": n,
+        "missing": now,
+        "training_missing": before,
+        "outside": counts.outside,
+        "unseen": counts.n_unseen / n if np.isnan(counts.range[0]) else np.nan,
+        "categories": ", ".join(counts.unseen),
+        "psi": psi,
+        "limit": limit,
+        "finding": "; ".join(texts),
+    }
+
+
+def _pooled(bins: FloatArray) -> FloatArray:
+    """Counts of two samples (2, B), in which bins with few rows are one."""
+    rows = bins.sum(axis=1, keepdims=True)
+    rare = bins.sum(axis=0) / rows.sum() * rows.min() < _LEAST_EXPECTED
+    return np.column_stack([bins[:, ~rare], bins[:, rare].sum(axis=1)]) if rare.sum() > 1 else bins
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+
+
+# ---------------------------------------------------------------------- predictions
+
+
+def _risks(model: Any, X: Any, at: float) -> FloatArray:
+    """Predicted risks at the horizon, (n, K), of a single event with K = 1."""
+    # A row with time-varying covariates as if it stayed as it is.
+    known = {"after": 0.0} if getattr(model, "time_varying_", False) else {}
+    if model.causes_:
+        return np.asarray(model.predict_cumulative_incidence(X, [at], **known))[..., 0]
+    if known:
+        return 1.0 - np.asarray(model.predict_survival_function(X, [at], **known))
+    return 1.0 - np.asarray(predict_curves(model, X, np.array([at])))
+
+
+def _scored(model: Any, X: Any, y: Any, rows: BoolArray, at: float) -> dict[str, HorizonRows]:
+    """Outcomes and predictions of a period by cause, up to the horizon or the end of its follow-up.
+
+    Empty where every row was followed beyond the horizon, by which nothing had happened then.
+    """
+    where = np.flatnonzero(rows)
+    part = X.iloc[where] if isinstance(X, pd.DataFrame) else np.asarray(X)[where]
+    cohort = Cohort.of(model, part, y[where], None, "sampling", None)
+    time = cohort.y.right_censored("drift")[0]
+    return cohort.rows(model, min(at, float(time.max())), None) if time.min() <= at else {}
+
+
+def _mean(risk: FloatArray, confidence: float) -> dict[str, object]:
+    mean, n = float(risk.mean()), len(risk)
+    half = float(norm.isf(0.5 - 0.5 * confidence)) * risk.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    return {"risk": mean, "risk_lower": max(mean - half, 0.0), "risk_upper": min(mean + half, 1.0)}
+
+
+def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests: int) -> dict[str, object]:
+    """Measures of a period, with limits; those of findings are adjusted for so many tests."""
+    if rows is None:
+        measures = dict.fromkeys(("expected", *_with_limits(_MEASURES)), np.nan)
+        return {
+            "events": 0,
+            **measures,
+            "reason": "no time of the period is as short as the horizon",
+            "finding": "",
+        }
+    rows_of: HorizonRows = rows
+    reasons: dict[str, list[str]] = {}
+
+    def estimate(name: str, confidence: float = confidence) -> Estimate[float]:
+        try:
+            if name == "oe_ratio" and rows_of.t != at:
+                raise DataError(f"follow-up of the period ends at {rows_of.t:g}, before the horizon")
+            found = _MEASURES[name](rows_of, confidence)
+        except DataError as error:
+            reasons.setdefault(str(error), []).append(name)
+            return Estimate(np.nan, np.nan, np.nan)
+        if np.isnan(found.lower):
+            reasons.setdefault("the estimated variance is 0", []).append(f"limits of {name}")
+        return found
+
+    judged = "oe_ratio" if rows.competing else "oe_hazard"
+    found: dict[str, object] = {
+        "events": int((rows.interest & (rows.time <= rows.t)).sum()),
+        "expected": np.nan if rows.expected is None else float((rows.weights * rows.expected).sum()),
+    }
+    for name in _MEASURES:
+        if rows.competing and name == "oe_hazard":
+            found |= dict.fromkeys(_with_limits([name]), np.nan)
+            continue
+        found |= dict(zip(_with_limits([name]), estimate(name), strict=True))
+    reason = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
+    finding = ""
+    strict = estimate(judged, 1.0 - (1.0 - confidence) / n_tests)
+    if strict.lower > 1.0 or strict.upper < 1.0:
+        value, lower, upper = (found[name] for name in _with_limits([judged]))
+        finding = (
+            f"observed over expected {'risk' if rows.competing else 'events'} {value:.2f} "
+            f"({100 * confidence:g} % confidence interval {lower:.2f} to {upper:.2f})"
+        )
+    return found | {"reason": reason, "finding": finding}
+
+
+def _with_limits(names: Iterable[str]) -> list[str]:
+    return [name + end for name in names for end in ("", "_lower", "_upper")]
+
+
+def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
+    """Events over the sum of predicted cumulative hazards while rows were observed, with exact limits.
+
+    The number of events is taken for a Poisson variable (Garwood); with uneven weights or several events of
+    a subject the limits are those of :func:`~sstorch.metrics.observed_expected_hazard`.
+
+    Raises:
+        DataError: the expected hazards are not known, or zero.
+    """
+    if rows.robust or rows.expected is None:
+        return hazard_ratio_of(rows, confidence)
+    observed, expected = int((rows.interest & (rows.time <= rows.t)).sum()), float(rows.expected.sum())
+    if expected <= 0.0:
+        raise DataError("no event is expected: every predicted cumulative hazard is 0")
+    tail = 0.5 * (1.0 - confidence)
+    lower = float(chi2.ppf(tail, 2 * observed)) / 2 if observed else 0.0
+    upper = float(chi2.isf(tail, 2 * observed + 2)) / 2
+    return Estimate(observed / expected, lower / expected, upper / expected)
+
+
+_MEASURES = {"oe_hazard": event_ratio, "oe_ratio": risk_ratio_of, "concordance": concordance_of}
