@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.checks import check_after, option_text, rows_text
+from sstorch.checks import check_after, option_text, rows_text, wording
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
@@ -63,7 +63,8 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read; other columns may hold anything."""
-        return clean_features(self._schema.frame_of(X))
+        with wording(rows=X):
+            return clean_features(self._schema.frame_of(X))
 
 
 class SurvivalEstimator(FrameEstimator):

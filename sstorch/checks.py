@@ -48,26 +48,41 @@ class Wording:
     """How messages call the rows and the options of a table that is being read.
 
     Attributes:
-        lines: Line of each row in its file, (n,); without it rows are called by their positions.
+        lines: Line of each row in its file, (n,); without it rows are called by their labels.
+        labels: Label of each row in the index of its frame, (n,); without it rows are called by their
+            positions.
         options: What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line
             and nothing in Python; None where the table came without options.
     """
 
     lines: IntArray | None = None
     options: str | None = None
+    labels: pd.Index | None = None
 
 
 _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
 
 
 @contextmanager
-def wording(*, lines: IntArray | None = None, options: str | None = None) -> Iterator[None]:
-    """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays."""
+def wording(
+    *, lines: IntArray | None = None, options: str | None = None, rows: object = None
+) -> Iterator[None]:
+    """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays.
+
+    Args:
+        lines: As of `Wording`.
+        options: As of `Wording`.
+        rows: Rows that are read; the index of a frame has their labels, unless it counts from 0.
+    """
+    index = getattr(rows, "index", None)
+    counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
+    labels = index if isinstance(index, pd.Index) and not counts else None
     outer = _wording.get()
     inner = replace(
         outer,
         lines=lines if outer.lines is None else outer.lines,
         options=options if outer.options is None else outer.options,
+        labels=labels if outer.labels is None else outer.labels,
     )
     token = _wording.set(inner)
     try:
@@ -120,13 +135,17 @@ def _setting_value(value: object) -> str:
 def rows_text(bad: BoolArray) -> str:
     """Number of the marked rows and the first of them: ``"2 rows (0-based positions 3, 8)"``.
 
-    While a text file is read these are its lines: ``"2 rows (lines 5, 10)"``.
+    While a text file is read these are its lines, ``"2 rows (lines 5, 10)"``, and while a frame is read with
+    an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
     """
-    where, lines = np.flatnonzero(bad), _wording.get().lines
+    where, wording = np.flatnonzero(bad), _wording.get()
+    names: Sequence[object] = where[:_ROWS_SHOWN].tolist()
     what = "0-based position"
-    if lines is not None and len(lines) == len(bad):
-        where, what = lines[where], "line"
-    shown = ", ".join(str(i) for i in where[:_ROWS_SHOWN])
+    if wording.lines is not None and len(wording.lines) == len(bad):
+        names, what = wording.lines[where[:_ROWS_SHOWN]].tolist(), "line"
+    elif wording.labels is not None and len(wording.labels) == len(bad):
+        names, what = wording.labels[where[:_ROWS_SHOWN]].tolist(), "index label"
+    shown = ", ".join(map(str, names))
     if len(where) == 1:
         return f"1 row ({what} {shown})"
     more = ", ..." if len(where) > _ROWS_SHOWN else ""

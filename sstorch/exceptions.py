@@ -88,11 +88,12 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
 
 
 def show_warnings_as_notes(command: str) -> None:
-    """From now on print a warning as one line; its place in the code means nothing to who typed a command.
+    """From now on print a warning as one line, once; its place in the code means nothing to the caller.
 
     Args:
         command: its name, which begins the line.
     """
+    shown = set[str]()
 
     def show(
         message: Warning | str,
@@ -102,6 +103,8 @@ def show_warnings_as_notes(command: str) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        print(f"{command}: note: {message}", file=file or sys.stderr)
+        if str(message) not in shown:
+            shown.add(str(message))
+            print(f"{command}: note: {message}", file=file or sys.stderr)
 
     warnings.showwarning = show

@@ -38,6 +38,7 @@ LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 _MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
+_LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
 
 
@@ -175,10 +176,28 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
         return
     odd = present & ~number
     beside = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+    remedy = _limit_remedy(column, odd) or (_file_remedy(column, odd) if reads_text_file() else _CONVERT)
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
-        f"{beside}; " + (_file_remedy(column, odd) if reads_text_file() else _CONVERT)
+        f"{beside}; {remedy}"
     )
+
+
+def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
+    """What to do about limits of detection such as ``>300`` in cells that are no numbers; "" if none."""
+    words = column.astype(object)[odd].dropna().astype(str)
+    for word in words.unique():
+        match = _LIMIT.fullmatch(word)
+        if match is not None and _looks_like_number(match[2]):
+            rows = np.zeros(len(column), dtype=np.bool_)
+            rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
+            return (
+                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: write the "
+                f"limit, {match[2].strip()}, into these cells"
+                + (", or half of it," if match[1] in "<≤" else "")
+                + " and mark them in a 0/1 column of their own"
+            )
+    return ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
@@ -254,7 +273,8 @@ def numeric_values(
         odd = bad & ~np.array([isinstance(v, str) and _looks_like_number(v) for v in column.astype(object)])
         if odd.any():
             raise DataError(
-                f"{where} holds {_first(column, odd)}, which is no number, in {rows_text(odd)}; {remedy}"
+                f"{where} holds {_first(column, odd)}, which is no number, in {rows_text(odd)}; "
+                f"{_limit_remedy(column, odd) or remedy}"
             )
         raise DataError(
             f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "

@@ -8,15 +8,15 @@ import math
 import unicodedata
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
-from sstorch.exceptions import DataError, DataWarning
+from sstorch.data.leaks import leaks
+from sstorch.data.oddity import Oddity, drop_text
+from sstorch.data.strays import odd_values
 
 # A column with more missing values than this share has mostly none.
 _MOSTLY = 0.5
@@ -26,10 +26,9 @@ _IDENTIFYING = 0.75
 _MIN_IDENTIFIED = 20
 # And whole numbers that lie anywhere: fewer measurements can differ by chance.
 _MIN_SCATTERED = 100
-# Rows from which a rank correlation above the bound is no chance, and those it is computed from at most.
-_MIN_RANKED, _MAX_RANKED = 20, 10_000
-_TELLS_TIME = 0.99
 _MANY_CATEGORIES = 100
+# Rows that say at the first look whether numbers can be those of an identifier.
+_MANY_ROWS = 10_000
 _FEW_EVENTS = 10
 # Repdigits that stand for "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign.
 _CODES = np.array([9.0, *(float(digit * count) for digit in "789" for count in range(2, 7))])
@@ -38,59 +37,32 @@ _CODES = np.concatenate([_CODES, -_CODES, [99.9, 999.9, 99.99, 999.99]])
 _FREQUENT = 5
 
 
-@dataclass(frozen=True)
-class Oddity:
-    """What was found, and what to do about it.
-
-    Attributes:
-        text: names column, rows and values.
-        remedy: what to do.
-        accident: True if it is hardly ever meant: such a column is refused in strict mode.
-    """
-
-    text: str
-    remedy: str
-    accident: bool = False
-
-
-def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
-    """Warn of oddities, each in a line; refuse accidents if ``strict``.
-
-    Args:
-        oddities: what was found.
-        strict: whether accidents are refused.
-        stacklevel: of the warnings, as for :func:`warnings.warn` called in place of this function.
-
-    Raises:
-        DataError: there are accidents, and ``strict`` is true.
-    """
-    accidents = [oddity for oddity in oddities if oddity.accident]
-    if strict and accidents:
-        said = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
-        keep = option_text("strict", False, "strict=False")
-        raise DataError(f"{said}. If all of this is meant, keep it with {keep}")
-    for oddity in oddities:
-        warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
-
-
 # ---------------------------------------------------------------------- columns
 
 
-def uninformative(frame: pd.DataFrame) -> list[Oddity]:
-    """Columns with one value only, or with more values missing than there."""
-    names = [str(name) for name in frame.columns]
-    constant = [name for name in names if _is_constant(frame[name])]
+def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
+    """Columns with one value only."""
+    constant = [str(name) for name in frame.columns if _is_constant(frame[name])]
+    if not constant:
+        return []
+    return [
+        Oddity(f"column {names_text(constant)} has the same value in every row", drop_text(constant), True)
+    ]
+
+
+def missing_columns(frame: pd.DataFrame) -> list[Oddity]:
+    """Columns that are missing in half of the rows or more; in more than half it is hardly ever meant."""
+    if len(frame) < _MIN_IDENTIFIED:
+        return []
     share = frame.isna().mean()
-    empty = [name for name in names if share[name] > _MOSTLY and name not in constant]
     found = []
-    if constant:
-        found.append(
-            Oddity(f"column {names_text(constant)} has the same value in every row", _drop(constant), True)
-        )
-    if empty:
-        shares = ", ".join(f"{share[name]:.0%}" for name in empty)
-        text = f"column {names_text(empty)} is missing in {shares} of the rows"
-        found.append(Oddity(text, _drop(empty), True))
+    for accident in (True, False):
+        names = [str(name) for name in frame.columns if share[name] >= _MOSTLY]
+        names = [name for name in names if (share[name] > _MOSTLY) == accident]
+        if names:
+            shares = ", ".join(f"{share[name]:.0%}" for name in names)
+            text = f"column {names_text(names)} is missing in {shares} of the rows"
+            found.append(Oddity(text, f"find out why, or {drop_text(names)}", accident))
     return found
 
 
@@ -99,25 +71,26 @@ def _is_constant(column: pd.Series) -> bool:
     return bool((values == values.iloc[0]).all() or column.isna().all())
 
 
-def odd_columns(frame: pd.DataFrame, time: FloatArray) -> list[Oddity]:
-    """Oddities of features.
+def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
+    """Oddities of features and times.
 
-    Identifiers, codes for missing values, categories that are spelled in several ways, columns that tell the
-    time, and columns of more than 100 categories.
+    Identifiers, codes for missing values, numbers far from all others, two units in a column, categories that
+    are spelled in several ways, columns of more than 100 categories, columns that tell the outcome, and
+    columns that are mostly missing.
 
     Args:
         frame: features as :class:`~sstorch.SurvivalData` has them, (n, p).
         time: times, (n,).
+        event: whether each was observed, (n,).
     """
-    found: list[Oddity] = []
-    some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
+    found = list(odd_values(time, "the time"))
     for name in frame.columns:
         column = frame[name]
         if isinstance(column.dtype, pd.CategoricalDtype):
             found += _odd_labels(column)
         else:
-            found += _odd_numbers(frame, str(name), some, time)
-    return found
+            found += _odd_numbers(frame, str(name))
+    return [*found, *leaks(frame, time, event), *missing_columns(frame)]
 
 
 def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
@@ -158,7 +131,7 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
     if n_rows >= _MIN_IDENTIFIED and len(present) > _IDENTIFYING * n_rows:
         yield Oddity(
             f"column {name!r} has {len(present)} different values in {n_rows} rows, as an identifier has",
-            _drop([name]),
+            drop_text([name]),
             True,
         )
         return
@@ -179,27 +152,19 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
     if len(present) > _MANY_CATEGORIES:
         yield Oddity(
             f"column {name!r} has {len(present)} categories, each of which becomes a column",
-            f"join the rare ones, or {_drop([name])}",
+            f"join the rare ones, or {drop_text([name])}",
         )
 
 
-def _odd_numbers(frame: pd.DataFrame, name: str, some: IntArray, time: FloatArray) -> Iterator[Oddity]:
+def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
     values: FloatArray = frame[name].to_numpy()
-    if _identifies(frame, name, some):
+    if _identifies(frame, name):
         yield Oddity(
             f"column {name!r} has a different whole number in every row, as an identifier has",
-            _drop([name]),
+            drop_text([name]),
             True,
         )
-    x, t = values[some], time[some]
-    there = ~np.isnan(x)
-    if there.sum() >= _MIN_RANKED and abs(_rank_correlation(x[there], t[there])) > _TELLS_TIME:
-        yield Oddity(
-            f"column {name!r} orders the rows as the follow-up time does (rank correlation above "
-            f"{_TELLS_TIME:g}), and so is known only afterwards",
-            _drop([name]),
-            True,
-        )
+        return
     codes = _codes_of_missing(values)
     if codes.size:
         named = [int(code) if code.is_integer() else code for code in codes.tolist()]
@@ -210,15 +175,17 @@ def _odd_numbers(frame: pd.DataFrame, name: str, some: IntArray, time: FloatArra
             f"if it is one, {f'say so with {option}' if option else 'set these cells to missing (NaN)'}",
             True,
         )
+        return
+    yield from odd_values(values, f"column {name!r}")
 
 
-def _identifies(frame: pd.DataFrame, name: str, some: IntArray) -> bool:
+def _identifies(frame: pd.DataFrame, name: str) -> bool:
     """True if a column has a whole number for each row, too many or too close together to measure anything.
 
     Rows that repeat others in every column count once: they do not hide an identifier.
     """
     values: FloatArray = frame[name].to_numpy()
-    part = values[some]
+    part = values[:: max(len(values) // _MANY_ROWS, 1)]
     if (part != np.floor(part)).any() or 2 * len(np.unique(part)) < len(part):  # NaN is no whole number
         return False
     if (values != np.floor(values)).any():
@@ -229,13 +196,6 @@ def _identifies(frame: pd.DataFrame, name: str, some: IntArray) -> bool:
     n = frame[name].nunique()
     close = values.max() - values.min() < 3 * n
     return bool(n >= (_MIN_IDENTIFIED if close else _MIN_SCATTERED))
-
-
-def _rank_correlation(x: FloatArray, t: FloatArray) -> float:
-    """Spearman's rho, 0 where one of them is constant."""
-    ranks = [rankdata(values) - 0.5 * (len(values) + 1) for values in (x, t)]
-    norm = math.sqrt(float((ranks[0] ** 2).sum()) * float((ranks[1] ** 2).sum()))
-    return float(ranks[0] @ ranks[1]) / norm if norm else 0.0
 
 
 def _codes_of_missing(values: FloatArray) -> FloatArray:
@@ -266,12 +226,6 @@ def _folded(word: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", word).casefold().split())
 
 
-def _drop(names: list[str]) -> str:
-    it = "it" if len(names) == 1 else "them"
-    option = option_text("drop", names, "")
-    return f"drop {it} with {option}" if option else f"leave {it} out"
-
-
 # ---------------------------------------------------------------------- rows
 
 
@@ -295,10 +249,15 @@ def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> li
     of_events = _pairs(whole[event]) > 2 * expected + 3 * math.sqrt(expected)
     if not of_events and 2 * _pairs(whole) <= _pairs(features):
         return []
-    verb = "repeats another" if repeats.sum() == 1 else "repeat others"
+    times = np.unique(whole.value_counts(sort=False).to_numpy())
+    if len(times) == 1:
+        text = f"every row stands {times[0]} times in the data"
+    else:
+        verb = "repeats another" if repeats.sum() == 1 else "repeat others"
+        text = f"{rows_text(repeats)} {verb} in every column"
     return [
         Oddity(
-            f"{rows_text(repeats)} {verb} in every column",
+            text,
             "remove them if they are the same persons: they would count twice, and stand in training and "
             "test rows at once",
         )

@@ -22,7 +22,8 @@ from sstorch.data.columns import (
     to_pandas,
 )
 from sstorch.data.intervals import Intervals
-from sstorch.data.oddities import Oddity, few_events, odd_columns, repeated_rows, tell, uninformative
+from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
+from sstorch.data.oddity import Oddity, tell
 from sstorch.data.persons import (
     check_histories,
     check_no_roles_left,
@@ -106,12 +107,13 @@ class SurvivalData:
         sensitive: object = None,
         time_unit: str | None = None,
     ) -> None:
-        X = _without_outcome(X, y)
-        frame, outcome = clean_features(X), as_surv(y)
         self.time_unit = check_time_unit(time_unit)
-        odd = self._set(frame, X, outcome, sample_weight, require_events, zero_time)
-        if require_events:
-            tell([*odd_columns(self.frame, self.nominal_time), *odd], strict=False, stacklevel=2)
+        with wording(rows=X):
+            X = _without_outcome(X, y)
+            frame, outcome = clean_features(X), as_surv(y)
+            odd = self._set(frame, X, outcome, sample_weight, require_events, zero_time)
+            if require_events:
+                tell(self._oddities(odd), strict=False, stacklevel=2)
         if sensitive is not None:
             check_same_order(("X", X), ("y", outcome), ("sensitive", sensitive))
             self._set_groups(sensitive, feature=False)
@@ -164,6 +166,13 @@ class SurvivalData:
         elif require_events and y.intervals is None:
             check_not_start_stop(frame, self.given_time)
         return odd
+
+    def _oddities(self, of_histories: list[Oddity]) -> list[Oddity]:
+        """What is odd about training rows."""
+        found = odd_columns(self.frame, self.nominal_time, self.event) + of_histories
+        if self.person is None:
+            found += repeated_rows(self.frame, self.nominal_time, self.event)
+        return found
 
     @classmethod
     def from_frame(
@@ -242,7 +251,7 @@ class SurvivalData:
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
             raise DataError(f"no feature column is left beside {', '.join(map(repr, sorted(target)))}")
-        with wording(options=""):
+        with wording(options="", rows=frame):
             frame = set_missing(frame, missing).reset_index(drop=True)
             if lower is not None and upper is not None:
                 frame = _with_open_bounds(frame, lower, upper)
@@ -258,11 +267,9 @@ class SurvivalData:
             data.time_unit = check_time_unit(time_unit)
             features = frame.iloc[:, keep]
             oddities = data._set(clean_features(features), features, y, None, True)
-            oddities = odd_columns(data.frame, data.nominal_time) + oddities
-            if id is None:
-                oddities += repeated_rows(data.frame, data.nominal_time, data.event)
+            oddities = data._oddities(oddities)
             if strict:
-                oddities = uninformative(data.frame) + oddities
+                oddities = constant_columns(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
         return data
 

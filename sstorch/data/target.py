@@ -36,6 +36,8 @@ _FORMS = (
 )
 # A column with more values than this is a measurement, not a group.
 _MAX_GROUPS = 20
+# More event codes than this are hardly those of competing causes.
+_MAX_CODES = 10
 
 
 @dataclass(frozen=True)
@@ -268,8 +270,8 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     remedy = "code it as 1 = event, 0 = censored, " + (
         f"or say which value is an event with {named}" if named else "for instance (column == 'dead')"
     )
-    competing = option_text("cause", "COLUMN", "Surv(time, cause, causes=...)")
-    competing = f"If the values are competing causes, say so with {competing}"
+    coded_causes = option_text("cause", str(column.name or "COLUMN"), "Surv(time, cause, causes=...)")
+    competing = f"If the values are competing causes, say so with {coded_causes}"
     values = numeric_values(column, where, f"{remedy}. {competing}")
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
@@ -292,6 +294,13 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
         raise DataError(
             f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
             f"say so with {coded}"
+        )
+    codes = np.unique(values)
+    if np.array_equal(codes, np.arange(len(codes))) and len(codes) <= _MAX_CODES:
+        raise DataError(
+            f"{where} is {_value(values, bad)} in {rows_text(bad)}: the codes 0 to {codes[-1]:g} are those "
+            f"of competing causes; say so with {coded_causes}. Competing events that are coded as censored "
+            "give risks that are too high"
         )
     raise DataError(f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. {competing}")
 

@@ -21,9 +21,10 @@ from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, Times, check_alive, check_times, median_event_time
-from sstorch.checks import check_after, check_device
+from sstorch.checks import check_after, check_device, wording
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
-from sstorch.data.oddities import Oddity, few_events, tell
+from sstorch.data.oddities import few_events
+from sstorch.data.oddity import Oddity, tell
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.data.training_record import TrainingRecord
@@ -560,8 +561,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _encode_new(self, X: object) -> Tensor:
         """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
         frame = self._cleaned(X)
-        self._tree.preprocessor.warn_of_far_values(frame)
-        return self._tree.encode(frame)
+        with wording(rows=X):
+            self._tree.preprocessor.warn_of_far_values(frame)
+            return self._tree.encode(frame)
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode_new(X), times, kind)

@@ -88,7 +88,7 @@ def test_rows_that_are_scored_are_read_as_those_of_training() -> None:
 
 
 def test_codes_stay_refused_where_causes_are_not_asked_for() -> None:
-    with pytest.raises(DataError, match=r"competing causes, say so with Surv\(time, cause, causes="):
+    with pytest.raises(DataError, match=r"competing causes; say so with Surv\(time, cause, causes="):
         SurvivalData(X, (TIME, CODES))
 
 

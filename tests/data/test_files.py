@@ -148,13 +148,15 @@ def test_constant_column_and_sixty_percent_missing(write):
     path = write("constant,gaps,time,event\n" + "\n".join(rows))
     told = (
         "column 'constant' has the same value in every row: drop it with drop=['constant']; "
-        "column 'gaps' is missing in 60% of the rows: drop it with drop=['gaps']. "
+        "column 'gaps' is missing in 60% of the rows: find out why, or drop it with drop=['gaps']. "
         "If all of this is meant, keep it with strict=False"
     )
     with pytest.raises(DataError, match=re.escape(told)):
         load_file(path)
-    assert load_file(path, drop=("constant",), strict=False).feature_names == ["gaps"]
-    data = load_file(path, strict=False)
+    with pytest.warns(DataWarning, match="'gaps' is missing in 60% of the rows"):
+        assert load_file(path, drop=("constant",), strict=False).feature_names == ["gaps"]
+    with pytest.warns(DataWarning, match="'gaps' is missing in 60% of the rows"):
+        data = load_file(path, strict=False)
     assert np.isclose(data.frame["gaps"].isna().mean(), 0.6)
 
 

@@ -14,7 +14,7 @@ import pytest
 from sstorch import PrognosticTree
 from sstorch.checks import wording
 from sstorch.data import Preprocessor, Schema, SurvivalData, load_file
-from sstorch.data.oddities import few_events, odd_columns, repeated_rows, uninformative
+from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 N = 60
@@ -206,7 +206,7 @@ FILES: dict[str, Case] = {
     # the rest of a bad day
     "one value only": refused(cohort(site=1), "'site' has the same value in every row", lenient="accepted"),
     "mostly missing": refused(
-        cohort(rare=[1.5, 2.5] + [None] * 58), "'rare' is missing in 97% of the rows", lenient="accepted"
+        cohort(rare=[1.5, 2.5] + [None] * 58), "'rare' is missing in 97% of the rows", lenient="warned"
     ),
     "a negative time, below a cell of two lines": refused(
         CSV.replace("sex", '"sex,\nas reported"').replace(f",{COHORT['time'][4]}", ",-5"),
@@ -295,8 +295,9 @@ def test_measurements_are_not_called_odd() -> None:
         "minus one": draws.choice([-1.0, 0.0, 1.0], 500),
     }
     frame = pd.DataFrame(columns).astype(float)
-    assert not odd_columns(frame, time) + uninformative(frame)
-    assert not repeated_rows(frame, time, draws.uniform(size=500) < 0.5)
+    event = draws.uniform(size=500) < 0.5
+    assert not odd_columns(frame, time, event) + constant_columns(frame)
+    assert not repeated_rows(frame, time, event)
 
 
 def test_repeats_are_told_from_chance_as_simulation_says() -> None:

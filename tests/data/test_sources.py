@@ -96,6 +96,13 @@ def survivors(tmp_path_factory):
     return download(SURVIVORS, "survivors/datasets/data/metabric.tsv", tmp_path_factory.mktemp("cache"))
 
 
+# What is told of the columns, and is so.
+NOTED = {
+    "flchain": ("column 'chapter' separates rows with events", "column 'chapter' is missing in 72%"),
+    "support": ("column 'urine', 'adlp' is missing in 53%, 62% of the rows",),
+}
+
+
 @pytest.fixture
 def load(request, monkeypatch):
     monkeypatch.delenv("SSTORCH_UIS", raising=False)
@@ -110,6 +117,8 @@ def load(request, monkeypatch):
             monkeypatch.setattr("sstorch.data.wheels.subprocess.run", None)  # offline from here
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"\d+ times? of zero", category=DataWarning)
+            for noted in NOTED.get(name, ()):
+                warnings.filterwarnings("ignore", message=noted, category=DataWarning)
             return load_dataset(name, **options)
 
     return load_
@@ -145,8 +154,20 @@ def test_data_are_those_described(name, load):
 @pytest.mark.parametrize("name", [name for name, (*_, zeros, _, _) in FACTS.items() if zeros])
 def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
+    for noted in NOTED.get(name, ()):
+        warnings.filterwarnings("ignore", message=noted, category=DataWarning)
     with pytest.warns(DataWarning, match=rf"^{FACTS[name][3]} times? of zero moved to 0\.0?5,"):
         load_dataset(name)
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_what_is_odd_about_a_named_set_is_told(name, load):
+    load(name)  # skips what is not there
+    with pytest.warns(DataWarning) as told:
+        load_dataset(name)
+    texts = [str(warning.message) for warning in told if "of zero moved" not in str(warning.message)]
+    assert len(texts) == len(NOTED[name])
+    assert all(any(text.startswith(noted) for text in texts) for noted in NOTED[name])
 
 
 def test_numbers_that_the_source_keeps_as_text(load):

@@ -79,7 +79,8 @@ def test_constant_column_and_many_missing_are_fine():
     X = pd.DataFrame(
         {"constant": np.ones(50), "gaps": np.where(np.arange(50) % 5 < 3, np.nan, rng.normal(size=50))}
     )
-    data = SurvivalData(X, (rng.exponential(size=50) + 0.1, rng.random(50) < 0.5))
+    with pytest.warns(DataWarning, match="column 'gaps' is missing in 60% of the rows: find out why"):
+        data = SurvivalData(X, (rng.exponential(size=50) + 0.1, rng.random(50) < 0.5))
     assert data.frame["gaps"].isna().mean() == 0.6
 
 

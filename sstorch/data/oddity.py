@@ -1,0 +1,49 @@
+"""An oddity of the rows of a table: what was found, and what to do about it."""
+
+import warnings
+from dataclasses import dataclass
+
+from sstorch.checks import option_text
+from sstorch.exceptions import DataError, DataWarning
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """What was found, and what to do about it.
+
+    Attributes:
+        text: names column, rows and values.
+        remedy: what to do.
+        accident: True if it is hardly ever meant: such a column is refused in strict mode.
+    """
+
+    text: str
+    remedy: str
+    accident: bool = False
+
+
+def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
+    """Warn of oddities, each in a line; refuse accidents if ``strict``.
+
+    Args:
+        oddities: what was found.
+        strict: whether accidents are refused.
+        stacklevel: of the warnings, as for :func:`warnings.warn` called in place of this function.
+
+    Raises:
+        DataError: there are accidents, and ``strict`` is true.
+    """
+    accidents = [oddity for oddity in oddities if oddity.accident]
+    if strict and accidents:
+        said = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
+        keep = option_text("strict", False, "strict=False")
+        raise DataError(f"{said}. If all of this is meant, keep it with {keep}")
+    for oddity in oddities:
+        warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
+
+
+def drop_text(names: list[str]) -> str:
+    """How columns are left out, where the table comes from."""
+    it = "it" if len(names) == 1 else "them"
+    option = option_text("drop", names, "")
+    return f"drop {it} with {option}" if option else f"leave {it} out"
