@@ -48,6 +48,7 @@ from sstorch.groups.table import (
     usual_horizons,
 )
 from sstorch.groups.validation import GroupValidation
+from sstorch.groups.without_events import groups_without_events
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import Prediction, SoftTree
@@ -193,6 +194,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self._adopt(batch, data, split, batch.best_start(split), x=x)
         self.training_record_ = TrainingRecord.of(data.frame)
         self._warn_of_step_curves(data, x)
+        tell(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
         if data.causes is None:
             self._make_node_table(x)
             return self

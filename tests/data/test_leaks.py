@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from lifelines import NelsonAalenFitter
 from sklearn.metrics import roc_auc_score
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, Surv, SurvivalRegression
@@ -13,6 +14,7 @@ from sstorch.data import SurvivalData, load_file
 from sstorch.data.leaks import _area, leaks
 from sstorch.data.strays import odd_values
 from sstorch.exceptions import DataError, DataWarning
+from sstorch.groups.without_events import groups_without_events
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -106,12 +108,27 @@ def test_few_rows_of_a_kind_say_nothing() -> None:
     assert leaks(FRAME.assign(status=event.astype(float))[["status"]], TIME, event) == []
 
 
-@pytest.mark.parametrize("model", [PrognosticTree, SurvivalRegression, OptimalSurvivalTree])
-def test_fit_names_a_copied_status(model: type) -> None:
+@pytest.mark.parametrize("model", [PrognosticTree(), SurvivalRegression(), OptimalSurvivalTree(1)])
+def test_fit_names_a_copied_status(model: PrognosticTree | SurvivalRegression | OptimalSurvivalTree) -> None:
     frame = FRAME.assign(event=EVENT.astype(int), status=1 + EVENT.astype(int), days=TIME)
-    with pytest.warns(DataWarning, match="column 'status' separates rows with events") as said:
-        model().fit(frame, Surv.of(frame, time="days", event="event"))
-    assert sum("separates" in str(warning.message) for warning in said) == 1  # the event itself is no feature
+    with pytest.warns(DataWarning) as said:
+        model.fit(frame, Surv.of(frame, time="days", event="event"))
+    texts = [str(warning.message) for warning in said]
+    assert sum("column 'status' separates rows with events" in text for text in texts) == 1
+    assert not any("'event'" in text for text in texts)  # the event itself is no feature
+    n_named = sum("has no event in" in text for text in texts)
+    groups = pd.Series(EVENT).groupby(model.apply(frame.drop(columns=["event", "days"]))).agg(["size", "sum"])
+    assert n_named == ((groups["sum"] == 0) & (groups["size"] > 50)).sum()
+    assert n_named or isinstance(model, SurvivalRegression)
+
+
+def test_expected_events_of_a_group_are_those_of_nelson_and_aalen() -> None:
+    group = np.where(np.arange(N) % 3, 1, 2)
+    event = EVENT & (group == 1)
+    (oddity,) = groups_without_events(group, SurvivalData(FRAME, (TIME, event)))
+    hazard = NelsonAalenFitter(nelson_aalen_smoothing=False).fit(TIME, event).predict(TIME).to_numpy()
+    assert f"{hazard[group == 2].sum():.0f}" == oddity.text.rpartition(" ")[2]
+    assert oddity.text.startswith(f"group 2 has no event in {(group == 2).sum()} rows, where the hazard of ")
 
 
 def test_files_with_a_copied_status_are_refused(tmp_path: Path) -> None:

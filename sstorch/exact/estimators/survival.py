@@ -17,6 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after, check_integer
 from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data.oddity import tell
 from sstorch.data.time_unit import check_time_unit, round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
@@ -44,6 +45,7 @@ from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import frame_of_state, frame_state, groups_text
+from sstorch.groups.without_events import groups_without_events
 from sstorch.memory import check_room
 from sstorch.metrics.weights import WeightKind
 
@@ -168,6 +170,13 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             return self
         curves = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve)
         self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
+        return self
+
+    def _set_final(self, search: TreeSearch) -> Self:
+        """`_set_search` of the tree that is kept, whose groups without events are named."""
+        self._set_search(search)
+        group = self._leaves(search.data.frame) + 1
+        tell(groups_without_events(group, search.data), strict=False, stacklevel=4)
         return self
 
     def _ratios(self, leaf: IntArray, rows: Observed) -> FloatArray | None:
@@ -584,4 +593,4 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
 
     def _fit_data(self, data: SurvivalData) -> Self:
         """:meth:`fit` to rows of positive weight."""
-        return self._set_search(self._check().searched(data.joined()))
+        return self._set_final(self._check().searched(data.joined()))

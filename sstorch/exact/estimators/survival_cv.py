@@ -173,7 +173,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             }
         )
         final = replace(settings, max_depth=chosen.depth, max_nodes=chosen.nodes, leaf_penalty=penalty)
-        return self._set_search(final.searched(data))
+        return self._set_final(final.searched(data))
 
     def _check(self) -> Any:
         if self.choose not in get_args(Choice):
