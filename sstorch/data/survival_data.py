@@ -45,8 +45,10 @@ class SurvivalData:
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
     half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
-    training rows: identifiers, codes for missing values, categories spelled in several ways, columns that
-    determine the time, columns of more than 100 categories.
+    training rows, by index labels or by lines of a file: identifiers, codes for missing values, categories
+    spelled in several ways, columns that determine the time or the event, numbers far from all others, two
+    units in a column, columns of more than 100 categories, columns that are missing in half of the rows,
+    repeated rows.
 
     Args:
         X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns of a frame
@@ -76,7 +78,7 @@ class SurvivalData:
         outcome_type: Type of the outcome, which a model keeps.
 
     Raises:
-        DataError: The data cannot be used; the message names column, rows (0-based positions) and remedy.
+        DataError: The data cannot be used; the message names column, rows and remedy.
         ConfigError: Weights are given twice, or `time_unit` is no text.
 
     >>> data = SurvivalData(np.array([[1.0], [2.0], [4.0]]), ([5.0, 3.0, 8.0], [1, 0, 1]))
@@ -197,7 +199,7 @@ class SurvivalData:
     ) -> Self:
         """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
-        What is odd about the rows is told as for the class, and rows that repeat others beside.
+        What is odd about the rows is named as for the class.
 
         Args:
             frame: Rows are subjects, or with `id` parts of their histories.
@@ -210,8 +212,8 @@ class SurvivalData:
                 censored. None if the column is coded as `event_coding` says.
             missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
-                identifiers, columns that tell the time, codes for missing values, and categories that differ
-                by case or blanks only.
+                identifiers, columns that tell the time or the event, codes for missing values, and categories
+                that differ by case or blanks only.
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
             id: Column of the subjects, where they have several rows; see the class.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_device, names_text
+from sstorch.checks import check_device, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.exact.binarize import Binarizer, Preset, Rule
@@ -138,9 +138,10 @@ class ExactTree(NestedParameters, FrameEstimator):
         columns = sorted({self.rules_[j].column for j in self._asked})
         if self._settings.binarize is None:
             check_binary_columns(frame, columns)
-        for name in columns:
-            if name in self.schema_.categories:
-                _warn_of_unknown(frame[name], self.schema_.categories[name])
+        with wording(rows=X):
+            for name in columns:
+                if name in self.schema_.categories:
+                    _warn_of_unknown(frame[name], self.schema_.categories[name])
         return self._leaves(frame)
 
     def _leaves(self, frame: pd.DataFrame) -> IntArray:
