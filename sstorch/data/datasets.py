@@ -81,8 +81,8 @@ def load_file(
         sep: Separator of a text file; None finds it in the header (tab for .tsv).
         strict: Refuse feature columns that are more often an accident than meant: constant or mostly missing
             ones, identifiers, columns that tell the time or the event, codes for missing values, categories
-            that differ by case or blanks only. False keeps them: missing values are then imputed, constants have no effect,
-            and a DataWarning names the others.
+            that differ by case or blanks only. False keeps them: missing values are then imputed, constants
+            have no effect, and a DataWarning names the others.
         entry: Column of the entry times (left truncation), if rows were not observed from time zero.
         event_value: Value of the event column that stands for an event, such as ``"yes"``.
         missing: Values that stand for a missing one, such as ``[-999, "unknown"]``, besides those above.

@@ -41,7 +41,7 @@ def plot_drift(columns: pd.DataFrame, periods: pd.DataFrame, horizon: str) -> Fi
     if ratio in periods:
         panels += [(ratio, "observed\nover expected"), ("concordance", "concordance")]
     heights = [0.26 * len(shown) + 0.3, *[1.5] * len(panels)]
-    width = float(np.clip(3.2 + 0.36 * len(names), 6.4, 12.0))
+    width = float(np.clip(3.2 + 0.36 * len(names), 5.0, 12.0))
     figure = ShownFigure(figsize=(width, sum(heights) + 1.0), layout="constrained")
     axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
     _shade(axes[0], columns, names, list(shown), len(largest))

@@ -246,7 +246,7 @@ def test_hostile_files_get_one_line_and_exit_code_2(
 def test_a_hard_but_honest_file_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A constant column, 60 % missing, text categories, zero times, other names, events of 1 and 2."""
+    """A constant column, 60 % missing, a copy of the outcome, zero times, other names, events of 1 and 2."""
     rng = np.random.default_rng(1)
     n = 90
     frame = pd.DataFrame(
@@ -259,6 +259,7 @@ def test_a_hard_but_honest_file_trains(
             "died": rng.integers(1, 3, n),
         }
     )
+    frame["status"] = np.where(frame["died"] == 2, "dead", "alive")
     frame.to_parquet(tmp_path / "cohort.parquet")
     path = f"dataset.path={tmp_path / 'cohort.parquet'}"
     code = _sstorch(
@@ -269,8 +270,10 @@ def test_a_hard_but_honest_file_trains(
     )  # fmt: skip
     told = capsys.readouterr()
     assert code == 0, told.err
-    assert "90 rows, 3 features (2 numeric, 1 categorical)" in told.out
+    assert "90 rows, 4 features (2 numeric, 2 categorical)" in told.out
     assert "nan" not in told.out.lower()
+    assert told.err.count("note: column 'status' separates rows with events from rows without") == 1
+    assert told.err.count("note: column 'holes' is missing in 56% of the rows") == 1
 
 
 @pytest.mark.parametrize(

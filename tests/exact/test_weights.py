@@ -201,6 +201,7 @@ def weights_of(data, seed=0):
     return np.random.default_rng(seed).integers(1, 4, len(data))
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -235,6 +236,7 @@ def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2
     np.testing.assert_allclose(scaled.curves_.survival, one.curves_.survival, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_competing_risks_tree_with_integer_weights_equals_repeated_rows(gbsg2: SurvivalData):
     frame, weight = gbsg2.frame, weights_of(gbsg2)
     cause = np.where(gbsg2.event, np.random.default_rng(1).integers(1, 3, len(frame)), 0)

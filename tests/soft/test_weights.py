@@ -52,6 +52,7 @@ def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
     return frame, np.minimum(time, censoring), cause, rng.integers(1, 4, n)
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 @pytest.mark.parametrize("seed", [8, 9])
 def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
     frame, time, cause, weight = _mixed(seed)
