@@ -59,6 +59,7 @@ from sstorch.files import write_whole
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.optim import Checkpoint
+from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
 
 # What is told in one line; anything else is a defect and keeps its traceback.
@@ -167,8 +168,21 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
     Raises:
         SstorchError: the configuration or the data cannot be used.
     """
+    lines = Lines() if config.logger.progress else None
+
+    def note(progress: Progress) -> None:
+        folder.note(progress)
+        if lines is not None:
+            lines(progress)
+
+    with Watch(note):
+        return _run(config, config_text, folder)
+
+
+def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
     estimator, cv = config.estimator(), config.cv
     settings = estimator._batch_settings()
+    report("reading", 0, 1)
     data = config.load()
     settings.check_columns(data)
     check_causes(data, settings)
@@ -204,7 +218,7 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
             print(f"resume   goes on from {folder.checkpoint}", flush=True)
         if killed is not None:
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
-            print(f"note     the run here was killed ({killed}), as where memory ends{rest}", flush=True)
+            print(f"note     the run here stopped ({killed}), as where memory ends{rest}", flush=True)
         # Causes are trained one after the other, and their records would overwrite each other.
         callbacks: list[Callback] = [] if competing else [HistoryWriter(folder.history)]
         board = None
@@ -223,10 +237,11 @@ def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation 
                     cv.n_folds,
                     cv.seed,
                     [*callbacks, interruption],
-                    None if competing else checkpoint,
+                    checkpoint,
                 )
             seconds = time.perf_counter() - begin
-            peers = score_run(result, estimator, data) if cv.peers else None
+            peers = score_run(result, estimator, data, checkpoint) if cv.peers else None
+            report("writing", 0, 1)
             figures = folder.write_results(result, data, peers)
             if board is not None:
                 for name, figure in figures.items():

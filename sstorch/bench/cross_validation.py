@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.base import clone
 from torch import Tensor
 
@@ -38,6 +40,8 @@ from sstorch.groups.validation import held_out_groups
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.monitoring import Callback
 from sstorch.optim import Checkpoint
+from sstorch.optim.checkpoint import kept
+from sstorch.progress import report
 from sstorch.soft import TrainedBatch, train_batch
 from sstorch.soft.batch import check_causes, train_encoded, with_heats
 from sstorch.soft.estimation import GroupChoice
@@ -197,8 +201,8 @@ def cross_validate(
         n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
-        checkpoint: file that is written after every pass of a batch; if it is there already, training goes on
-            from it. See :class:`~sstorch.optim.Checkpoint`. Not for competing causes.
+        checkpoint: file that is written after every finished part of the work and every pass of a batch; if
+            it is there already, work goes on from it. See :class:`~sstorch.optim.Checkpoint`.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
@@ -218,8 +222,13 @@ def cross_validate(
         )
     schema, joined, trained = Schema.of(data.frame), data.joined(), list[tuple[TrainedBatch, Tensor]]()
 
+    held = None if checkpoint is None else Checkpoint.of(checkpoint)
+
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, _Fit]]:
-        batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, checkpoint)
+        if held is not None:
+            groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
+            held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
+        batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, held)
         trained.append((batch, encoded[len(splits), : len(joined)]))
         dropped = batch.history.dropped()
         for fold, rows in enumerate(splits):
@@ -229,7 +238,7 @@ def cross_validate(
                 finished = batch.position(fold, start) not in dropped
                 yield fold, _Fit(start, start == best, finished, tree)
 
-    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, SoftEstimator]:
+    def scored(fold: Fold, fit: _Fit) -> list[dict[str, Any]]:
         rows = []
         for part, part_rows in fold.parts.items():
             about = {"fold": fold.number, "start": fit.start, "part": part, "chosen": fit.chosen}
@@ -238,9 +247,14 @@ def cross_validate(
             if data.groups is not None:
                 scores |= score_fairness(fit.tree, part_rows, fold.train)
             rows.append(about | scores)
+        return rows
+
+    def score(fold: Fold, fit: _Fit) -> tuple[list[dict[str, Any]], IntArray | None, SoftEstimator]:
+        report("scoring", fold.number, n_folds)
+        rows = kept(held, f"scores/{fold.number}/{fit.start}", lambda: scored(fold, fit))
         return rows, fit.tree.apply(data.frame) if settings.depth else None, fit.tree
 
-    with warnings.catch_warnings():
+    with nullcontext() if held is None else held.held(), warnings.catch_warnings():
         # That predictions are extrapolated is for users to know who predict, not of folds.
         warnings.filterwarnings("ignore", "column .* far outside its training range", DataWarning)
         found = list(train_outside_score_inside(split(data, folds), train, score))

@@ -6,6 +6,7 @@ import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.registry import names_of
+from sstorch.optim.checkpoint import Checkpoint, kept
+from sstorch.progress import report
 from sstorch.soft import train_batch
 from sstorch.soft.estimator import SoftEstimator
 
@@ -61,7 +64,11 @@ def peers_of(data: SurvivalData, estimator: SoftEstimator, forest: bool = False)
 
 
 def score_peers(
-    names: Sequence[str], estimator: SoftEstimator, data: SurvivalData, folds: IntArray
+    names: Sequence[str],
+    estimator: SoftEstimator,
+    data: SurvivalData,
+    folds: IntArray,
+    checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
     """Scores of some models on the test rows of each fold.
 
@@ -70,13 +77,14 @@ def score_peers(
         estimator: of the tree that they are compared with.
         data: all rows.
         folds: fold of each row, (n,).
+        checkpoint: of the run, held; keeps the scores of each model.
 
     Returns:
         Columns ``model``, ``fold`` and the scores of the outcome; nan where a score is not defined, such as
         the likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
     """
     parts, schema, rows = split(data, folds), Schema.of(data.frame), list[dict[str, object]]()
-    for name in names:
+    for number, name in enumerate(names):
 
         def train(
             splits: list[SurvivalData], name: str = name
@@ -86,7 +94,11 @@ def score_peers(
         def score(fold: Fold, model: Predictor | PredictsCauses, name: str = name) -> dict[str, object]:
             return score_row(name, fold, model)
 
-        rows += train_outside_score_inside(parts, train, score)
+        def scored(train: Any = train, score: Any = score) -> list[dict[str, object]]:
+            return list(train_outside_score_inside(parts, train, score))
+
+        report("reference models", number, len(names))
+        rows += kept(checkpoint, f"reference models/{name}", scored)
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 
 
@@ -121,15 +133,21 @@ def _fits(
             )
 
 
-def score_run(result: CrossValidation, estimator: SoftEstimator, data: SurvivalData) -> pd.DataFrame:
+def score_run(
+    result: CrossValidation,
+    estimator: SoftEstimator,
+    data: SurvivalData,
+    checkpoint: Checkpoint | None = None,
+) -> pd.DataFrame:
     """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`.
 
     Args:
         result: of the run.
         estimator: its parameters.
         data: all rows.
+        checkpoint: of the run, held; keeps the scores of each reference model.
     """
-    peers = score_peers(peers_of(data, estimator), estimator, data, result.folds)
+    peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint)
     parts = split(data, result.folds)
     trees = [score_row(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
     return pd.concat([peers, pd.DataFrame(trees)], ignore_index=True)

@@ -6,7 +6,10 @@ import json
 import os
 import platform
 import shutil
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +25,20 @@ from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
+from sstorch.progress import Progress, peak_memory, resident_memory
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))
+# Age of a sign of life up to which a run of another machine is taken to be running.
+_FRESH = timedelta(minutes=2)
 
 
 @dataclass
 class RunFolder:
     """Files of a run.
 
-    ``config.yaml`` (resolved) and ``status.json`` from the start; ``history/`` and ``tensorboard/`` while it
+    ``config.yaml`` (resolved) and ``status.json`` from the start, this one with a sign of life, the phase and
+    the memory every few seconds; ``history/`` and ``tensorboard/`` while it
     trains, and ``checkpoint.safetensors`` until it is completed; at the end ``scores.csv`` (a row per fold,
     start and part), ``summary.csv``, ``folds.csv``, ``held_out.csv`` (predictions of the chosen trees for the
     rows that they were not trained on), ``peers.csv`` (other models on the same folds, and the chosen trees),
@@ -46,6 +53,9 @@ class RunFolder:
 
     path: Path
     _begun: bool = field(default=False, init=False)
+    _ended: bool = field(default=False, init=False)
+    _progress: Progress | None = field(default=None, init=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
 
     @property
     def history(self) -> Path:
@@ -114,25 +124,50 @@ class RunFolder:
             shutil.rmtree(self.tensorboard)  # written anew from the records in the checkpoint
         self.path.mkdir(parents=True, exist_ok=True)
         write_whole(self.path / "config.yaml", config_text.encode())
-        self.write_status("running", process=os.getpid(), host=platform.node())
         self._begun = True
+        self.write_status("running", **self._present)
         return self.checkpoint.exists()
 
     @property
     def status(self) -> str:
-        """Running, completed, interrupted, failed, or killed: begun, and held by no process any more."""
-        status = str(self._read_status()["status"])
-        return "killed" if status == "running" and not Checkpoint(self.checkpoint).is_held else status
+        """Completed, interrupted or failed; or running or stopped, with the last sign of life.
+
+        A run has stopped that was begun and not ended, and whose checkpoint no process holds. From another
+        machine, where locks may not be seen, it runs as long as its sign of life is fresh.
+        """
+        status = self._read_status()
+        if status["status"] != "running":
+            return str(status["status"])
+        age = datetime.now(UTC) - datetime.fromisoformat(status["last_sign_of_life"])
+        seen = status["host"] != platform.node() and age < _FRESH
+        runs = seen or Checkpoint(self.checkpoint).is_held
+        return f"{'running' if runs else 'stopped'} ({_sign_text(status)})"
 
     def killed(self) -> str | None:
-        """Who began a run here and did not live to end it; asked while this process holds the checkpoint.
+        """The last sign of life of a run that did not end; asked while this process holds the checkpoint.
 
         Returns:
-            the process in words; None if no run was killed here.
+            a text with the process; None if no such run is here.
         """
         if not self.is_taken or (status := self._read_status())["status"] != "running":
             return None
-        return f"process {status['process']} on {status['host']}"
+        return f"process {status['process']} on {status['host']}, {_sign_text(status)}"
+
+    def note(self, progress: Progress) -> None:
+        """Write a sign of life with the present phase, if this object has begun a run and not ended it."""
+        self._progress = progress
+        with self._lock:
+            if self._begun and not self._ended:
+                self.write_status("running", **self._present)
+
+    @property
+    def _present(self) -> dict[str, object]:
+        """The process, its phase and its memory."""
+        facts: dict[str, object] = {"process": os.getpid(), "host": platform.node()}
+        if (at := self._progress) is not None:
+            facts |= {"phase": at.phase, "done": round(at.done, 3), "of": at.total}
+        facts |= {"memory": resident_memory(), "peak_memory": peak_memory()}
+        return facts | {"last_sign_of_life": datetime.now(UTC).isoformat(timespec="seconds")}
 
     def _read_status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.path / "status.json").read_text())
@@ -141,7 +176,9 @@ class RunFolder:
     def write_status(self, status: str, **facts: object) -> None:
         """Replace ``status.json``: running, completed, interrupted or failed, and what else is known."""
         text = json.dumps({"status": status, **facts}, indent=1) + "\n"
-        write_whole(self.path / "status.json", text.encode())
+        with self._lock:  # no sign of life comes after the end
+            self._ended = status != "running"
+            write_whole(self.path / "status.json", text.encode())
 
     def end_early(self, status: str, **facts: object) -> bool:
         """Write why a run that has begun here ends before it is completed; remove an empty folder.
@@ -151,9 +188,11 @@ class RunFolder:
         """
         if self.path.is_dir() and not any(self.path.iterdir()):
             self.path.rmdir()
-        if not self._begun or self._read_status()["status"] != "running":
+        if not self._begun or self._ended:
             return False
-        self.write_status(status, **facts)
+        self.write_status(
+            status, **facts, **({} if self._progress is None else {"phase": self._progress.phase})
+        )
         return True
 
     def write_results(
@@ -211,6 +250,13 @@ class RunFolder:
                 tables[f"fold-{fold.number}", part] = leaf_table(tree, rows)
         tables["all-rows", "train"] = leaf_table(result.model, data)
         return pd.concat(tables, names=["tree", "part"])
+
+
+def _sign_text(status: Mapping[str, Any]) -> str:
+    """Last sign of life of a status, and the phase in it."""
+    when = datetime.fromisoformat(status["last_sign_of_life"])
+    phase = f", {status['phase']} {status['done']:g} of {status['of']}" if "phase" in status else ""
+    return f"last sign of life {when:%Y-%m-%d %H:%M:%S} UTC{phase}"
 
 
 def _without_logger(config_text: str) -> dict[str, object]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from copy import copy
+from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from torch import Tensor, nn
 from sstorch.exceptions import ConfigError, FormatError
 from sstorch.files import take_lock, try_lock, unlock, write_whole
 from sstorch.nn import HazardFamily, SoftTree
+from sstorch.optim.packing import Arrays, pack, unpack
+
+T = TypeVar("T")
 
 Plain = bool | int | float | str | None
 Fingerprint = dict[str, Plain]
@@ -117,20 +121,28 @@ def _tensor_text(tensors: Mapping[str, Tensor]) -> str:
 
 
 FORMAT = "sstorch.checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-Arrays = dict[str, npt.NDArray[Any]]
+
+@dataclass
+class _File:
+    """What a process knows of the file of a checkpoint while it is held."""
+
+    lock: BaseFileLock | None = None
+    depth: int = 0
+    identity: dict[str, Fingerprint] = field(default_factory=dict)
+    arrays: Arrays | None = None
 
 
 class Checkpoint:
     """A file from which a run that was cut short goes on.
 
     Pass it, or its path, as ``checkpoint`` to :meth:`Trainer.train`, to ``SoftSurvivalTree.fit`` or to
-    ``cross_validate``. The file is written at the start and after every pass, aside first and then moved into
-    place, so that it is whole at any moment. A later run with the same settings, data and initial solutions
-    goes on from there and ends, on the same machine with the same number of threads, with the same trees, bit
-    for bit, as one that was never disturbed; on CUDA, where some sums have no fixed order, up to rounding.
-    Any other run is refused.
+    ``cross_validate``. The file is written after every finished part of the work (:func:`kept`), at the start
+    of the training and after every pass, aside first and then moved into place, so that it is whole at any
+    moment. A later run with the same settings, data and initial solutions goes on from there and ends, on the
+    same machine with the same number of threads, with the same trees, bit for bit, as one that was never
+    disturbed; on CUDA, where some sums have no fixed order, up to rounding. Any other run is refused.
 
     Args:
         path: of the file; its folder is made if missing.
@@ -138,15 +150,19 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock: BaseFileLock | None = None
-        self._depth = 0
-        self._identity: dict[str, Fingerprint] = {}
-        self._stored: tuple[dict[str, Fingerprint], Arrays] | None = None
+        self._file = _File()
+        self._prefix = ""
 
     @classmethod
     def of(cls, checkpoint: Self | str | os.PathLike[str]) -> Self:
         """The checkpoint itself, or the one at a path."""
         return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint)  # type: ignore[arg-type]
+
+    def within(self, part: str) -> Self:
+        """The part of this name of the same file: it is identified, read and written for itself."""
+        inner = copy(self)
+        inner._prefix = f"{self._prefix}{part}/"
+        return inner
 
     @property
     def _lock_path(self) -> Path:
@@ -170,26 +186,27 @@ class Checkpoint:
             ConfigError: another run holds it, or the folder cannot be written.
             FormatError: there is a file, but it is truncated, altered or of an unknown format version.
         """
-        if self._depth == 0:
+        file = self._file
+        if file.depth == 0:
             try:
                 if self.path.is_dir():
                     raise ConfigError(f"checkpoint {self.path} is a folder; name a file in it")
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock = take_lock(self._lock_path)
+                file.lock = take_lock(self._lock_path)
             except OSError as error:
                 raise self._unwritable(error) from error
-        self._depth += 1
+        file.depth += 1
         try:
-            if self._depth == 1:
-                self._stored = self._load()
+            if file.depth == 1 and (stored := self._load()) is not None:
+                file.identity, file.arrays = stored
             yield self
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._identity, self._stored = {}, None
-                if self._lock is not None:
-                    unlock(self._lock)
-                self._lock = None
+            file.depth -= 1
+            if file.depth == 0:
+                file.identity, file.arrays = {}, None
+                if file.lock is not None:
+                    unlock(file.lock)
+                file.lock = None
 
     def identify(self, **parts: object) -> None:
         """Compare the run with that of the file by their :func:`fingerprint`. While :meth:`held` only.
@@ -198,34 +215,45 @@ class Checkpoint:
             ConfigError: the file belongs to a run that differs in one of the parts.
         """
         for part, value in parts.items():
-            here = self._identity[part] = fingerprint(value, part)
-            if self._stored is None:
-                continue
-            difference = differences(self._stored[0].get(part, {}), here)
-            if difference:
+            here = fingerprint(value, part)
+            there = self._file.identity.setdefault(self._prefix + part, here)
+            if difference := differences(there, here):
                 raise ConfigError(
                     f"{self.path} belongs to another run: {difference}. Repeat that run, delete the file to "
                     "begin anew, or name another"
                 )
 
     def read(self) -> Arrays | None:
-        """The arrays written last; None if there is no file. While :meth:`held` only."""
-        return None if self._stored is None else self._stored[1]
+        """The arrays written last; None if there are none. While :meth:`held` only."""
+        own = {
+            name.removeprefix(self._prefix): array
+            for name, array in (self._file.arrays or {}).items()
+            if name.startswith(self._prefix)
+        }
+        return own or None
 
     def write(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the file by one with these arrays. While :meth:`held` only.
+        """Replace the file by one with these arrays in place of those of this part. While :meth:`held` only.
 
         Raises:
             ConfigError: it cannot be written; the file that was there is left as it was.
         """
-        ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
-        state = {"format": FORMAT, "format_version": FORMAT_VERSION, "identity": self._identity}
+        others = {
+            name: array
+            for name, array in (self._file.arrays or {}).items()
+            if not name.startswith(self._prefix)
+        }
+        own = {f"{self._prefix}{name}": np.array(array, order="C") for name, array in arrays.items()}
+        every = others | own
+        ordered = {name: every[name] for name in sorted(every)}
+        state = {"format": FORMAT, "format_version": FORMAT_VERSION, "identity": self._file.identity}
         text = json.dumps(state, allow_nan=False, ensure_ascii=False)
         blob = dump_arrays(ordered, {"state": text, "sha256": _checksum(text, ordered)})
         try:
             write_whole(self.path, blob)
         except OSError as error:
             raise self._unwritable(error) from error
+        self._file.arrays = ordered
 
     def _load(self) -> tuple[dict[str, Fingerprint], Arrays] | None:
         if not self.path.exists():
@@ -260,6 +288,29 @@ class Checkpoint:
             f"checkpoint {self.path} cannot be written: {error.strerror or error}; make room or name another "
             f"place{kept}"
         )
+
+
+def kept(
+    checkpoint: Checkpoint | None, part: str, make: Callable[[], T], device: torch.device | None = None
+) -> T:
+    """A result that an earlier run has kept in a checkpoint; else make it, and keep it there.
+
+    Args:
+        checkpoint: held, and identified by all that the result depends on; None to make the result.
+        part: name of the result.
+        make: what makes it, a value that can be packed (:mod:`sstorch.optim.packing`).
+        device: of its tensors; that of the CPU if None.
+    """
+    if checkpoint is None:
+        return make()
+    place = checkpoint.within(part)
+    arrays = place.read()
+    if arrays is None:
+        arrays = pack(make())
+        place.write(arrays)
+    # Unpacked in either case: a tensor in another memory layout could round otherwise in what follows.
+    value: T = unpack(arrays, device or "cpu")
+    return value
 
 
 def _checksum(text: str, arrays: Arrays) -> str:

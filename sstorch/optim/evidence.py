@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, cholesky, newton, step_to
+from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
 # coefficients of a kind are zero.
@@ -143,6 +144,7 @@ def estimate(
         at = at.replaced(active, Optimum.of(part, reached))
         settled = (moved < _SETTLED) & ((promised < _GAIN) | ~falls)
         active = active[~settled]
+        report_part(1 - len(active) / len(start))
         if len(active) == 0:
             break
     own = prior(penalty)

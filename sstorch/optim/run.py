@@ -16,10 +16,12 @@ from torch import Tensor
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim.checkpoint import Arrays, Checkpoint
+from sstorch.optim.checkpoint import Checkpoint
 from sstorch.optim.lbfgs import LBFGSOptions, OptimizationResult, Status
+from sstorch.optim.packing import Arrays
 from sstorch.optim.race import Race
 from sstorch.optim.steps import JointStep, LeafStep, ShardedStep, freeze_except, minimize_step
+from sstorch.progress import TRAINING, report
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -76,6 +78,8 @@ class TrainingRun:
     def session(self, n_passes: int) -> Iterator[None]:
         """Run the callbacks at begin and end; leave the trees at their best points, trainable again."""
         freeze_except(self.tree, ())
+        self._most_passes = n_passes
+        report(TRAINING, 0, n_passes)
         for callback in self.callbacks:
             callback.on_train_begin(self.tree, n_passes)
         try:
@@ -322,6 +326,7 @@ class TrainingRun:
             as :meth:`record_pass`.
         """
         self.n_passes += 1
+        report(TRAINING, self.n_passes, self._most_passes)
         dropped = torch.zeros_like(problems, dtype=torch.bool)
         if race is not None:
             runs_on = race.survivors(self.best, self.rows.counts, self.n_passes)

@@ -49,6 +49,9 @@ from sstorch.optim import (
     problem_seed,
     set_gates,
 )
+from sstorch.optim.checkpoint import kept
+from sstorch.optim.trainer import environment
+from sstorch.progress import TRAINING, report
 from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
@@ -318,22 +321,27 @@ def _train(
     schema = Schema.of(splits[0].frame) if schema is None else schema
     competing = splits[0].causes is not None
     check_causes(splits[0], settings)
-    if competing and checkpoint is not None:
-        raise ConfigError("a checkpoint is of one training run, and each cause has its own: leave it out")
     if settings.fairness is not None:
         _check_groups(splits)
+    report("encoding", 0, len(splits) + 1)
     preprocessors = fit_preprocessors(splits, settings, schema)
-    features = [each.transform(data.frame) for each, data in zip(preprocessors, splits, strict=True)]
+    features = []
+    for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
+        report("encoding", number + 1, len(splits) + 1)
+        features.append(each.transform(data.frame))
     causes: dict[str, _Problems] = {}
     for name in events_of_causes(splits[0]):
         own = [data.of_cause(name) for data in splits] if competing else splits
         n_events = min(data.n_events for data in own)
         of_cause = settings.for_cause(name if competing else None, n_events)
-        causes[name] = _Problems.of(own, features, preprocessors, of_cause, coefficients)
+        causes[name] = problems = _Problems.of(own, features, preprocessors, of_cause, coefficients)
+        if checkpoint is not None:
+            where = environment(problems.sample.weight.device)
+            checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
     choices: tuple[GroupChoice, ...] = ()
     if settings.estimated:
         plain = all(each.settings.plainly_estimated for each in causes.values())
-        estimator = _estimator(causes, splits, preprocessors)
+        estimator = _estimator(causes, splits, preprocessors, checkpoint)
         if plain:
             choices = tuple(estimator.choose(settings))
         else:
@@ -341,12 +349,15 @@ def _train(
     if choices:
         trained = {name: each.estimated(estimator.objective(name)) for name, each in causes.items()}
     else:
-        if settings.init == "distilled":
-            _distil(causes, splits, preprocessors, settings)
-        else:
-            ((name, problems),) = causes.items()
-            _initialize(problems, len(splits), settings)
-        trained = {name: each.train(settings.trainer, callbacks, checkpoint) for name, each in causes.items()}
+        _start(causes, splits, preprocessors, settings, checkpoint)
+        trained = {
+            name: each.train(
+                settings.trainer,
+                callbacks,
+                None if checkpoint is None else checkpoint.within(f"{TRAINING}/{name}"),
+            )
+            for name, each in causes.items()
+        }
     batch = TrainedBatch(
         {name: each.tree for name, each in causes.items()},
         sum_of([final for final, _, _ in trained.values()]),
@@ -387,6 +398,28 @@ def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
         )
 
 
+def _start(
+    causes: Mapping[str, _Problems],
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    settings: BatchSettings,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Give the problems of each cause their initial solutions, or those that a checkpoint has kept."""
+
+    def made() -> dict[str, dict[str, Tensor]]:
+        report("initial solutions", 0, 1)
+        if settings.init == "distilled":
+            _distil(causes, splits, preprocessors, settings)
+        else:
+            (problems,) = causes.values()
+            _initialize(problems, len(splits), settings)
+        return {name: dict(each.tree.state_dict()) for name, each in causes.items()}
+
+    for name, state in kept(checkpoint, "initial solutions", made).items():
+        causes[name].tree.load_state_dict(state)
+
+
 def _distil(
     causes: Mapping[str, _Problems],
     splits: Sequence[SurvivalData],
@@ -418,7 +451,10 @@ def _distil(
 
 
 def _estimator(
-    causes: Mapping[str, _Problems], splits: Sequence[SurvivalData], preprocessors: Sequence[Preprocessor]
+    causes: Mapping[str, _Problems],
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    checkpoint: Checkpoint | None,
 ) -> Estimator:
     """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
     trees = {name: each.tree for name, each in causes.items()}
@@ -428,7 +464,7 @@ def _estimator(
         first = counts.cumsum(0) - counts
         trees = {name: tree.select(first) for name, tree in trees.items()}
         samples = {name: sample.select(first) for name, sample in samples.items()}
-    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]))
+    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), checkpoint)
 
 
 def _initialize(problems: _Problems, n_splits: int, settings: BatchSettings) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,13 +27,17 @@ from sstorch.optim import (
     predicted_log_time,
     set_gates,
 )
+from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import Estimates, estimate
 from sstorch.optim.newton import LinearHazards
 from sstorch.optim.starts.distilled import Split, gates_of_splits, regression_tree, single_leaf
 from sstorch.optim.starts.residuals import model_tree, residual_bag
+from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.teacher import Teacher
+
+T = TypeVar("T")
 
 REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
 # Least weight of a residual, as a share of the mean.
@@ -222,6 +227,7 @@ class Estimator:
         splits: the same rows.
         preprocessors: of the splits.
         columns: raw columns of the features of gates.
+        checkpoint: keeps regressions and candidates as soon as they are estimated; may be None.
     """
 
     def __init__(
@@ -231,19 +237,27 @@ class Estimator:
         splits: Sequence[SurvivalData],
         preprocessors: Sequence[Preprocessor],
         columns: GateColumns,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.trees, self.samples, self.splits, self.columns = trees, samples, splits, columns
+        self._checkpoint = checkpoint
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
         self.design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
         self._hazards: dict[str, LinearHazards] = {}
         self.regressions: dict[str, Estimates] = {}
-        for name, tree in trees.items():
+        for number, (name, tree) in enumerate(trees.items()):
+            report("regressions", number, len(trees))
             sample, family = in_double(samples[name], tree.family)
             hazards = self.design.hazards(family, sample, counted_weight(samples[name]))
             kinds = self.design.kinds_of(1, len(family.shape_names))
             self._hazards[name] = hazards
-            self.regressions[name] = estimate(hazards, kinds, null_start(hazards))
+            self.regressions[name] = self._kept(
+                f"regression/{name}", partial(estimate, hazards, kinds, null_start(hazards))
+            )
+
+    def _kept(self, part: str, make: Callable[[], T]) -> T:
+        return kept(self._checkpoint, part, make, self._tree.log_time_scale.device)
 
     # ------------------------------------------------------------------ groups
 
@@ -338,29 +352,36 @@ class Estimator:
         if topology.depth == 0:
             return
         if teacher in (None, RESIDUALS):
-            trees = self._residual_trees(settings)
+            trees = self._kept("residual trees", lambda: self._residual_trees(settings))
             n_before = 0
             for depth in range(1, topology.depth + 1):
                 some = [dict(list(splits.items())[: 2**depth - 1]) for splits in trees]
                 n_splits = sum(len(splits) for splits in some)
                 if n_splits > n_before:
                     gates = gates_of_splits(some, topology, x)
-                    yield self._candidate(f"{RESIDUALS} {2**depth}", gates, some)
+                    yield self._candidate(f"{RESIDUALS} {2**depth}", gates, some, depth - 1)
                 n_before = n_splits
         if teacher != RESIDUALS:
-            if isinstance(teacher, Teacher):
-                name, targets = teacher.name, teacher.targets(self.splits, self._sample)
-            else:
-                name, targets = PREDICTOR, self._predictor()
-            gates = gates_of_targets(
-                self._sample,
-                targets,
-                self._tree.n_gate_features,
-                self.columns,
-                topology,
-                settings.distillation,
-            )
-            yield self._candidate(f"{name} {2**topology.depth}", gates)
+            name = teacher.name if isinstance(teacher, Teacher) else PREDICTOR
+            report("distilling", 0, 1)
+            gates = self._kept("distilled gates", lambda: self._distilled(settings))
+            yield self._candidate(f"{name} {2**topology.depth}", gates, None, topology.depth)
+
+    def _distilled(self, settings: BatchSettings) -> GateParameters:
+        """Gates of the targets of a teacher, or of what the regressions predict."""
+        teacher = settings.teacher
+        if isinstance(teacher, Teacher):
+            targets = teacher.targets(self.splits, self._sample)
+        else:
+            targets = self._predictor()
+        return gates_of_targets(
+            self._sample,
+            targets,
+            self._tree.n_gate_features,
+            self.columns,
+            self._tree.topology,
+            settings.distillation,
+        )
 
     @property
     def _gate_features(self) -> Tensor:
@@ -389,6 +410,7 @@ class Estimator:
         share = self._sample.normalised_weight.double().cpu().numpy()
         trees = []
         for split, data in enumerate(self.splits):
+            report("distilling", split, len(self.splits))
             n, topology = len(data), self._tree.topology
             subject = np.arange(n) if data.person is None else data.person
             rows = x[split, :n], lines[split, :n]
@@ -412,9 +434,10 @@ class Estimator:
         return trees
 
     def _candidate(
-        self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None = None
+        self, name: str, gates: GateParameters, splits: Sequence[dict[int, Split]] | None, number: int
     ) -> Candidate:
-        """The estimates of every cause under gates."""
+        """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
+        report("leaves", number, self._tree.topology.depth + 1)
         x = self._gate_features
         logits = torch.matmul(gates.weight.double(), x.mT) + gates.bias.double()[..., None]
         leaf = most_probable_leaf(self._tree.topology, logits)
@@ -432,7 +455,9 @@ class Estimator:
             plain_kinds = self.regressions[cause].kinds.names
             first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
             small = {kind: start.new_full((len(start),), _FIRST_OWN) for kind in kinds.names}
-            estimates[cause] = estimate(hazards, kinds, start, small | first)
+            estimates[cause] = self._kept(
+                f"{name}/{cause}", partial(estimate, hazards, kinds, start, small | first)
+            )
             groups[cause] = self.design.leaves(estimates[cause].rounded, n_groups, n_shapes)
         return Candidate(name, gates, splits, estimates, groups, position)
 

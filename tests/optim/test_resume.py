@@ -81,7 +81,8 @@ class _Stop(Callback):
 
 def _n_passes(path: Path) -> int:
     with safe_open(path, framework="numpy") as file:
-        return int(file.get_tensor("run/n_passes"))
+        (name,) = (name for name in file.keys() if name.endswith("run/n_passes"))  # noqa: SIM118
+        return int(file.get_tensor(name))
 
 
 def _assert_same(ours: tuple[SoftTree, History], theirs: tuple[SoftTree, History]) -> None:
@@ -353,7 +354,7 @@ def test_truncated_and_altered_files_are_refused(tmp_path: Path) -> None:
     save_file({"x": np.zeros(3)}, path)
     with pytest.raises(FormatError, match="no checkpoint"):
         _run().start(path)
-    path.write_bytes(whole.replace(b'format_version\\": 1,', b'format_version\\": 9,'))
+    path.write_bytes(whole.replace(b'format_version\\": 2,', b'format_version\\": 9,'))
     with pytest.raises(FormatError, match=r"sstorch.checkpoint version 9; this version of sstorch reads"):
         _run().start(path)
     path.write_bytes(whole)

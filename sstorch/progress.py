@@ -1,0 +1,172 @@
+"""Progress of long work: which phase is at work, how much of it is done, and the memory it takes.
+
+Code that works reports with :func:`report`, without knowing whether anything listens; :class:`Watch` listens.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+# Phase whose passes are shown by sstorch.monitoring.ProgressBar.
+TRAINING = "training"
+# Seconds between two signs of life.
+_EVERY = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A moment of long work.
+
+    Attributes:
+        phase: what is being done.
+        done: number of its steps that are done; the step at work may count in part.
+        total: number of its steps.
+    """
+
+    phase: str
+    done: float
+    total: int
+
+    def __str__(self) -> str:
+        memory = resident_memory()
+        taken = "" if memory is None else f", {memory / 2**20:.0f} MiB in memory"
+        return f"{self.phase}: {self.done / max(self.total, 1):.0%} of {self.total}{taken}"
+
+
+_watch: ContextVar[Watch | None] = ContextVar("sstorch_progress", default=None)
+
+
+def report(phase: str, done: int, total: int) -> None:
+    """Report that `done` of `total` steps of a phase are done."""
+    if (watch := _watch.get()) is not None:
+        watch.update(Progress(phase, done, total))
+
+
+def report_part(share: float) -> None:
+    """Report the share, in [0, 1], that is done of the step at work."""
+    if (watch := _watch.get()) is not None and (at := watch.progress) is not None:
+        watch.update(replace(at, done=int(at.done) + min(share, 0.999)))
+
+
+class Watch:
+    """Call a function at each new phase, and every few seconds whatever the work does.
+
+    Args:
+        note: called with the present moment, by the thread that works or by another one, never by both at a
+            time. An error that it raises is raised again where the work next reports.
+        every: seconds between two calls.
+
+    >>> seen = []
+    >>> with Watch(lambda progress: seen.append(progress.phase)):
+    ...     report("encoding", 0, 2); report("encoding", 1, 2); report("scoring", 0, 1)
+    >>> seen
+    ['encoding', 'scoring']
+    """
+
+    def __init__(self, note: Callable[[Progress], None], every: float = _EVERY) -> None:
+        self.progress: Progress | None = None
+        self._note, self._every = note, every
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="sstorch-progress", daemon=True)
+        self._failure: Exception | None = None
+        self._token: Token[Watch | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _watch.set(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        assert self._token is not None
+        _watch.reset(self._token)
+
+    def update(self, progress: Progress) -> None:
+        """Take note of the present moment."""
+        if self._failure is not None:
+            raise self._failure
+        is_new = self.progress is None or progress.phase != self.progress.phase
+        self.progress = progress
+        if is_new:
+            with self._lock:
+                self._note(progress)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._every):
+            if self.progress is None:
+                continue
+            try:
+                with self._lock:
+                    self._note(self.progress)
+            except Exception as error:
+                self._failure = error
+                return
+
+
+class Lines:
+    """Prints a line when a phase has lasted some seconds, and again when more of it is done.
+
+    Args:
+        every: seconds of work without a line.
+    """
+
+    def __init__(self, every: float = _EVERY) -> None:
+        self._every = every
+        self._begin = time.monotonic()
+        self._last: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Print the moment, if it is time for a line."""
+        if (
+            progress.phase == TRAINING
+            or progress == self._last
+            or time.monotonic() - self._begin < self._every
+        ):
+            return
+        self._begin, self._last = time.monotonic(), progress
+        print(progress, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown(every: float = _EVERY) -> Iterator[None]:
+    """Print the phases of whatever is done in a ``with`` block to the error stream.
+
+    Args:
+        every: seconds between two lines; work that takes less prints nothing.
+    """
+    with Watch(Lines(every), every):
+        yield
+
+
+def resident_memory() -> int | None:
+    """Bytes of memory that this process takes; None where the system does not report it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    import resource
+
+    return pages * resource.getpagesize()
+
+
+def peak_memory() -> int | None:
+    """The most bytes of memory that this process has taken; None where the system does not report it."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # The system counts the peak now and then, and may be behind.
+    return max(peak if sys.platform == "darwin" else peak * 2**10, resident_memory() or 0)

@@ -1,0 +1,143 @@
+"""Runs of the command that are killed in each phase: what the folder says, and what they are continued to."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sstorch.bench.run_folder import RunFolder
+from sstorch.exceptions import ConfigError
+from sstorch.progress import Progress, Watch, report, report_part
+from tests.app import sstorch
+from tests.conftest import nightly_but
+
+ROOT = Path(__file__).parents[2]
+COMMON = ("dataset=gbsg2", "cv.n_folds=2", "leaf=weibull", "tree.depth=1", "logger=none")
+RUNS = {
+    "groups": COMMON,
+    "gates": (*COMMON, "experiment=quick", "trainer=nodec", "trainer.macro_iterations=2", "cv.n_starts=1"),
+    "causes": ("dataset=melanoma", *COMMON[1:]),
+}
+PHASES = {
+    "groups": (
+        *("reading", "encoding", "regressions", "distilling", "leaves"),
+        *("scoring", "reference models", "writing"),
+    ),
+    "gates": ("initial solutions", "training", "scoring"),
+    "causes": ("regressions", "leaves", "scoring", "reference models"),
+}
+CASES = [f"{run}: {phase}" for run, phases in PHASES.items() for phase in phases]
+DAILY = ("groups: leaves",)
+WHOLE: dict[str, Path] = {}
+
+
+def _whole(run: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run that nothing disturbed."""
+    if run not in WHOLE:
+        assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *RUNS[run]) == 0
+        WHOLE[run] = folder
+    return WHOLE[run]
+
+
+@pytest.mark.parametrize("case", nightly_but(DAILY, CASES))
+def test_run_killed_in_a_phase_continues_with_the_same_result(
+    case: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, phase = case.split(": ")
+    base = tmp_path_factory.mktemp("killed")
+    whole, folder = _whole(run, base / "whole", monkeypatch), base / "run"
+    command = [sys.executable, "-m", "tests.bench.killed_run", phase, f"hydra.run.dir={folder}", *RUNS[run]]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    assert process.stdout is not None
+    with process.stdout:
+        assert any(line == "halted\n" for line in process.stdout)
+        process.kill()
+    assert process.wait(60) == -signal.SIGKILL
+    begun = phase != "reading"
+    assert RunFolder(folder).is_taken is begun
+    if begun:
+        told = RunFolder(folder).status
+        assert re.fullmatch(rf"stopped \(last sign of life .* UTC, {phase} \d+ of \d+\)", told), told
+        assert sstorch_report_refuses(folder, told)
+    capsys.readouterr()
+    assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *RUNS[run]) == 0
+    out = capsys.readouterr().out
+    assert ("the run here stopped" in out) is begun
+    kept = begun and phase not in ("encoding", "regressions", "initial solutions")
+    assert ("goes on from" in out) is kept
+    names = [str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file()]
+    assert names
+    for name in names:
+        if name not in ("status.json", "config.yaml") and not name.startswith((".hydra", "figures")):
+            assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    assert json.loads((folder / "status.json").read_text())["status"] == "completed"
+
+
+def sstorch_report_refuses(folder: Path, told: str) -> bool:
+    """Whether a report of the run is refused with its status."""
+    from sstorch.bench.reporting import report_of_run
+
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        report_of_run(folder)
+    return True
+
+
+def test_status_has_phase_memory_and_a_fresh_sign_of_life(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.begin("a: 1", "checksum")
+    with Watch(folder.note, every=0.05):
+        report("encoding", 1, 4)
+        first = json.loads((folder.path / "status.json").read_text())
+        report_part(0.5)
+        deadline = time.monotonic() + 10
+        while (now := json.loads((folder.path / "status.json").read_text()))["done"] == 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert (first["phase"], first["done"], first["of"]) == ("encoding", 1, 4)
+    assert (now["phase"], now["done"], now["of"]) == ("encoding", 1.5, 4)
+    assert 2**20 < now["memory"] <= now["peak_memory"]
+    age = datetime.now(UTC) - datetime.fromisoformat(now["last_sign_of_life"])
+    assert timedelta(0) <= age + timedelta(seconds=1) < timedelta(minutes=1)
+    folder.write_status("completed")
+    folder.note(Progress("writing", 0, 1))
+    assert RunFolder(folder.path).status == "completed"
+
+
+def test_a_run_of_another_machine_runs_while_its_sign_of_life_is_fresh(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.begin("a: 1", "checksum")
+    now = datetime.now(UTC)
+    for minutes, expected in ((1, "running"), (3, "stopped")):
+        sign = (now - timedelta(minutes=minutes)).isoformat()
+        folder.write_status("running", process=1, host="another", last_sign_of_life=sign)
+        assert RunFolder(folder.path).status.startswith(f"{expected} (last sign of life ")
+
+
+def test_an_error_of_a_listener_is_raised_where_the_work_reports() -> None:
+    calls = []
+
+    def note(progress: Progress) -> None:
+        calls.append(progress)
+        if len(calls) > 1:
+            raise OSError("no room")
+
+    with Watch(note, every=0.01):
+        report("encoding", 0, 2)
+        deadline = time.monotonic() + 10
+        while len(calls) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.1)
+        with pytest.raises(OSError, match="no room"):
+            report("encoding", 1, 2)
