@@ -1,18 +1,23 @@
-"""Entry points of the commands; nothing is imported before an interruption would be told in a line."""
+"""Entry points of the commands.
+
+Help, versions, missing files and Ctrl-C are answered before torch loads, which takes seconds.
+"""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sstorch._version import __version__
-from sstorch.exceptions import EXIT_INTERRUPTED
+from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
+from sstorch.usage import check_data_file, check_places, help_text
 
 
 @contextmanager
 def _interruptible(command: str) -> Iterator[None]:
-    """End with one line where Ctrl-C comes while modules load, which takes seconds, or a command starts."""
+    """End with one line where a file is missing, or Ctrl-C comes while modules load or a command starts."""
     try:
-        yield
+        with exit_codes(command, (DataError, BrokenPipeError)):
+            yield
     except KeyboardInterrupt:
         print(f"\n{command}: interrupted before it began; nothing was written", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
@@ -20,10 +25,15 @@ def _interruptible(command: str) -> Iterator[None]:
 
 def sstorch() -> None:
     """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
-    if "--version" in sys.argv[1:]:
-        print(f"sstorch {__version__}")
-        return
     with _interruptible("sstorch"):
+        words = sys.argv[1:]
+        if {"--help", "-h"} & set(words):
+            print(help_text(), flush=True)
+            return
+        if "--version" in words:
+            print(f"sstorch {__version__}", flush=True)
+            return
+        check_data_file(words)
         from sstorch.bench.cli import main
 
         main()
@@ -32,6 +42,7 @@ def sstorch() -> None:
 def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.report`."""
     with _interruptible("sstorch-report"):
+        check_places(sys.argv[1:2])
         from sstorch.bench.report.report import main
         from sstorch.bench.reporting import report_of_run
 
@@ -41,6 +52,7 @@ def report() -> None:
 def predict() -> None:
     """Predict with a saved tree; see :mod:`sstorch.prediction`."""
     with _interruptible("sstorch-predict"):
+        check_places(sys.argv[1:3])
         from sstorch.prediction import main
 
         main()
@@ -49,6 +61,7 @@ def predict() -> None:
 def calculator() -> None:
     """Write a page in which one enters a patient; see :mod:`sstorch.calculator`."""
     with _interruptible("sstorch-calculator"):
+        check_places(sys.argv[1:2])
         from sstorch.calculator import main
 
         main()

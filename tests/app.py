@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from sstorch.bench.cli import main
+from sstorch.commands import sstorch as command
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -20,7 +20,7 @@ def sstorch(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:
     with monkeypatch.context() as patch:
         patch.setattr("warnings.showwarning", None)  # the app has its own, which must not stay
         try:
-            main()
+            command()
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0

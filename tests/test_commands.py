@@ -18,9 +18,10 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import sstorch as package
-from sstorch.bench.arguments import as_hydra_takes, help_text
+from sstorch.bench.arguments import all_settings_text, as_hydra_takes
 from sstorch.bench.config import Config, settings
 from sstorch.exceptions import ConfigError
+from sstorch.usage import help_text
 from tests.app import sstorch
 
 ROOT = Path(__file__).parents[1]
@@ -125,13 +126,39 @@ def test_help_has_a_line_of_meaning_for_every_setting(
             assert any(line.startswith(f"{group.name}=") for line in lines)
 
 
-def test_version_is_that_of_the_package_and_loads_no_torch() -> None:
-    code = "import sys; sys.argv=['sstorch', '--version']; from sstorch.commands import sstorch; sstorch(); "
-    code += "print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines() == [f"sstorch {package.__version__}", "False"]
+def test_settings_of_the_help_are_those_of_the_code() -> None:
+    """See :func:`all_settings_text` for the command that writes them anew."""
+    assert (ROOT / "configs" / "settings.json").read_text(encoding="utf-8") == all_settings_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "out", "err"),
+    [
+        ("sstorch", ["--version"], f"sstorch {package.__version__}\n", ""),
+        ("sstorch", ["--help"], help_text() + "\n", ""),
+        ("sstorch", ["dataset=csv", "dataset.path=/no.csv"], "", "sstorch: error: /no.csv: no such file\n"),
+        ("predict", ["/", "/no.csv"], "", "sstorch-predict: error: /no.csv: no such file or folder\n"),
+        ("report", ["/no"], "", "sstorch-report: error: /no: no such file or folder\n"),
+    ],
+)
+def test_help_and_missing_files_are_answered_in_a_second_without_torch(
+    command: str, words: list[str], out: str, err: str
+) -> None:
+    code = f"""
+import atexit, sys, time
+from pathlib import Path
+def end():
+    assert not {{"torch", "numpy"}} & set(sys.modules)
+    assert time.process_time() < 1
+    sys.stdout.write("light")
+atexit.register(end)
+sys.argv = {["sstorch", *words]!r}
+from sstorch.commands import {command}
+{command}()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == (f"{out}light", err)
+    assert done.returncode == (2 if err else 0)
 
 
 def test_commands_are_those_of_the_package() -> None:

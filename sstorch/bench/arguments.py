@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
-from importlib import resources
-from pathlib import Path
 
 from hydra.errors import HydraException
-from omegaconf import MISSING
 
-from sstorch.bench.config import REGISTERED, DatasetConfig, config_path, override_text, settings
+from sstorch.bench.config import REGISTERED, DatasetConfig, override_text, settings
 from sstorch.checks import nearest_text
 from sstorch.exceptions import ConfigError
+from sstorch.usage import settings_text
 
 # Settings that are text, which is taken as it stands: blanks, umlauts and the signs of Hydra's grammar.
 _FOLDERS = ("dataset.path", "study.folder", "hydra.run.dir", "hydra.sweep.dir")
@@ -124,43 +121,9 @@ def refusal_text(error: HydraException) -> str:
 # ---------------------------------------------------------------------- help
 
 
-def help_text() -> str:
-    """Every setting of the command with its meaning, its default and the choices of its group."""
-    lines = [
-        "sstorch trains and cross-validates soft survival trees; without arguments, on GBSG2.",
-        "",
-        "  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas",
-        "  sstorch --cfg job           every setting and its value",
-        "  sstorch --version           version of the package",
-        "  sstorch-report FOLDER       report of a study",
-        "  sstorch-predict MODEL FILE  predictions of a saved tree",
-        "",
-        "  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died",
-    ]
-    group = ""
-    for name, default, text in settings():
-        if name.partition(".")[0] != group:
-            group = name.partition(".")[0]
-            lines += ["", *([] if group == name else _choices_text(group))]
-        shown = "" if default == MISSING else f" [{_default_text(default)}]"
-        lines.append(f"  {name:<26} {text}{shown}")
-    return "\n".join([*lines, "", *_choices_text("experiment")])
+def all_settings_text() -> str:
+    """Every setting and choice for ``configs/settings.json``, from which ``--help`` is made without torch.
 
-
-def _choices_text(group: str) -> list[str]:
-    """The group's choices, in lines."""
-    root = config_path()
-    place = resources.files("sstorch.configs") if root.startswith("pkg://") else Path(root)
-    choices = set(REGISTERED.get(group, ()))
-    if (place / group).is_dir():
-        choices |= {path.name.removesuffix(".yaml") for path in (place / group).iterdir()}
-    if not choices:
-        return [group]
-    indent = " " * (len(group) + 1)
-    return textwrap.wrap(f"{group}={' '.join(sorted(choices))}", 100, subsequent_indent=indent)
-
-
-def _default_text(default: object) -> str:
-    if default is None:
-        return "null"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    ``python -c "from sstorch.bench.arguments import *; print(all_settings_text(), end='')"`` writes it anew.
+    """
+    return settings_text(settings(), REGISTERED)

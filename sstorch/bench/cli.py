@@ -23,7 +23,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sstorch._version import __version__
 from sstorch.bench import (
     GROUP_SCORES,
     CrossValidation,
@@ -37,7 +36,7 @@ from sstorch.bench import (
     soft_tree_models,
     split_names,
 )
-from sstorch.bench.arguments import as_hydra_takes, help_text, refusal_text
+from sstorch.bench.arguments import as_hydra_takes, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.engines import make_engine
@@ -99,12 +98,6 @@ def main() -> None:
 
 def _compose_and_run() -> None:
     typed = sys.argv
-    if {"--help", "-h"} & set(typed):
-        print(help_text(), flush=True)
-        return
-    if "--version" in typed:
-        print(f"sstorch {__version__}", flush=True)
-        return
     try:
         sys.argv = [typed[0], *as_hydra_takes(typed[1:])]
         _app()

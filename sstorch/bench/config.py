@@ -18,7 +18,6 @@ from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
 from sstorch.exceptions import ConfigError
-from sstorch.installing import checkout
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
@@ -35,6 +34,7 @@ from sstorch.optim import (
 from sstorch.soft import SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import AUTO, INITS, SETTINGS, Setting
+from sstorch.usage import configuration
 
 
 def setting(default: Any, text: str) -> Any:
@@ -507,12 +507,9 @@ def override_text(error: HydraException) -> str | None:
 
 
 def config_path() -> str:
-    """Where Hydra finds the configuration: in the checkout around this package, else in the package.
-
-    A package that was installed elsewhere must not lend its configuration to a checkout.
-    """
-    root = checkout()
-    return "pkg://sstorch.configs" if root is None else str(root / "configs")
+    """Where Hydra finds the configuration."""
+    folder = configuration()
+    return str(folder) if isinstance(folder, Path) else "pkg://sstorch.configs"
 
 
 def register_schemas() -> None:

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import StratifiedKFold
 
 from sstorch._types import BoolArray, IntArray
 from sstorch.data.survival_data import SurvivalData
@@ -69,6 +68,9 @@ def _spread(
     stratum: IntArray, n_folds: int, seed: int, person: IntArray | None, names: Sequence[str] = ()
 ) -> IntArray:
     """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
+    # Imported here: it loads all of scikit-learn's metrics.
+    from sklearn.model_selection import StratifiedKFold
+
     _check_folds(n_folds, seed)
     if person is not None:
         own = np.zeros(int(person.max()) + 1, dtype=np.int64)

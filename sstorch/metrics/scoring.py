@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import get_scorer_names
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon
@@ -175,6 +174,8 @@ class RiskScore:
 
 def remedy_for_names(scoring: object) -> str:
     """What to write instead of a scoring of scikit-learn's own, given by name; empty for all else."""
+    from sklearn.metrics import get_scorer_names
+
     if scoring not in get_scorer_names():
         return ""
     return (

@@ -641,7 +641,7 @@ def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() 
 
 @pytest.mark.nightly
 def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
-    code = f"{sys.executable} -m sstorch.bench.cli --help | head -1"
+    code = f"{sys.executable} -m sstorch.commands --help | head -1"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("sstorch trains")
     assert done.stderr == ""

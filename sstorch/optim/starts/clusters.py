@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import davies_bouldin_score
 from torch import Tensor
 
 from sstorch.nn import SoftTree, Topology
@@ -157,6 +156,8 @@ def _best_partitions(
     topology: Topology, sample: Sample, seeds: Sequence[np.random.SeedSequence], repeats: int
 ) -> NDArray[np.int64]:
     """Leaf cluster of each row, (R, M); padding rows are in cluster 0."""
+    from sklearn.metrics import davies_bouldin_score  # as KMeans below
+
     weight = sample.weight.cpu().numpy()
     clusters = np.zeros(weight.shape, dtype=np.int64)
     matrices = sample.x.matrices.cpu().numpy()
