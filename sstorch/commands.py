@@ -3,6 +3,7 @@
 Help, versions, missing files and Ctrl-C are answered before torch loads, which takes seconds.
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,17 @@ def _interruptible(command: str) -> Iterator[None]:
         sys.exit(EXIT_INTERRUPTED)
 
 
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Load modules without searching them for garbage, now or later: a quarter of the time they take."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def sstorch() -> None:
     """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
     with _interruptible("sstorch"):
@@ -34,8 +46,8 @@ def sstorch() -> None:
             print(f"sstorch {__version__}", flush=True)
             return
         check_data_file(words)
-        from sstorch.bench.cli import main
-
+        with _loading():
+            from sstorch.bench.cli import main
         main()
 
 
@@ -43,9 +55,9 @@ def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.report`."""
     with _interruptible("sstorch-report"):
         check_places(sys.argv[1:2])
-        from sstorch.bench.report.report import main
-        from sstorch.bench.reporting import report_of_run
-
+        with _loading():
+            from sstorch.bench.report.report import main
+            from sstorch.bench.reporting import report_of_run
         main(of_run=report_of_run)
 
 
@@ -53,8 +65,8 @@ def predict() -> None:
     """Predict with a saved tree; see :mod:`sstorch.prediction`."""
     with _interruptible("sstorch-predict"):
         check_places(sys.argv[1:3])
-        from sstorch.prediction import main
-
+        with _loading():
+            from sstorch.prediction import main
         main()
 
 
@@ -62,8 +74,8 @@ def calculator() -> None:
     """Write a page in which one enters a patient; see :mod:`sstorch.calculator`."""
     with _interruptible("sstorch-calculator"):
         check_places(sys.argv[1:2])
-        from sstorch.calculator import main
-
+        with _loading():
+            from sstorch.calculator import main
         main()
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
@@ -326,6 +325,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         filled = np.where(np.isnan(matrix), median, matrix)
         by_name: dict[str, set[float]] = {name: set() for name in numeric}
         for outcome in outcomes.T:
+            from sklearn.ensemble import GradientBoostingRegressor  # loads much of scikit-learn
+
             model = GradientBoostingRegressor(
                 n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
             ).fit(filled, outcome, sample_weight=weight / weight.min())
