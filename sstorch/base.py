@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Literal, overload
 
 import numpy as np
@@ -27,6 +28,13 @@ Times = npt.ArrayLike | Literal["events"] | None
 # Quantiles of the training event times at which curves are predicted by default.
 DEFAULT_TIMES = 100
 CurveKind = Literal["survival", "cumulative_hazard", "hazard"]
+
+
+@lru_cache(maxsize=64)
+def _default_times(events: bytes) -> FloatArray:
+    """Quantiles of event times, given as the bytes of float64; they are those of every prediction."""
+    shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
+    return np.unique(np.quantile(np.frombuffer(events), shares, method="inverted_cdf"))
 
 
 class FrameEstimator(BaseEstimator):  # type: ignore[misc]
@@ -276,11 +284,14 @@ class SurvivalEstimator(FrameEstimator):
         index = None if path is None else pd.Index(path.ids)
         if path is None and isinstance(X, pd.DataFrame):
             index = X.index
-        n = len(self._schema.frame_of(X)) if path is None else len(path.ids)
-        alive = None if after is None else check_after(after, n)
-        grid = self._grid(times, 0.0 if alive is None else float(alive.min(initial=np.inf)))
+        alive = None
         if path is not None:
-            curves = self._curves_along(kind, X, grid, path, np.zeros(n) if alive is None else alive)
+            alive = np.zeros(len(path.ids)) if after is None else check_after(after, len(path.ids))
+        elif after is not None:
+            alive = check_after(after, len(self._schema.frame_of(X)))
+        grid = self._grid(times, 0.0 if after is None or alive is None else float(alive.min(initial=np.inf)))
+        if path is not None and alive is not None:
+            curves = self._curves_along(kind, X, grid, path, alive)
         elif alive is not None:
             curves = self._curves_after(kind, X, grid, alive)
         else:
@@ -368,8 +379,7 @@ class SurvivalEstimator(FrameEstimator):
             )
         if times is not None:
             return events
-        shares = np.linspace(0.0, 1.0, DEFAULT_TIMES)
-        return np.unique(np.quantile(events, shares, method="inverted_cdf"))
+        return _default_times(events.tobytes()).copy()
 
     @overload
     def predict_cumulative_incidence(

@@ -34,7 +34,7 @@ ColumnScale = Literal["minmax", "none"]
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
 # Widths of the training range beyond which a number is no rare one, but of another unit or a code.
-_FAR = 1.0
+FAR = 1.0
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class Preprocessor:
                 continue
             values = _numbers(frame[name])
             z = (values - self.offset_[j]) * self.scale_[j]
-            far = (z < -_FAR) | (z > 1 + _FAR)  # never where missing
+            far = (z < -FAR) | (z > 1 + FAR)  # never where missing
             if far.any():
                 low = self.offset_[j]
                 warnings.warn(

@@ -19,6 +19,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
 from sstorch.checks import check_quantile, check_truncation
 from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.plain_rows import PlainRows
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import (
@@ -121,6 +122,18 @@ class FittedTree:
         like = self.module.log_time_scale
         features = self.preprocessor.transform(frame)
         return torch.as_tensor(features, device=like.device, dtype=like.dtype)
+
+    def encode_few(self, X: object) -> Tensor | None:
+        """:meth:`encode` of few rows of plain values, without pandas; None if they need it."""
+        features = self._plain_rows.transform(X)
+        if features is None:
+            return None
+        like = self.module.log_time_scale
+        return torch.as_tensor(features, device=like.device, dtype=like.dtype)
+
+    @cached_property
+    def _plain_rows(self) -> PlainRows:
+        return PlainRows(self.preprocessor)
 
     # ------------------------------------------------------------------ predict
 

@@ -562,10 +562,13 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     def _encode_new(self, X: object) -> Tensor:
         """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
+        tree = self._tree
+        if (few := tree.encode_few(X)) is not None:
+            return few
         frame = self._cleaned(X)
         with wording(rows=X):
-            self._tree.preprocessor.warn_of_far_values(frame)
-            return self._tree.encode(frame)
+            tree.preprocessor.warn_of_far_values(frame)
+            return tree.encode(frame)
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode_new(X), times, kind)
