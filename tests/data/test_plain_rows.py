@@ -104,3 +104,14 @@ def test_other_rows_take_the_general_path(rows: object) -> None:
 def test_many_levels_take_the_general_path() -> None:
     frame = pd.DataFrame({"centre": [f"c{k}" for k in range(20)]})
     assert PlainRows(Preprocessor(Schema.of(frame)).fit(frame)).transform(frame[:1]) is None
+
+
+def test_an_estimator_predicts_a_plain_row_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, numbers = TRAINING[["age", "grade"]], TRAINING[["age", "nodes"]].to_numpy()
+    y = DRAWS.exponential(size=80) + 0.1, DRAWS.random(80) < 0.7
+    for X in (frame, numbers):
+        tree = PrognosticTree(depth=1, leaf="weibull").fit(X, y)
+        expected = tree.predict_survival_function(X, [0.5, 1.0])[:2]
+        with monkeypatch.context() as patch:
+            patch.delattr(Schema, "frame_of")
+            np.testing.assert_array_equal(tree.predict_survival_function(X[:2], [0.5, 1.0]), expected)
