@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, load_dataset, metrics
+from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, load_dataset, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
-from tests.conftest import nightly_but
+from tests.conftest import nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
@@ -77,9 +77,11 @@ def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path, after: 
     np.testing.assert_allclose(np.array(survival)[:, asked], free[:, asked], atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("after", [None, 24.0])
-def test_torch_program_gives_incidences_and_survival(after: float | None, tmp_path: Path) -> None:
-    model, frame = fitted("soft"), rows("mgus2").frame[:40]
+@pytest.mark.parametrize(
+    ("leaf", "after"), [("weibull", None), ("weibull", 24.0), nightly("auto", None), nightly("auto", 24.0)]
+)
+def test_torch_program_gives_incidences_and_survival(leaf: str, after: float | None, tmp_path: Path) -> None:
+    model, frame = fitted("soft", leaf=leaf), rows("mgus2").frame[:40]
     export_program(model, tmp_path / "tree.pt2", after=after)
     kept = {"sstorch.json": ""}
     program = torch.export.load(tmp_path / "tree.pt2", extra_files=kept).module()
@@ -152,8 +154,8 @@ def test_query_names_a_column_for_each_cause() -> None:
 
 def test_family_without_a_formula_in_one_cause_raises(tmp_path: Path) -> None:
     data = rows("mgus2").subset(range(300))
-    model = PrognosticTree(leaf={"progression": "generalized_gamma", "death": "weibull"})
-    model.fit(data.frame, data.y)
+    model = SurvivalRegression(leaf={"progression": "generalized_gamma", "death": "weibull"})
+    model.fit(data.frame[["age"]], data.y)
     with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
         export_code(model, "python")
     with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be exported"):
