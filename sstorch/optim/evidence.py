@@ -103,6 +103,14 @@ class Estimates(Batched):
         nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
         return torch.where(nothing, 0.0, self.theta)
 
+    def quadratic(self, rows: Tensor) -> Tensor:
+        """Covariance of linear combinations of the coefficients given the data, (K, m, m).
+
+        Args:
+            rows: the combinations, (K, m, D) or (1, m, D).
+        """
+        return rows @ self.covariance @ rows.mT
+
 
 @torch.no_grad()
 def estimate(
