@@ -156,7 +156,7 @@ class FittedTree:
         Returns:
             shape (n, n_times).
         """
-        function, at = self._function(kind), torch.as_tensor(times, device=x.device)
+        function, at = self.function(kind), torch.as_tensor(times, device=x.device)
         limit = _SCORED_ELEMENTS if falling else None
         rows = (x, at) if at.ndim == 2 else (x,)
         curves = self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows, limit=limit)
@@ -166,7 +166,7 @@ class FittedTree:
                 np.minimum.accumulate(curves, axis=1, out=curves)
         return curves
 
-    def _function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Tensor, Tensor], Tensor]:
+    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Tensor, Tensor], Tensor]:
         """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
         if len(self.hazards) == 1:
             method = getattr(self.module, kind)
@@ -213,7 +213,7 @@ class FittedTree:
             times: shape (n_times,).
             edges: those of `panels` before the largest time.
         """
-        total = self._function("cumulative_hazard")
+        total = self.function("cumulative_hazard")
 
         def curves(at: Tensor) -> tuple[Tensor, Tensor]:
             log_hazards = [module.log_hazard(x, at, self.prediction) for module in self.hazards.values()]
@@ -232,7 +232,7 @@ class FittedTree:
         """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
         nodes, weights = sum_rule(times)
         at, weight = torch.as_tensor(nodes, device=x.device), torch.as_tensor(weights).to(x)
-        cumulative = self._function("cumulative_hazard")
+        cumulative = self.function("cumulative_hazard")
 
         def total(x: Tensor) -> Tensor:
             hazard = cumulative(x, at)
@@ -316,20 +316,21 @@ class FittedTree:
         """
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
 
-        def chunk(x: Tensor, after: Tensor | None = None) -> Tensor:
-            if len(self.hazards) == 1:
-                return self.module.quantile(x, q, self.prediction, after)
-            return self._quantile_of_any(x, check_quantile(q), after)
-
-        time = self._by_chunk(chunk, _QUANTILE_ELEMENTS, *rows)
+        time = self._by_chunk(lambda x, after=None: self.quantiles(x, q, after), _QUANTILE_ELEMENTS, *rows)
         if extrapolate or not self.event_times.size:
             return time
         last = self.event_times[-1] * (1 + 8 * np.finfo(time.dtype).eps)  # an inverse rounds
         return np.where(time + (0.0 if after is None else after) > last, np.inf, time)
 
+    def quantiles(self, x: Tensor, q: float, after: Tensor | None = None) -> Tensor:
+        """:meth:`quantile` as a tensor, with a graph."""
+        if len(self.hazards) == 1:
+            return self.module.quantile(x, q, self.prediction, after)
+        return self._quantile_of_any(x, check_quantile(q), after)
+
     def _quantile_of_any(self, x: Tensor, q: float, after: Tensor | None) -> Tensor:
         """Of the time to any of several events."""
-        total, scale = self._function("cumulative_hazard"), self.module.log_time_scale
+        total, scale = self.function("cumulative_hazard"), self.module.log_time_scale
         target = x.new_full((len(x), 1), -math.log1p(-q))
         if after is not None:
             target = target + total(x, after[:, None])
@@ -347,29 +348,28 @@ class FittedTree:
         With ``after`` (n,) it is that of the time left to those who are alive then.
         """
         rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
+        elements = _QUANTILE_ELEMENTS
+        if len(self.hazards) > 1:
+            last = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
+            elements = len(panels_before(self.panels, last)) * NODES
+        return self._by_chunk(lambda x, after=None: self.restricted_means(x, tau, after), elements, *rows)
+
+    def restricted_means(self, x: Tensor, tau: float, after: Tensor | None = None) -> Tensor:
+        """:meth:`restricted_mean` as a tensor, with a graph."""
         if len(self.hazards) == 1:
-            return self._by_chunk(
-                lambda x, after=None: self.module.restricted_mean(x, tau, self.prediction, after),
-                _QUANTILE_ELEMENTS,
-                *rows,
-            )
+            return self.module.restricted_mean(x, tau, self.prediction, after)
         if math.isinf(check_truncation(tau)):
             raise ConfigError("the mean of the time to any of several causes needs a finite tau")
-        last = tau + (0.0 if after is None else float(after.max(initial=0.0)))
+        last = tau + (0.0 if after is None else float(after.max()) if len(after) else 0.0)
         edges = torch.as_tensor(np.r_[0.0, np.exp(panels_before(self.panels, last)), last]).to(x)
         points, weights = (torch.as_tensor(part).to(x) for part in inner_rule())
-        survival = self._function("survival")
-
-        def chunk(x: Tensor, after: Tensor | None = None) -> Tensor:
-            start = x.new_zeros(len(x), 1) if after is None else after[:, None]
-            own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
-            half = own.diff(dim=1) / 2
-            at = (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)
-            curves = survival(x, torch.cat([start, at], 1))
-            area: Tensor = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
-            return area / curves[:, 0]
-
-        return self._by_chunk(chunk, (len(edges) - 1) * NODES, *rows)
+        start = x.new_zeros(len(x), 1) if after is None else after[:, None]
+        own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
+        half = own.diff(dim=1) / 2
+        at = (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)
+        curves = self.function("survival")(x, torch.cat([start, at], 1))
+        area: Tensor = (curves[:, 1:].unflatten(1, (-1, NODES)) @ weights * half).sum(1)
+        return area / curves[:, 0]
 
     @property
     def _n_leaves(self) -> int:

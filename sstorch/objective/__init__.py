@@ -16,7 +16,7 @@ from sstorch.objective.penalties import (
     Roughness,
     RowPenalty,
 )
-from sstorch.objective.rows import Sample, Shards
+from sstorch.objective.rows import Sample, Shards, counted_weight
 from sstorch.objective.small_leaves import SmallLeaves
 from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses, row_losses
 
@@ -41,6 +41,7 @@ __all__ = [
     "Shards",
     "SmallLeaves",
     "TrainingObjective",
+    "counted_weight",
     "expected_loss",
     "leaf_losses",
     "row_losses",

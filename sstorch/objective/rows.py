@@ -281,3 +281,12 @@ class Shards(Batched):
             places.append(slice(first, first + width))
             first += width
         return whole, places
+
+
+def counted_weight(sample: Sample) -> Tensor:
+    """What the loss of each row counts, (R, M): 1 where weights are equal.
+
+    The sum is the effective sample size, (sum w)^2 / sum w^2, since only the ratios of weights matter.
+    """
+    weight = sample.weight.double()
+    return weight * (weight.sum(-1, keepdim=True) / weight.square().sum(-1, keepdim=True))

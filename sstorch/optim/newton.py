@@ -90,7 +90,10 @@ class LinearHazards(Batched):
         family where it has second derivatives of its own and rows are observed from time zero, else by
         autograd.
         """
-        linear, shape = self.parameters(theta)
+        return self.derivatives_at(*self.parameters(theta))
+
+    def derivatives_at(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """:meth:`row_derivatives` at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
         own = type(self.family).second_derivatives is not HazardFamily.second_derivatives
         if own and self.sample.log_entry is None and self.sample.log_lower is None:
             loss, first, second = self._by_family(linear, shape)

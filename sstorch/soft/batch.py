@@ -17,8 +17,17 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
+from sstorch.inference import FitCovariance, HazardCovariance, LeafDerivatives
 from sstorch.monitoring import Callback, History
-from sstorch.nn import DesignMatrix, HazardFamily, Prediction, SoftTree, Topology, check_family
+from sstorch.nn import (
+    DesignMatrix,
+    HazardFamily,
+    LeafParameters,
+    Prediction,
+    SoftTree,
+    Topology,
+    check_family,
+)
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
@@ -29,6 +38,7 @@ from sstorch.objective import (
     Sample,
     SmallLeaves,
     TrainingObjective,
+    counted_weight,
 )
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.objective.small_leaves import TOO_SMALL
@@ -52,6 +62,7 @@ from sstorch.optim import (
 from sstorch.optim.checkpoint import kept
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
+from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
@@ -67,6 +78,7 @@ _CONSTANT = 1e-9
 _CHECKED: set[type[HazardFamily]] = set()
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
+_SEVERAL = FitCovariance(reason="it was trained as one of several")
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,7 @@ class TrainedBatch:
         n_starts: problems per split and coefficients.
         coefficients: of the penalties that every split was trained with.
         choices: of each problem, where penalties are estimated: which groups, at what evidence.
+        covariance: of the coefficients of a single problem.
     """
 
     trees: Mapping[str, SoftTree]
@@ -96,6 +109,7 @@ class TrainedBatch:
     n_starts: int
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
     choices: tuple[GroupChoice, ...] = ()
+    covariance: FitCovariance = _SEVERAL
 
     @property
     def tree(self) -> SoftTree:
@@ -358,6 +372,7 @@ def _train(
             )
             for name, each in causes.items()
         }
+    single = next(iter(causes.values())).tree.n_problems == 1
     batch = TrainedBatch(
         {name: each.tree for name, each in causes.items()},
         sum_of([final for final, _, _ in trained.values()]),
@@ -368,8 +383,43 @@ def _train(
         settings.n_starts,
         coefficients,
         choices,
+        _covariance(causes, settings, estimator if choices else None) if single else _SEVERAL,
     )
     return batch, next(iter(causes.values())).sample.x.matrices
+
+
+def _covariance(
+    causes: Mapping[str, _Problems], settings: BatchSettings, estimator: Estimator | None
+) -> FitCovariance:
+    """Of the coefficients of a single trained problem: by the evidence, or by the Hessian at the optimum."""
+    if estimator is not None:
+        return FitCovariance(estimator.covariances(0))
+    if settings.depth:
+        return FitCovariance(reason="gates, or penalties on differences of groups, are given or trained")
+    if settings.monotone or settings.fairness is not None or settings.own_penalties:
+        return FitCovariance(reason="it is restricted by monotone, fairness or penalties of one's own")
+    if settings.trainer.holdout:
+        return FitCovariance(reason="training stopped by rows held out")
+    hazards = {}
+    for name, each in causes.items():
+        parameters = each.tree.select(0).leaf_parameters()
+        leaves = LeafParameters(*(part.detach().double() for part in vars(parameters).values()))
+        sample, family = in_double(each.sample, each.tree.family)
+        weight = counted_weight(sample)
+        leaf = torch.zeros(sample.weight.shape[1], dtype=torch.long, device=weight.device)
+        information = LeafDerivatives(family, leaves, leaf, sample, weight).information()
+        # Penalties stand beside the mean loss; the covariance counts rows.
+        count = weight.sum() / sample.loss_weight.sum()
+        curvature = count * each.objective.leaf_curvature(each.tree.leaf_parameters()).detach()[0, 0].double()
+        size, p = len(curvature), each.tree.n_features
+        order = torch.tensor([p, *range(p), *range(p + 1, size)])  # the intercept first
+        hazards[name] = HazardCovariance.of_information(
+            leaves.flatten()[0].cpu()[order],
+            information.cpu()[order][:, order],
+            curvature.cpu()[order],
+            torch.eye(size, dtype=torch.float64)[:, order],
+        )
+    return FitCovariance(hazards)
 
 
 def sum_of(parts: Sequence[Tensor]) -> Tensor:

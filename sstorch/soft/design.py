@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
@@ -14,6 +14,7 @@ from sstorch.data.basis import Feature
 from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
+from sstorch.objective import counted_weight as counted_weight
 from sstorch.optim.evidence import Kinds
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 
@@ -142,14 +143,16 @@ class Design:
         none = slope.new_zeros(*slope.shape[:-1], 0, p)
         return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
 
+    def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
+        """:meth:`leaves` of a split as a matrix, (n_groups * d, D): a row for each parameter of each group.
 
-def counted_weight(sample: Sample) -> Tensor:
-    """What the loss of each row counts, (R, M): 1 where weights are equal.
-
-    The sum is the effective sample size, (sum w)^2 / sum w^2, since only the ratios of weights matter.
-    """
-    weight = sample.weight.double()
-    return weight * (weight.sum(-1, keepdim=True) / weight.square().sum(-1, keepdim=True))
+        Parameters of a group are in the order of :meth:`LeafParameters.unflatten`.
+        """
+        count = len(self.kinds_of(n_groups, n_shapes).of)
+        units = torch.eye(count, dtype=self.z.dtype, device=self.z.device)
+        centre, scale = (part[split].expand(count, -1) for part in (self.centre, self.scale))
+        one = replace(self, z=self.z[split : split + 1, :0], centre=centre, scale=scale)
+        return one.leaves(units, n_groups, n_shapes).flatten().flatten(1).mT
 
 
 def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamily]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, SurvivalData
+from sstorch.inference import HazardCovariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
@@ -285,6 +286,7 @@ class Estimator:
         ]
         best = [max(each, key=each.__getitem__) for each in evidence]
         models = [next((each for each in candidates if each.name == name), regression) for name in best]
+        self._models = models
         self._adopt_hazards(models)
         self._adopt_gates(_gates_of(models))
         if candidates and not settings.only_if_needed:
@@ -335,6 +337,22 @@ class Estimator:
             gates.weight.index_copy(0, places, filled.weight[places]),
             gates.bias.index_copy(0, places, filled.bias[places]),
         )
+
+    def covariances(self, split: int) -> dict[str, HazardCovariance]:
+        """Of the coefficients of the chosen hazards of a split, by cause."""
+        model, found = self._models[split], {}
+        leaf_groups = model.position[_whole_to_left(model.divides[split])].cpu()
+        n_groups = int(model.position.max()) + 1
+        for name, estimates in model.estimates.items():
+            rows = torch.eye(estimates.theta.shape[1], dtype=torch.float64, device=estimates.theta.device)
+            found[name] = HazardCovariance.of_posterior(
+                estimates.rounded[split].cpu(),
+                estimates.quadratic(rows[None])[split].cpu(),
+                estimates.kinds.spread(estimates.penalty[split : split + 1], 0.0)[0].cpu(),
+                self.design.map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
+                leaf_groups,
+            )
+        return found
 
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""

@@ -49,6 +49,7 @@ from sstorch.groups.table import (
 )
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
+from sstorch.inference import FitCovariance, term_facts
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import Prediction, SoftTree
@@ -89,6 +90,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         time_varying_: whether it was trained on subjects with several rows, whose covariates change.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
+        covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, of which
+            :mod:`sstorch.inference` makes standard errors and intervals.
         choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
             evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with effective
             degrees of freedom.
@@ -107,6 +110,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     history_: History | Mapping[str, History]
     objective_: float
     choice_: GroupChoice | None
+    covariance_: FitCovariance
     metrics_: dict[str, float]
     training_record_: TrainingRecord
     time_unit_: str | None
@@ -193,6 +197,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         self._adopt(batch, data, split, batch.best_start(split), x=x)
         self.training_record_ = TrainingRecord.of(data.frame)
+        self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
         self._warn_of_step_curves(data, x)
         tell(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
         if data.causes is None:
@@ -248,7 +253,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in (*RESULTS, "group_table_", "recalibration_"):  # those of another tree
+        for name in (*RESULTS, "group_table_", "recalibration_", "covariance_"):  # those of another tree
             self.__dict__.pop(name, None)
         tree = batch.fitted(split, start, setting, self._prediction)
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
@@ -462,7 +467,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "group_table_"):
+        for name in (*RESULTS, "group_table_", "covariance_"):
             new.__dict__.pop(name, None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
@@ -684,6 +689,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             state["training_record"] = self.training_record_.to_dict()
         if self.choice_ is not None:
             state["choice"] = self.choice_.to_dict()
+        if "covariance_" in vars(self):
+            state["covariance"], own = self.covariance_.state()
+            tensors |= own
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
         if tree.competing and "group_table_" in vars(self):
@@ -754,6 +762,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             if "training_record" in state:
                 estimator.training_record_ = TrainingRecord.from_dict(state["training_record"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
+            if "covariance" in state:
+                estimator.covariance_ = FitCovariance.from_state(state["covariance"], tensors)
             if "group_validation" in state:
                 kind = CompetingGroupValidation if tree.competing else GroupValidation
                 estimator.group_validation_ = kind.from_dict(state["group_validation"])

@@ -1,0 +1,25 @@
+"""Standard errors, confidence intervals and tests of fitted regressions and groups."""
+
+from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
+from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
+from sstorch.inference.model import Inferable, with_covariance
+from sstorch.inference.predictions import Intervals, predict
+from sstorch.inference.rows import LeafDerivatives
+from sstorch.inference.terms import term_facts
+
+__all__ = [
+    "CovarianceKind",
+    "Effect",
+    "FitCovariance",
+    "HazardCovariance",
+    "Inferable",
+    "Intervals",
+    "LeafDerivatives",
+    "coefficients",
+    "effect",
+    "predict",
+    "term_facts",
+    "terms",
+    "wald_test",
+    "with_covariance",
+]

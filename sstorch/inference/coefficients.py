@@ -1,0 +1,355 @@
+"""Tables of coefficients and terms, with standard errors, confidence limits and p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import chi2, norm
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_columns_exist, check_share
+from sstorch.exceptions import ConfigError
+from sstorch.inference.covariance import FitCovariance, HazardCovariance
+from sstorch.inference.model import Inferable, covariance_of
+from sstorch.inference.terms import Contrast, Contrasts, Values
+from sstorch.inference.wald import term_test
+from sstorch.nn import SoftTree
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A contrast of the linear predictor with its standard error.
+
+    Attributes:
+        contrast: what is compared.
+        value: difference of the linear predictor.
+        error: its standard error; NaN where the data give none.
+    """
+
+    contrast: Contrast
+    value: float
+    error: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of the Wald test that the contrast is zero."""
+        return float(2 * norm.sf(abs(self.value / self.error))) if self.error > 0 else np.nan
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Contrast between two values of a covariate.
+
+    Attributes:
+        text: what is compared.
+        ratio: name of what the exponential is; None where the family has none, and numbers are differences
+            of the linear predictor.
+        estimate, lower, upper: the ratio, or the difference, with confidence limits.
+        p: two-sided p-value of the Wald test.
+        level: of the limits.
+    """
+
+    text: str
+    ratio: str | None
+    estimate: float
+    lower: float
+    upper: float
+    p: float
+    level: float
+
+    def __str__(self) -> str:
+        name = self.ratio or "difference of the linear predictor"
+        return f"{self.text}: {name} {self.estimate:.3g} ({self.lower:.3g} to {self.upper:.3g})"
+
+
+@dataclass(frozen=True)
+class _Hazard:
+    """One group's hazard of one cause: estimates of contrasts."""
+
+    cause: str
+    group: int
+    module: SoftTree
+    covariance: HazardCovariance
+    slopes: Tensor  # (p,)
+    map: Tensor  # (d, D)
+
+    def estimates(self, contrasts: Sequence[Contrast]) -> list[Estimate]:
+        if not contrasts:
+            return []
+        features = torch.stack([each.features for each in contrasts])
+        return self._with_errors(contrasts, features @ self.slopes, features @ self.map[: len(self.slopes)])
+
+    def _with_errors(self, contrasts: Sequence[Contrast], values: Tensor, combined: Tensor) -> list[Estimate]:
+        error = (combined @ self.covariance.root).norm(dim=-1)
+        error = torch.where(self.covariance.unseen(combined), torch.nan, error)
+        return [Estimate(*each) for each in zip(contrasts, values.tolist(), error.tolist(), strict=True)]
+
+    def baseline(self, contrasts: Contrasts) -> list[Estimate]:
+        """Intercept and shapes where they have a meaning in original units, else none."""
+        family = self.module.family
+        if family.ratio != "time ratio" or family.ancillary != "constant" or contrasts.curves:
+            return []
+        numbers = {name: 0.0 for name, usual in contrasts.reference.items() if isinstance(usual, float)}
+        x = contrasts.encoded([numbers])[0]
+        p, count = len(self.slopes), len(family.shape_names)
+        leaf = self._leaf()
+        intercept = float(x @ self.slopes + leaf[p]) + float(self.module.log_time_scale)
+        rows = torch.cat([(x @ self.map[:p] + self.map[p])[None], self.map[p + 1 : p + 1 + count]])
+        values = torch.cat([torch.tensor([intercept], dtype=torch.float64), leaf[p + 1 : p + 1 + count]])
+        names = ["Intercept", *family.shape_names]
+        return self._with_errors([Contrast(name, "", x) for name in names], values, rows)
+
+    def _leaf(self) -> Tensor:
+        place = int((self.covariance.groups == self.group).nonzero()[0])
+        return self.module.leaf_parameters().flatten()[place].detach().cpu().double()
+
+    def freedom(self) -> FloatArray:
+        """Effective degrees of freedom of each shared slope, and the reference ones of tests, (2, p)."""
+        p, found = len(self.slopes), self.covariance.freedom
+        simple = found.diagonal()
+        twice = 2 * simple - (found * found.mT).sum(-1)
+        return torch.stack([simple, twice])[:, 1 : 1 + p].numpy()
+
+    def test(self, places: Sequence[int], freedom: float) -> tuple[float, float]:
+        """Statistic and p-value of a term, in what groups share."""
+        own = torch.tensor(places) + 1
+        covariance = self.covariance.covariance[own[:, None], own]
+        spread = self.covariance.spread(own)
+        return term_test(self.covariance.theta[own].numpy(), covariance.numpy(), spread.numpy(), freedom)
+
+
+def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
+    tree = model._tree
+    for name, module in tree.hazards.items():
+        own = covariance.hazards[name]
+        leaves = module.leaf_parameters()
+        for group in range(own.n_groups):
+            place = int((own.groups == group).nonzero()[0])
+            yield _Hazard(
+                name, group, module, own, leaves.slope[place].detach().cpu().double(), own.by_group[group]
+            )
+
+
+def _ratio(module: SoftTree) -> str | None:
+    return module.family.ratio if module.family.ancillary == "constant" else None
+
+
+def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
+    width = norm.ppf((1 + level) / 2) * estimate.error
+    ends = estimate.value, estimate.value - width, estimate.value + width
+    return tuple(np.exp(ends)) if ratio else ends
+
+
+def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
+    """Coefficients with standard errors, confidence limits and p-values.
+
+    Every row is a difference of the linear predictor: of a line per unit, of a category against the most
+    frequent one, of a product the change of one effect by the other column. A curve has no single
+    coefficient: its row compares the 95 % with the 5 % quantile of the training rows. Other columns are at
+    their reference, the median or the most frequent category. Terms come in the order of what they change
+    between these quantiles, or between categories.
+
+    Coefficients of groups hold given the gates, which the same rows have placed: as if they had been known
+    before, with standard errors that are too small for what differs between groups.
+
+    Args:
+        model: fitted regression or groups.
+        level: of the confidence limits.
+
+    Returns:
+        Indexed by ``term`` and ``contrast``, and before them by cause and group where there are several:
+        ``estimate``, ``standard error``, the ratio (``hazard ratio``, ``time ratio`` or ``odds ratio``),
+        ``lower`` and ``upper``, confidence limits of the ratio, or of the estimate where the family has none,
+        and ``p``, of the Wald test. Families of time ratios without curves also have ``Intercept`` and
+        shapes, whose limits are of the estimate. Standard errors are NaN where the training rows do not
+        determine the difference.
+
+    Raises:
+        ConfigError: the model has no covariance, or ``level`` is out of range.
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, tree = covariance_of(model), model._tree
+    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    rows = contrasts.rows(list(covariance.terms))
+    outer = [
+        each
+        for term in covariance.terms
+        if term not in contrasts.products
+        for each in contrasts.between(term, contrasts.outer(term))
+    ]
+    found = []
+    for hazard in _hazards(model, covariance):
+        ratio = _ratio(hazard.module)
+        size = dict.fromkeys(covariance.terms, 0.0)
+        for each in hazard.estimates(outer):
+            size[each.contrast.term] = max(size[each.contrast.term], abs(each.value))
+        estimates = sorted(hazard.estimates(rows), key=lambda each: -size[each.contrast.term])
+        for place, each in enumerate([*estimates, *hazard.baseline(contrasts)]):
+            of_ratio = ratio is not None and place < len(estimates)
+            value, lower, upper = _limits(each, level, of_ratio)
+            line = {
+                "cause": hazard.cause,
+                "group": hazard.group + 1,
+                "term": each.contrast.term,
+                "contrast": each.contrast.text,
+                "estimate": each.value,
+                "standard error": each.error,
+            }
+            if ratio is not None:
+                line[ratio] = value if of_ratio else np.nan
+            found.append(line | {"lower": lower, "upper": upper, "p": each.p})
+    return _indexed(pd.DataFrame(found), model, ["term", "contrast"], covariance)
+
+
+def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
+    """Each column and product as a whole: effective degrees of freedom, test, and a contrast with limits.
+
+    Returns:
+        Indexed by ``term``, and before it by cause and group where there are several, in the order of
+        ``change``: ``kind``, ``edf``, effective degrees of freedom of what groups share, ``statistic`` and
+        ``p`` of a Wald test that the term is zero, at ``reference df`` (of a penalised term a number between
+        edf and the number of features, in general no integer); ``contrast``, the values compared, 95 %
+        against 5 % quantile, or the two categories that differ most from the reference and each other;
+        ``change``, the absolute difference of the linear predictor, and its ratio with ``lower`` and
+        ``upper``. Tests take the estimated penalties as known.
+
+    Args:
+        model: fitted regression or groups.
+        level: of the confidence limits.
+
+    Raises:
+        ConfigError: the model has no covariance, or ``level`` is out of range.
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, tree = covariance_of(model), model._tree
+    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    found = []
+    for hazard in _hazards(model, covariance):
+        ratio = _ratio(hazard.module)
+        simple, twice = hazard.freedom()
+        for term, facts in covariance.terms.items():
+            places = list(facts.places)
+            edf, reference = float(simple[places].sum()), float(twice[places].sum())
+            reference = min(max(reference, 1e-3), len(places))
+            statistic = p = np.nan
+            if not bool(hazard.covariance.unseen(hazard.map[places]).all()):
+                statistic, p = hazard.test(places, reference)
+            line = {
+                "cause": hazard.cause,
+                "group": hazard.group + 1,
+                "term": term,
+                "kind": contrasts.kind(term),
+                "edf": edf,
+                "reference df": reference,
+                "statistic": statistic,
+                "p": p,
+            }
+            rows = contrasts.rows([term]) if term in contrasts.products else []
+            if term not in contrasts.products:
+                rows = contrasts.between(term, _pairs(contrasts, term))
+            best = max(hazard.estimates(rows), key=lambda each: abs(each.value), default=None)
+            if best is None:
+                line |= {"contrast": "", "change": np.nan}
+            else:
+                value, lower, upper = _limits(best, level, ratio is not None)
+                line |= {"contrast": best.contrast.text, "change": abs(best.value)}
+                line |= {ratio or "estimate": value, "lower": lower, "upper": upper}
+            found.append(line)
+    table = pd.DataFrame(found).sort_values(
+        ["cause", "group", "change"], ascending=[True, True, False], kind="stable"
+    )
+    return _indexed(table, model, ["term"], covariance)
+
+
+def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
+    """Pairs of values of a column of which the most different one is shown."""
+    if contrasts.kind(term) != "category":
+        return contrasts.outer(term)
+    words = [str(contrasts.reference[term]), *contrasts.levels(term)]
+    return [Values.of(one, other) for k, one in enumerate(words) for other in words[k + 1 :]]
+
+
+def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> Effect:
+    """Contrast between two values of a covariate, all other covariates equal, with confidence limits.
+
+    Args:
+        model: fitted regression of one event: of several causes or groups see :func:`coefficients`.
+        column: the covariate.
+        value: compared with
+        reference: this one, of the same covariate.
+        level: of the limits.
+
+    Raises:
+        ConfigError: the model has no covariance, or several causes or groups.
+        DataError: there is no such column or value.
+
+    >>> from sstorch import SurvivalRegression, load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> print(effect(SurvivalRegression().fit(data.frame, data.y), "pnodes", 10, 1))
+    pnodes 10 vs 1: odds ratio 2.98 (2.1 to 4.23)
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, tree = covariance_of(model), model._tree
+    hazards = list(_hazards(model, covariance))
+    if len(hazards) > 1:
+        raise ConfigError("effect() needs one hazard: see coefficients(), which has all causes and groups")
+    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
+    (found,) = hazards[0].estimates(contrasts.between(column, [pair]))
+    ratio = _ratio(hazards[0].module)
+    ends = _limits(found, level, ratio is not None)
+    return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
+
+
+def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Series:
+    """Joint Wald test that some columns have no effect, with the covariance that the model uses.
+
+    Args:
+        model: fitted regression of one event.
+        columns: all if None.
+
+    Returns:
+        ``statistic``, ``df``, the rank of the covariance, and ``p``.
+
+    Raises:
+        ConfigError: the model has no covariance, or several causes or groups.
+        DataError: a column is not there.
+    """
+    covariance, tree = covariance_of(model), model._tree
+    hazards = list(_hazards(model, covariance))
+    if len(hazards) > 1:
+        raise ConfigError("a joint test needs one hazard: a regression of one event")
+    check_columns_exist(list(columns or ()), list(tree.preprocessor.schema.columns))
+    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    chosen = [name for name in covariance.terms if columns is None or name in columns]
+    rows = contrasts.rows([name for name in chosen if contrasts.kind(name) != "curve"])
+    combined = [each.features for each in rows]
+    for name in chosen:
+        if contrasts.kind(name) == "curve":
+            combined += list(
+                torch.eye(len(hazards[0].slopes), dtype=torch.float64)[list(covariance.terms[name].places)]
+            )
+    features = torch.stack(combined)
+    used = features @ hazards[0].map[: len(hazards[0].slopes)]
+    used = used[~hazards[0].covariance.unseen(used)]
+    values = (features @ hazards[0].slopes)[
+        ~hazards[0].covariance.unseen(features @ hazards[0].map[: len(hazards[0].slopes)])
+    ]
+    spread = used @ hazards[0].covariance.covariance @ used.mT
+    rank = int(torch.linalg.matrix_rank(spread, hermitian=True))
+    statistic = float(values @ torch.linalg.pinv(spread, hermitian=True) @ values)
+    return pd.Series({"statistic": statistic, "df": rank, "p": float(chi2.sf(statistic, rank))})
+
+
+def _indexed(
+    table: pd.DataFrame, model: Inferable, names: list[str], covariance: FitCovariance
+) -> pd.DataFrame:
+    several = any(each.n_groups > 1 for each in covariance.hazards.values())
+    keep = [*(["cause"] if model._tree.competing else []), *(["group"] if several else [])]
+    drop = [name for name in ("cause", "group") if name not in keep]
+    return table.drop(columns=drop).set_index([*keep, *names])

@@ -1,0 +1,240 @@
+"""Covariance of the coefficients of a fitted regression, and of what is linear in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch.exceptions import ConfigError
+
+# "bayesian": inverse of Hessian and penalties; "frequentist": V H V, of the penalised estimate; "observed":
+# inverse of the Hessian alone; "sandwich": V B V, B the sum of the outer products of scores.
+CovarianceKind = Literal["bayesian", "frequentist", "observed", "sandwich"]
+# Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
+_SINGULAR = 1e-10
+# Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
+_OUTSIDE = 1e-6
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Inverse of a symmetric matrix on the directions that have information.
+
+    Attributes:
+        matrix: the inverse there, (D, D).
+        null: directions without information, normalised columns, (D, r).
+    """
+
+    matrix: Tensor
+    null: Tensor
+
+    @classmethod
+    def of(cls, matrix: Tensor) -> Self:
+        """Of a matrix (D, D), scaled to a unit diagonal first so that units do not matter."""
+        diagonal = matrix.diagonal()
+        scale = torch.where(diagonal > 0, diagonal, 1.0).sqrt()
+        values, vectors = torch.linalg.eigh(matrix / scale / scale[:, None])
+        good = values > _SINGULAR * values[-1].clamp(min=_SINGULAR)
+        seen = vectors[:, good] / scale[:, None]
+        null = vectors[:, ~good] / scale[:, None]
+        return cls((seen / values[good]) @ seen.mT, null / null.norm(dim=0))
+
+
+@dataclass(frozen=True)
+class HazardCovariance:
+    """Covariance of the coefficients theta (D,) of one hazard.
+
+    Parameters of the leaves are linear in the coefficients. The first coefficient is the intercept, the next
+    p are slopes that all groups share.
+
+    Attributes:
+        map: parameters of G groups as combinations of the coefficients, (G d, D): of a group its slopes (p,),
+            intercept, shapes (m,) and their slopes (m p,), if there are some.
+        theta: the estimates, (D,).
+        posterior: inverse of Hessian and penalties, (D, D).
+        covariance: the one in use, (D, D).
+        precision: of the normal prior of each coefficient, (D,); 0 for none.
+        null: directions in which the data say nothing, (D, r): what lies in them has no estimate.
+        groups: number of the group of each leaf, from left to right, 0 ... G - 1, (L,).
+    """
+
+    map: Tensor
+    theta: Tensor
+    posterior: Tensor
+    covariance: Tensor
+    precision: Tensor
+    null: Tensor
+    groups: Tensor
+
+    @classmethod
+    def of_posterior(
+        cls, theta: Tensor, posterior: Tensor, precision: Tensor, map: Tensor, groups: Tensor
+    ) -> Self:
+        """Of the covariance given the data, where every coefficient has information or a prior."""
+        return cls(
+            map, theta, posterior, posterior, precision, posterior.new_zeros(len(posterior), 0), groups
+        )
+
+    @classmethod
+    def of_information(cls, theta: Tensor, information: Tensor, precision: Tensor, map: Tensor) -> Self:
+        """Of the Hessian of the negative log-likelihood (D, D), of a single group."""
+        inverse = Inverse.of(information + torch.diag(precision))
+        groups = torch.zeros(1, dtype=torch.long)
+        return cls(map, theta, inverse.matrix, inverse.matrix, precision, inverse.null, groups)
+
+    @property
+    def n_groups(self) -> int:
+        """Groups with parameters of their own, G."""
+        return int(self.groups.max()) + 1
+
+    @cached_property
+    def root(self) -> Tensor:
+        """F with F F' the covariance in use, (D, r)."""
+        values, vectors = torch.linalg.eigh(self.covariance)
+        root: Tensor = vectors * values.clamp(min=0).sqrt()
+        return root
+
+    @cached_property
+    def by_group(self) -> Tensor:
+        """:attr:`map` by group, (G, d, D)."""
+        maps: Tensor = self.map.unflatten(0, (self.n_groups, -1))
+        return maps
+
+    @cached_property
+    def information(self) -> Tensor:
+        """Hessian of the negative log-likelihood, (D, D), where there is information or a prior."""
+        whole: Tensor = torch.linalg.pinv(self.posterior, hermitian=True)
+        return whole - torch.diag(self.precision)
+
+    @cached_property
+    def freedom(self) -> Tensor:
+        """V H, whose diagonal has the effective degrees of freedom of the coefficients, (D, D)."""
+        return self.posterior @ self.information
+
+    def spread(self, places: Tensor) -> Tensor:
+        """Information on some coefficients at any intercept, (k, k)."""
+        found = self.information
+        side = found[places, 0]
+        return found[places[:, None], places] - side[:, None] * side / found[0, 0]
+
+    def unseen(self, combinations: Tensor) -> Tensor:
+        """Whether combinations of coefficients (n, D) have no estimate, boolean (n,).
+
+        They have none where they lie, in part, in directions without information, or where none of their
+        coefficients varies, as that of a column that is the same in all training rows.
+        """
+        size = combinations.norm(dim=-1)
+        outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
+        unseen: Tensor = torch.where(size > 0, outside > _OUTSIDE * size, True)
+        return unseen
+
+    def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:
+        """The same with another covariance in use.
+
+        Args:
+            kind: of the covariance.
+            meat: for the sandwich the sum of outer products of scores of independent subjects, (D, D).
+        """
+        if kind == "bayesian":
+            return replace(self, covariance=self.posterior)
+        if kind == "frequentist":
+            spread = (self.posterior * self.precision) @ self.posterior
+            return replace(self, covariance=self.posterior - spread)
+        if kind == "sandwich":
+            assert meat is not None
+            return replace(self, covariance=self.posterior @ meat @ self.posterior)
+        inverse = Inverse.of(self.information)
+        null = torch.cat([self.null, inverse.null], 1)
+        return replace(self, covariance=inverse.matrix, null=null)
+
+
+@dataclass(frozen=True)
+class TermFacts:
+    """What the tables need of the training rows' values of one column, or of a product of two.
+
+    Attributes:
+        places: positions of its features among those of the leaves.
+        values: 5 %, 50 % and 95 % quantile of a number; empty for others.
+    """
+
+    places: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FitCovariance:
+    """Covariance of a fitted model, by cause.
+
+    Attributes:
+        hazards: of each cause; empty where there is none.
+        terms: facts of the columns and products, by name.
+        kind: of the covariance in use.
+        clusters: number of independent subjects or clusters of a sandwich; 0 otherwise.
+        reason: why there is none.
+    """
+
+    hazards: Mapping[str, HazardCovariance] = field(default_factory=dict)
+    terms: Mapping[str, TermFacts] = field(default_factory=dict)
+    kind: CovarianceKind = "bayesian"
+    clusters: int = 0
+    reason: str = ""
+
+    def used(
+        self, kind: CovarianceKind, meats: Mapping[str, Tensor] | None = None, clusters: int = 0
+    ) -> Self:
+        """The same with another kind of covariance in use."""
+        if kind not in get_args(CovarianceKind):
+            raise ConfigError(f"kind must be one of {', '.join(get_args(CovarianceKind))}, got {kind!r}")
+        hazards = {
+            name: each.used(kind, None if meats is None else meats[name])
+            for name, each in self.hazards.items()
+        }
+        return replace(self, hazards=hazards, kind=kind, clusters=clusters)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """As JSON and safetensors can hold it; :meth:`from_state` takes it back."""
+        facts = {
+            "causes": list(self.hazards),
+            "terms": {name: vars(each) for name, each in self.terms.items()},
+            "kind": self.kind,
+            "clusters": self.clusters,
+            "reason": self.reason,
+        }
+        tensors = {
+            f"covariance.{number}.{item.name}": getattr(each, item.name)
+            for number, each in enumerate(self.hazards.values(), 1)
+            for item in fields(HazardCovariance)
+        }
+        return facts, tensors
+
+    @classmethod
+    def from_state(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Inverse of :meth:`state`."""
+        hazards = {
+            str(name): HazardCovariance(
+                *(tensors[f"covariance.{number}.{item.name}"] for item in fields(HazardCovariance))
+            )
+            for number, name in enumerate(facts["causes"], 1)
+        }
+        terms = {
+            str(name): TermFacts(tuple(each["places"]), tuple(each["values"]))
+            for name, each in facts["terms"].items()
+        }
+        return cls(hazards, terms, facts["kind"], int(facts["clusters"]), str(facts["reason"]))
+
+
+def quantiles(values: np.ndarray) -> tuple[float, ...]:
+    """5 %, 50 % and 95 % quantile of known numbers; of the distinct ones where the outer two are equal."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return ()
+    found = np.quantile(known, [0.05, 0.5, 0.95], method="lower")
+    if found[0] == found[2]:
+        found[[0, 2]] = np.quantile(np.unique(known), [0.05, 0.95], method="nearest")
+    return tuple(found.tolist())

@@ -1,0 +1,260 @@
+"""Predictions with standard errors and confidence limits, by the delta method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.base import check_times
+from sstorch.checks import check_quantile, check_share, check_truncation
+from sstorch.exceptions import ConfigError
+from sstorch.fitted import FittedTree
+from sstorch.fitted.incidence import panels_before
+from sstorch.inference.covariance import FitCovariance
+from sstorch.inference.model import Inferable, covariance_of
+from sstorch.inference.row_hazards import RowHazards, tree_of_rows
+from sstorch.memory import at_once
+
+What = Literal["survival", "incidence", "quantile", "rmst"]
+# Draws of the coefficients for simultaneous bands, and their seed.
+_DRAWS, _SEED = 2000, 0
+# Elements of the largest intermediate.
+_ELEMENTS = 2**21
+
+
+class Link(NamedTuple):
+    """Scale on which an estimate is nearly normal: the function, its inverse and its derivative."""
+
+    forth: Callable[[FloatArray], FloatArray]
+    back: Callable[[FloatArray], FloatArray]
+    slope: Callable[[FloatArray], FloatArray]
+
+
+IDENTITY = Link(lambda v: v, lambda v: v, np.ones_like)
+LOG = Link(np.log, np.exp, lambda v: 1 / v)
+# log(-log S), log of the cumulative hazard.
+LOG_MINUS_LOG = Link(
+    lambda v: np.log(-np.log(v)), lambda v: np.exp(-np.exp(v)), lambda v: 1 / (v * np.log(v))
+)
+# The same of 1 - F.
+COMPLEMENT = Link(
+    lambda v: np.log(-np.log1p(-v)),
+    lambda v: -np.expm1(-np.exp(v)),
+    lambda v: -1 / ((1 - v) * np.log1p(-v)),
+)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Estimates with standard errors and confidence limits.
+
+    Attributes:
+        what: ``"survival"``, ``"incidence"``, ``"quantile"`` or ``"rmst"``, and of a contrast ``"difference
+            of"`` these.
+        estimate: shape (n, n_times), (n, K, n_times) of incidences, or (n,).
+        standard_error: likewise; NaN where the data give none.
+        lower, upper: confidence limits, likewise.
+        level: of the limits.
+        times: of curves, (n_times,); None for others.
+        simultaneous: whether a band holds for all times of a row together.
+        causes: names of the K causes; empty for one event.
+        index: labels of the rows.
+    """
+
+    what: str
+    estimate: FloatArray
+    standard_error: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    level: float
+    times: FloatArray | None
+    simultaneous: bool = False
+    causes: tuple[str, ...] = ()
+    index: Sequence[Any] = ()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each row, time and cause: ``estimate``, ``standard error``, ``lower``, ``upper``."""
+        levels: list[Sequence[Any]] = [list(self.index)]
+        names = ["row"]
+        if self.estimate.ndim == 3:
+            levels.append(list(self.causes))
+            names.append("cause")
+        if self.times is not None:
+            levels.append(self.times.tolist())
+            names.append("time")
+        index = pd.MultiIndex.from_product(levels, names=names) if len(levels) > 1 else pd.Index(levels[0])
+        columns = {
+            "estimate": self.estimate,
+            "standard error": self.standard_error,
+            "lower": self.lower,
+            "upper": self.upper,
+        }
+        return pd.DataFrame({name: each.ravel() for name, each in columns.items()}, index=index)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is predicted of rows, as a function of the parameters of their hazards.
+
+    Attributes:
+        what: its name.
+        prediction: from parameters (n, Q) to predictions (n, ...).
+        link: scale of its confidence limits.
+        times: of curves.
+        elements: numbers that one row takes on the way.
+        causes: names, where it has one value for each.
+    """
+
+    what: What
+    prediction: Callable[[Tensor], Tensor]
+    link: Link
+    times: FloatArray | None
+    elements: int
+    causes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, fitted: FittedTree, what: What, times: npt.ArrayLike | None, q: float, tau: float | None
+    ) -> Quantity:
+        """Of a fitted tree; arguments as of :func:`predict`."""
+        tree = tree_of_rows(fitted)
+        if what not in get_args(What):
+            raise ConfigError(f"what must be one of {', '.join(get_args(What))}, got {what!r}")
+        if what == "quantile":
+            check_quantile(q)
+            return cls(what, lambda p: tree.quantiles(p, q), LOG, None, 64)
+        if what == "rmst":
+            if tau is None or math.isinf(check_truncation(tau)):
+                raise ConfigError("tau must be a finite time > 0 for what='rmst'")
+            return cls(what, lambda p: tree.restricted_means(p, tau), LOG, None, 512)
+        if times is None:
+            raise ConfigError(f"times must be given for what={what!r}")
+        grid = check_times(times)
+        at = torch.as_tensor(grid)
+        if what == "survival":
+            survival = tree.function("survival")
+            return cls(what, lambda p: survival(p, at), LOG_MINUS_LOG, grid, len(grid))
+        if not tree.competing:
+            raise ConfigError("what='incidence' needs competing causes: use 'survival'")
+        edges = torch.as_tensor(panels_before(tree.panels, float(grid.max(initial=0.0))))
+        elements = len(tree.causes) * (len(edges) + len(grid)) * 5
+        return cls(
+            what,
+            lambda p: tree.incidence_and_survival(p, at, edges)[0],
+            COMPLEMENT,
+            grid,
+            elements,
+            tree.causes,
+        )
+
+    def deviations(
+        self, fitted: FittedTree, covariance: FitCovariance, x: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Predictions and deviations of encoded rows, a chunk of them at a time."""
+        width = sum(each.posterior.shape[0] for each in covariance.hazards.values())
+        size = at_once(max(self.elements * 8, self._n_values * width, x.shape[1]), _ELEMENTS)
+        for start in range(0, len(x), size):
+            rows = RowHazards.of(fitted, covariance, x[start : start + size])
+            value, moves = rows.deviations(self.prediction)
+            moves[rows.unseen] = torch.nan
+            yield value, moves
+
+    @property
+    def _n_values(self) -> int:
+        return (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
+
+
+def predict(
+    model: Inferable,
+    X: object,
+    what: What = "survival",
+    times: npt.ArrayLike | None = None,
+    *,
+    q: float = 0.5,
+    tau: float | None = None,
+    level: float = 0.95,
+    simultaneous: bool = False,
+) -> Intervals:
+    """Predict with standard errors and confidence limits.
+
+    Limits are symmetric on a scale on which estimates are nearly normal: log(-log S) for survival,
+    log(-log(1 - F)) for incidences, the logarithm for quantiles and restricted means. They hold for the
+    expectation of subjects with these covariates, given the family, the columns and (of groups) the gates;
+    with estimated penalties they are Bayesian, with about the stated coverage on average over the covariates.
+
+    Args:
+        model: fitted.
+        X: n rows with the training columns.
+        what: ``"survival"`` S(t | x), ``"incidence"`` F_k(t | x) of each competing cause, ``"quantile"`` or
+            ``"rmst"``, the restricted mean survival time.
+        times: of curves, (n_times,), original units.
+        q: of the quantile, in (0, 1).
+        tau: end of the restricted mean, original units.
+        level: of the limits, in (0, 1).
+        simultaneous: limits that hold for all times of a row together, by 2,000 draws of the coefficients.
+
+    Raises:
+        ConfigError: an argument is out of range, or the model has no covariance.
+        DataError: X lacks columns.
+
+    References:
+        Nychka (1988), Journal of the American Statistical Association 83, 1134-1143; Marra and Wood (2012),
+        Scandinavian Journal of Statistics 39, 53-74, on the coverage of Bayesian intervals of curves.
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, fitted = covariance_of(model), model._tree
+    quantity = Quantity.of(fitted, what, times, q, tau)
+    frame = model._cleaned(X)
+    parts = []
+    for value, moves in quantity.deviations(fitted, covariance, fitted.encode(frame)):
+        parts.append(limits(value, moves, quantity.link, level, simultaneous))
+    estimate, error, lower, upper = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return Intervals(
+        what,
+        estimate,
+        error,
+        lower,
+        upper,
+        level,
+        quantity.times,
+        simultaneous,
+        quantity.causes,
+        frame.index.tolist(),
+    )
+
+
+def limits(
+    value: Tensor, moves: Tensor, link: Link, level: float, simultaneous: bool
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Estimate, standard error and limits, (n, ...), of predictions and their deviations (n, ..., D)."""
+    estimate, error = value.numpy(), moves.norm(dim=-1).numpy()
+    error = np.where(np.isfinite(estimate), error, np.nan)
+    critical: FloatArray | float = float(norm.ppf((1 + level) / 2))
+    if simultaneous and estimate.ndim > 1:
+        critical = _joint_quantile(moves, level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        centre, width = link.forth(estimate), critical * np.abs(link.slope(estimate)) * error
+        ends = np.stack([link.back(centre - width), link.back(centre + width)])
+    # At time zero, where curves have one value, limits are this value.
+    ends = np.where(error == 0, estimate, ends)
+    return estimate, error, ends.min(0), ends.max(0)
+
+
+def _joint_quantile(moves: Tensor, level: float) -> FloatArray:
+    """Quantile over draws of the largest standardised deviation among the times of each row, (n, ..., 1)."""
+    generator = torch.Generator().manual_seed(_SEED)
+    draws = torch.randn(moves.shape[-1], _DRAWS, dtype=moves.dtype, generator=generator)
+    error = moves.norm(dim=-1, keepdim=True)
+    scaled = torch.where(error > 0, moves / error, 0.0)
+    found = [float(np.quantile((row @ draws).abs().amax(-2), level)) for row in scaled.flatten(0, -3)]
+    return np.array(found).reshape(*moves.shape[:-2], 1)

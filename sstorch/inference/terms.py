@@ -1,0 +1,206 @@
+"""Terms of a regression, and contrasts between two values of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch.checks import check_columns_exist
+from sstorch.data import Preprocessor
+from sstorch.data.columns import numeric_values
+from sstorch.exceptions import DataError
+from sstorch.inference.covariance import TermFacts, quantiles
+
+
+def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, TermFacts]:
+    """Facts of each column and each product, by name such as ``"age"`` or ``"age:horTh"``.
+
+    Args:
+        preprocessor: fitted to the rows.
+        frame: training rows.
+    """
+    places: dict[str, list[int]] = {}
+    for place, feature in enumerate(preprocessor.leaf_features):
+        places.setdefault(":".join(feature.columns), []).append(place)
+    facts = {}
+    for name, own in places.items():
+        values: tuple[float, ...] = ()
+        if name in preprocessor.schema.columns and name not in preprocessor.schema.categories:
+            values = quantiles(numeric_values(frame[name], f"column {name!r}"))
+        facts[name] = TermFacts(tuple(own), values)
+    return facts
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A difference of linear predictors, linear in the slopes.
+
+    Attributes:
+        term: column, or two of them, ``"a:b"``.
+        text: the values that are compared, ``"10 vs 1"``, ``"II vs I"`` or ``"per unit"``.
+        features: difference of the encoded features of leaves, (p,).
+        whole: whether it is one of the values between which terms are compared with each other.
+    """
+
+    term: str
+    text: str
+    features: Tensor
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Values:
+    """Two values of a column that are compared.
+
+    Attributes:
+        text: of the comparison.
+        first, second: the values; the first is the reference.
+    """
+
+    text: str
+    first: float | str
+    second: float | str
+
+    @classmethod
+    def of(cls, first: float | str, second: float | str) -> Self:
+        """With their text."""
+        one, other = (each if isinstance(each, str) else f"{each:g}" for each in (first, second))
+        return cls(f"{other} vs {one}", first, second)
+
+
+class Contrasts:
+    """Contrasts of the columns of a preprocessor, the other columns at their reference.
+
+    The reference is the median of a number and the most frequent category of another column.
+
+    Args:
+        preprocessor: fitted.
+        facts: of its terms.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, facts: Mapping[str, TermFacts]) -> None:
+        self._preprocessor, self._facts = preprocessor, facts
+        schema = preprocessor.schema
+        self.reference: dict[str, float | str | None] = {
+            name: preprocessor.mode_[name]
+            if name in schema.categories
+            else facts[name].values[1]
+            if name in facts and facts[name].values
+            else preprocessor.fill_[name]
+            for name in schema.columns
+        }
+        bent = {feature.columns[0] for feature in preprocessor.leaf_features if feature.kind == "curve"}
+        self.curves = bent
+        # Columns of products are centred on means: their own effect is one at the reference of the others.
+        self.products = [name for name in facts if ":" in name and name not in schema.columns]
+
+    def kind(self, term: str) -> str:
+        """``"line"``, ``"curve"``, ``"category"`` or ``"interaction"``."""
+        if term in self.products:
+            return "interaction"
+        if term in self._preprocessor.schema.categories:
+            return "category"
+        return "curve" if term in self.curves else "line"
+
+    def levels(self, column: str) -> list[str]:
+        """Categories of a column that training rows had, but the reference."""
+        origins = zip(self._preprocessor.schema.origins, self._preprocessor.scale_, strict=True)
+        known = [word for (name, word), scale in origins if name == column and scale and word is not None]
+        return [word for word in known if word != self.reference[column]]
+
+    def comparisons(self, term: str) -> list[Values]:
+        """What a table shows: categories against the reference, a line per unit, a curve from 5 to 95 %."""
+        kind = self.kind(term)
+        if kind == "category":
+            reference = self.reference[term]
+            assert isinstance(reference, str | None)
+            return [Values.of(reference or "", word) for word in self.levels(term)]
+        if kind == "line":
+            usual = self.reference[term]
+            assert isinstance(usual, float)
+            return [Values("per unit", usual, usual + 1.0)]
+        return self.outer(term)
+
+    def outer(self, term: str) -> list[Values]:
+        """The 95 % against the 5 % quantile of a number; every pair of categories against the reference."""
+        if self.kind(term) == "category":
+            return self.comparisons(term)
+        values = self._facts[term].values
+        return [Values.of(values[0], values[2])] if values else []
+
+    def rows(self, terms: Sequence[str]) -> list[Contrast]:
+        """Contrasts of the tables of coefficients."""
+        wanted: list[tuple[str, str, list[dict[str, float | str]], list[int]]] = []
+        for term in terms:
+            if term in self.products:
+                a, b = self._pair(term)
+                for one, other in product(self.comparisons(a), self.comparisons(b)):
+                    corners = [
+                        {a: x, b: y} for x in (one.second, one.first) for y in (other.second, other.first)
+                    ]
+                    text = " x ".join(
+                        dict.fromkeys(each.text for each in (one, other) if each.text != "per unit")
+                    )
+                    wanted.append((term, text or "per unit", corners, [1, -1, -1, 1]))
+            else:
+                for each in self.comparisons(term):
+                    wanted.append((term, each.text, [{term: each.second}, {term: each.first}], [1, -1]))
+        return self._encoded(wanted)
+
+    def between(self, column: str, pairs: Sequence[Values]) -> list[Contrast]:
+        """Contrasts between two values of a column each."""
+        return self._encoded(
+            [(column, each.text, [{column: each.second}, {column: each.first}], [1, -1]) for each in pairs]
+        )
+
+    def checked(self, column: str, value: object) -> float | str:
+        """A value of a column, checked.
+
+        Raises:
+            DataError: there is no such column, or it has no such value.
+        """
+        schema = self._preprocessor.schema
+        check_columns_exist([column], list(schema.columns))
+        if column in schema.categories:
+            word = str(value)
+            known = [*self.levels(column), self.reference[column]]
+            if word not in known:
+                raise DataError(f"column {column!r} has no category {word!r}; training rows had {known}")
+            return word
+        number = float(numeric_values(pd.Series([value]), f"value of {column!r}")[0])
+        if np.isnan(number):
+            raise DataError(f"value of {column!r} must be a number, got {value!r}")
+        return number
+
+    def encoded(self, changes: Sequence[Mapping[str, float | str]]) -> Tensor:
+        """Features of leaves of the reference row with some of its values changed, (n, p)."""
+        columns = {}
+        for name, usual in self.reference.items():
+            cells = pd.Series([change.get(name, usual) for change in changes], dtype=object)
+            columns[name] = cells if isinstance(usual, str | None) else cells.astype(np.float64)
+        x = torch.as_tensor(self._preprocessor.transform(pd.DataFrame(columns)))
+        return x[:, x.shape[1] - len(self._preprocessor.leaf_features) :].double()
+
+    def _pair(self, term: str) -> tuple[str, str]:
+        feature = self._preprocessor.leaf_features[self._facts[term].places[0]]
+        return feature.columns[0], feature.columns[1]
+
+    def _encoded(
+        self, wanted: Sequence[tuple[str, str, list[dict[str, float | str]], list[int]]]
+    ) -> list[Contrast]:
+        if not wanted:
+            return []
+        x = self.encoded([corner for _, _, corners, _ in wanted for corner in corners])
+        found, at = [], 0
+        for term, text, corners, signs in wanted:
+            part = torch.tensor(signs, dtype=x.dtype) @ x[at : at + len(corners)]
+            found.append(Contrast(term, text, part))
+            at += len(corners)
+        return found
