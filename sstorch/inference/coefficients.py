@@ -118,7 +118,10 @@ class _Hazard:
     def test(self, places: Sequence[int], freedom: float) -> tuple[float, float]:
         """Statistic and p-value of a term, in what groups share."""
         own = torch.tensor(places) + 1
-        covariance = self.covariance.covariance[own[:, None], own]
+        # The test takes penalties as known, as its reference does.
+        hazard = self.covariance
+        known = hazard.posterior if hazard.covariance is hazard.marginal else hazard.covariance
+        covariance = known[own[:, None], own]
         spread = self.covariance.spread(own)
         return term_test(self.covariance.theta[own].numpy(), covariance.numpy(), spread.numpy(), freedom)
 
@@ -351,5 +354,7 @@ def _indexed(
 ) -> pd.DataFrame:
     several = any(each.n_groups > 1 for each in covariance.hazards.values())
     keep = [*(["cause"] if model._tree.competing else []), *(["group"] if several else [])]
-    drop = [name for name in ("cause", "group") if name not in keep]
-    return table.drop(columns=drop).set_index([*keep, *names])
+    ratios = [name for name in table if str(name).endswith(" ratio")]
+    others = [name for name in table if name not in (*keep, *names, *ratios, "cause", "group")]
+    at = others.index("lower")
+    return table.set_index([*keep, *names])[[*others[:at], *ratios, *others[at:]]]

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 
-# "bayesian": inverse of Hessian and penalties; "frequentist": V H V, of the penalised estimate; "observed":
-# inverse of the Hessian alone; "sandwich": V B V, B the sum of the outer products of scores.
-CovarianceKind = Literal["bayesian", "frequentist", "observed", "sandwich"]
+# "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, inverse
+# of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate; "observed":
+# inverse of H; "sandwich": V B V, B the sum of the outer products of scores.
+CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "sandwich"]
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10
 # Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
@@ -58,6 +59,7 @@ class HazardCovariance:
             intercept, shapes (m,) and their slopes (m p,), if there are some.
         theta: the estimates, (D,).
         posterior: inverse of Hessian and penalties, (D, D).
+        marginal: the same with estimated penalties integrated out, (D, D).
         covariance: the one in use, (D, D).
         precision: of the normal prior of each coefficient, (D,); 0 for none.
         null: directions in which the data say nothing, (D, r): what lies in them has no estimate.
@@ -67,6 +69,7 @@ class HazardCovariance:
     map: Tensor
     theta: Tensor
     posterior: Tensor
+    marginal: Tensor
     covariance: Tensor
     precision: Tensor
     null: Tensor
@@ -74,19 +77,24 @@ class HazardCovariance:
 
     @classmethod
     def of_posterior(
-        cls, theta: Tensor, posterior: Tensor, precision: Tensor, map: Tensor, groups: Tensor
+        cls,
+        theta: Tensor,
+        posterior: Tensor,
+        marginal: Tensor,
+        precision: Tensor,
+        map: Tensor,
+        groups: Tensor,
     ) -> Self:
         """Of the covariance given the data, where every coefficient has information or a prior."""
-        return cls(
-            map, theta, posterior, posterior, precision, posterior.new_zeros(len(posterior), 0), groups
-        )
+        null = posterior.new_zeros(len(posterior), 0)
+        return cls(map, theta, posterior, marginal, marginal, precision, null, groups)
 
     @classmethod
     def of_information(cls, theta: Tensor, information: Tensor, precision: Tensor, map: Tensor) -> Self:
-        """Of the Hessian of the negative log-likelihood (D, D), of a single group."""
+        """Of the Hessian of the negative log-likelihood (D, D), of a single group and given penalties."""
         inverse = Inverse.of(information + torch.diag(precision))
-        groups = torch.zeros(1, dtype=torch.long)
-        return cls(map, theta, inverse.matrix, inverse.matrix, precision, inverse.null, groups)
+        found, groups = inverse.matrix, torch.zeros(1, dtype=torch.long)
+        return cls(map, theta, found, found, found, precision, inverse.null, groups)
 
     @property
     def n_groups(self) -> int:
@@ -141,6 +149,8 @@ class HazardCovariance:
             kind: of the covariance.
             meat: for the sandwich the sum of outer products of scores of independent subjects, (D, D).
         """
+        if kind == "marginal":
+            return replace(self, covariance=self.marginal)
         if kind == "bayesian":
             return replace(self, covariance=self.posterior)
         if kind == "frequentist":
@@ -181,7 +191,7 @@ class FitCovariance:
 
     hazards: Mapping[str, HazardCovariance] = field(default_factory=dict)
     terms: Mapping[str, TermFacts] = field(default_factory=dict)
-    kind: CovarianceKind = "bayesian"
+    kind: CovarianceKind = "marginal"
     clusters: int = 0
     reason: str = ""
 
@@ -207,21 +217,23 @@ class FitCovariance:
             "reason": self.reason,
         }
         tensors = {
-            f"covariance.{number}.{item.name}": getattr(each, item.name)
+            f"covariance.{number}.{item.name}": getattr(each, item.name).clone()
             for number, each in enumerate(self.hazards.values(), 1)
             for item in fields(HazardCovariance)
+            if not (self.kind == "marginal" and item.name == "covariance")
         }
         return facts, tensors
 
     @classmethod
     def from_state(cls, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
         """Inverse of :meth:`state`."""
-        hazards = {
-            str(name): HazardCovariance(
-                *(tensors[f"covariance.{number}.{item.name}"] for item in fields(HazardCovariance))
-            )
-            for number, name in enumerate(facts["causes"], 1)
-        }
+        hazards = {}
+        for number, name in enumerate(facts["causes"], 1):
+            prefix = f"covariance.{number}."
+            parts: dict[str, Any] = {
+                key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
+            }
+            hazards[str(name)] = HazardCovariance(**{"covariance": parts["marginal"]} | parts)
         terms = {
             str(name): TermFacts(tuple(each["places"]), tuple(each["values"]))
             for name, each in facts["terms"].items()

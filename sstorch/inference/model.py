@@ -69,7 +69,9 @@ def with_covariance(
 
     Args:
         model: fitted.
-        kind: ``"bayesian"``, the default of models: inverse of Hessian and penalties; ``"frequentist"``: of
+        kind: ``"marginal"``, the default of models: of the coefficients given the data, with estimated
+            penalties integrated out; ``"bayesian"``: inverse of Hessian and penalties, these as if they had
+            been known; both are the same where penalties are given. ``"frequentist"``: of
             the penalised estimates in repeated samples, without their bias; ``"observed"``: inverse of the
             Hessian alone, as if there were no penalties; ``"sandwich"``: of Huber and White, which needs the
             training rows: by subject where ``y`` has an id, else by row, or by ``cluster``.

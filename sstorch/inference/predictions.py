@@ -42,6 +42,15 @@ class Link(NamedTuple):
 
 IDENTITY = Link(lambda v: v, lambda v: v, np.ones_like)
 LOG = Link(np.log, np.exp, lambda v: 1 / v)
+
+
+def between_zero_and(end: float) -> Link:
+    """The logit of a share of ``end``."""
+    return Link(
+        lambda v: np.log(v / (end - v)), lambda v: end / (1 + np.exp(-v)), lambda v: end / (v * (end - v))
+    )
+
+
 # log(-log S), log of the cumulative hazard.
 LOG_MINUS_LOG = Link(
     lambda v: np.log(-np.log(v)), lambda v: np.exp(-np.exp(v)), lambda v: 1 / (v * np.log(v))
@@ -136,7 +145,7 @@ class Quantity:
         if what == "rmst":
             if tau is None or math.isinf(check_truncation(tau)):
                 raise ConfigError("tau must be a finite time > 0 for what='rmst'")
-            return cls(what, lambda p: tree.restricted_means(p, tau), LOG, None, 512)
+            return cls(what, lambda p: tree.restricted_means(p, tau), between_zero_and(tau), None, 512)
         if times is None:
             raise ConfigError(f"times must be given for what={what!r}")
         grid = check_times(times)
@@ -188,7 +197,8 @@ def predict(
     """Predict with standard errors and confidence limits.
 
     Limits are symmetric on a scale on which estimates are nearly normal: log(-log S) for survival,
-    log(-log(1 - F)) for incidences, the logarithm for quantiles and restricted means. They hold for the
+    log(-log(1 - F)) for incidences, the logarithm for quantiles, the logit of the share of tau for restricted
+    means. They hold for the
     expectation of subjects with these covariates, given the family, the columns and (of groups) the gates;
     with estimated penalties they are Bayesian, with about the stated coverage on average over the covariates.
 

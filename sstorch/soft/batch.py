@@ -78,6 +78,8 @@ _CONSTANT = 1e-9
 _CHECKED: set[type[HazardFamily]] = set()
 # Share of rows with different features above which merging the others gains nothing.
 _FEW_EQUAL = 0.9
+# Coefficients of a hazard above which their covariance is not kept.
+_MOST_COEFFICIENTS = 1000
 _SEVERAL = FitCovariance(reason="it was trained as one of several")
 
 
@@ -392,6 +394,9 @@ def _covariance(
     causes: Mapping[str, _Problems], settings: BatchSettings, estimator: Estimator | None
 ) -> FitCovariance:
     """Of the coefficients of a single trained problem: by the evidence, or by the Hessian at the optimum."""
+    sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
+    if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
+        return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
     if estimator is not None:
         return FitCovariance(estimator.covariances(0))
     if settings.depth:

@@ -17,6 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.inference import HazardCovariance
+from sstorch.inference.penalties import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
@@ -29,7 +30,7 @@ from sstorch.optim import (
     set_gates,
 )
 from sstorch.optim.checkpoint import Checkpoint, kept
-from sstorch.optim.evidence import Estimates, estimate
+from sstorch.optim.evidence import Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
 from sstorch.optim.starts.distilled import Split, gates_of_splits, regression_tree, single_leaf
 from sstorch.optim.starts.residuals import model_tree, residual_bag
@@ -338,21 +339,42 @@ class Estimator:
             gates.bias.index_copy(0, places, filled.bias[places]),
         )
 
+    @property
+    def n_coefficients(self) -> int:
+        """Of the largest of the chosen hazards."""
+        sizes = (each.theta.shape[1] for model in self._models for each in model.estimates.values())
+        return max(sizes)
+
     def covariances(self, split: int) -> dict[str, HazardCovariance]:
         """Of the coefficients of the chosen hazards of a split, by cause."""
         model, found = self._models[split], {}
         leaf_groups = model.position[_whole_to_left(model.divides[split])].cpu()
         n_groups = int(model.position.max()) + 1
         for name, estimates in model.estimates.items():
-            rows = torch.eye(estimates.theta.shape[1], dtype=torch.float64, device=estimates.theta.device)
+            theta, kinds = estimates.theta[split].cpu(), estimates.kinds
+            precision = kinds.spread(estimates.penalty[split : split + 1], 0.0)[0].cpu()
+            rows = torch.eye(len(theta), dtype=theta.dtype, device=estimates.theta.device)
+            posterior = estimates.quadratic(rows[None])[split].cpu()
             found[name] = HazardCovariance.of_posterior(
                 estimates.rounded[split].cpu(),
-                estimates.quadratic(rows[None])[split].cpu(),
-                estimates.kinds.spread(estimates.penalty[split : split + 1], 0.0)[0].cpu(),
+                posterior,
+                marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
+                precision,
                 self.design.map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
                 leaf_groups,
             )
         return found
+
+    def _blocks(self, kinds: Kinds) -> Tensor:
+        """Coefficients with one uncertain prior variance: those of a kind, of curves and categories by column."""
+        names: list[tuple[str, ...]] = [
+            (kinds.names[kind],) if kind >= 0 else () for kind in kinds.of.tolist()
+        ]
+        for place, term in enumerate(self._terms, 1):
+            if names[place] in (("curve",), ("category",)):
+                names[place] = (*names[place], term)
+        known = {name: number for number, name in enumerate(dict.fromkeys(filter(None, names)))}
+        return torch.tensor([known.get(name, -1) for name in names])
 
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""

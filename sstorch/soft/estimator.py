@@ -73,7 +73,7 @@ from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 
 FORMAT_VERSION = 6
 CARD = "MODEL_CARD.md"
-SHRUNK = "Coefficients are shrunk and have no standard errors."
+SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
+from sklearn.utils.validation import check_is_fitted
+from typing_extensions import override
 
+from sstorch.inference import coefficients
 from sstorch.optim import Leaves, Trainer
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.parameters import CURVED, PENALTIES, Columns, Penalties
@@ -74,6 +78,29 @@ class SurvivalRegression(SoftEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.time_unit = time_unit
+
+    def coefficients(self, level: float = 0.95) -> pd.DataFrame:
+        """Coefficients with standard errors, confidence limits and p-values.
+
+        See :func:`sstorch.inference.coefficients`; :mod:`sstorch.inference` also has tests of whole columns,
+        contrasts between two values, and predictions with intervals.
+
+        Args:
+            level: of the confidence limits, in (0, 1).
+        """
+        check_is_fitted(self, "tree_")
+        return coefficients(self, level)
+
+    @override
+    def summary(self) -> str:
+        """See :meth:`SoftEstimator.summary`; with the table of :meth:`coefficients`, where there is one."""
+        text = super().summary()
+        if "covariance_" not in vars(self) or not self.covariance_.hazards:
+            return text
+        table = self.coefficients()
+        table["p"] = [f"{p:.3f}" if p >= 0.001 else "<.001" if p < 0.001 else "" for p in table["p"]]
+        shown = table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="", sparsify=True)
+        return f"{text}\n\nCoefficients, with 95 % confidence limits\n{shown}"
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""

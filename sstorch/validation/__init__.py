@@ -9,6 +9,7 @@ from sstorch.groups import (
 )
 from sstorch.groups.model_card import model_card
 from sstorch.soft.split_test import SplitTest, split_test
+from sstorch.validation.contrast import contrast
 from sstorch.validation.drift import DriftReport, drift, population_stability_index
 from sstorch.validation.report import ValidationReport, validate
 
@@ -17,6 +18,7 @@ __all__ = [
     "SplitTest",
     "ValidationReport",
     "concordance_of_groups",
+    "contrast",
     "drift",
     "group_table",
     "model_card",
