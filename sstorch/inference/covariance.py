@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 
-# "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, inverse
-# of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate; "observed":
-# inverse of H; "sandwich": V B V, B the sum of the outer products of scores.
+# "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, the
+# inverse of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate;
+# "observed": inverse of H; "sandwich": V B V, B the sum of the outer products of scores.
 CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "sandwich"]
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10

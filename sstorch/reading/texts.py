@@ -30,14 +30,18 @@ _SUMMARY_TERMS, _SUMMARY_SLOPES, _SUMMARY_GROUPS = 4, 8, 4
 
 
 def describe_tree(
-    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str = "Soft survival tree"
+    tree: FittedTree,
+    nodes: pd.DataFrame,
+    rules: Mapping[int, GateRule],
+    title: str = "Soft survival tree",
+    slopes: bool = True,
 ) -> str:
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
     effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
     training rows one way, and leaves without rows, are left out. Of competing causes the table of the groups
-    is :func:`sstorch.validation.group_table`.
+    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are left out.
     """
     module, families = tree.module, [own.family.name for own in tree.hazards.values()]
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
@@ -49,7 +53,7 @@ def describe_tree(
     if len(shown) == 1 and module.topology.depth:
         lines.append("No gate divides the training rows: one group has them all")
     share = tree.shares_slopes(shown)
-    for cause in tree.causes if share or len(shown) <= _SUMMARY_GROUPS else ():
+    for cause in tree.causes if slopes and (share or len(shown) <= _SUMMARY_GROUPS) else ():
         own = tree.of_cause(cause) if tree.competing else tree
         hazard = f"Hazard of {cause} " * tree.competing
         where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"

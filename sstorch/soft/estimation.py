@@ -366,7 +366,7 @@ class Estimator:
         return found
 
     def _blocks(self, kinds: Kinds) -> Tensor:
-        """Coefficients with one uncertain prior variance: those of a kind, of curves and categories by column."""
+        """Coefficients with one uncertain variance: those of a kind, of curves and categories by column."""
         names: list[tuple[str, ...]] = [
             (kinds.names[kind],) if kind >= 0 else () for kind in kinds.of.tolist()
         ]

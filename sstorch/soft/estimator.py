@@ -635,7 +635,10 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         Below them whether groups differ on other rows, the corrected groups and their stability, once
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
         """
-        parts = [describe_tree(self._tree, self.node_table_, self._gate_rules, self._title)]
+        tree, coefficients = self._tree, self._coefficient_text()
+        parts = [describe_tree(tree, self.node_table_, self._gate_rules, self._title, not coefficients)]
+        if coefficients:
+            parts.append(coefficients)
         if self.choice_ is not None:
             parts.append(self.choice_.summary())
         if "group_validation_" in vars(self):
@@ -658,6 +661,10 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         elif reports is not None:
             parts.append(str(reports))
         return "\n\n".join(parts)
+
+    def _coefficient_text(self) -> str:
+        """Table of coefficients with standard errors for the summary; empty where there is none."""
+        return ""
 
     # ------------------------------------------------------------------ keep
 

@@ -92,15 +92,13 @@ class SurvivalRegression(SoftEstimator):
         return coefficients(self, level)
 
     @override
-    def summary(self) -> str:
-        """See :meth:`SoftEstimator.summary`; with the table of :meth:`coefficients`, where there is one."""
-        text = super().summary()
+    def _coefficient_text(self) -> str:
         if "covariance_" not in vars(self) or not self.covariance_.hazards:
-            return text
+            return ""
         table = self.coefficients()
         table["p"] = [f"{p:.3f}" if p >= 0.001 else "<.001" if p < 0.001 else "" for p in table["p"]]
-        shown = table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="", sparsify=True)
-        return f"{text}\n\nCoefficients, with 95 % confidence limits\n{shown}"
+        shown = table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
+        return f"Coefficients, with 95 % confidence limits\n{shown}"
 
     def _batch_settings(self) -> BatchSettings:
         """The checked parameters, as the batch trainer takes them."""
