@@ -8,7 +8,7 @@ from torch import Tensor
 
 # Standard deviations of the prior of a block of coefficients at which the evidence is compared.
 _DEVIATIONS = np.geomspace(1e-3, 10.0, 61)
-# Scale of the half-Cauchy prior of these deviations: of log ratios per standard deviation of a column.
+# Scale of their prior: of log ratios per standard deviation of a column.
 _SCALE = 1.0
 
 
@@ -16,11 +16,12 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
     """Mean square deviation of the coefficients from their estimates, the penalties not being known.
 
     The prior standard deviation s of each block of coefficients in turn gets weights by its evidence and a
-    half-Cauchy prior, the log-likelihood replaced by its expansion at the estimates. With V(s) and b(s),
-    covariance and estimates at s, the result is the sum of V and over blocks of E[V(s) - V] and
-    E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone, coefficients whose variance was estimated
-    as nearly zero would seem to be known to be zero. A block may be a part of those that share a variance,
-    such as the curve of one column: that its variance is that of the others is a part of what is not known.
+    prior whose density in s^2 is (1 + s^2)^(-3/2), nearly flat where it matters, the log-likelihood replaced
+    by its expansion at the estimates. With V(s) and b(s), covariance and estimates at s, the result is the sum
+    of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
+    coefficients whose variance was estimated as nearly zero would seem to be known to be zero. A block may be
+    a part of those that share a variance, such as the curve of one column: that its variance is that of the
+    others is a part of what is not known.
 
     Args:
         posterior: V, inverse of Hessian and penalties, (D, D).
@@ -30,12 +31,13 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
 
     References:
         Kass and Steffey (1989), Journal of the American Statistical Association 84, 717-726; Wood, Pya and
-        Saefken (2016), the same journal 111, 1548-1563; Gelman (2006), Bayesian Analysis 1, 515-534, on the
-        prior.
+        Saefken (2016), the same journal 111, 1548-1563; Morris and Tang (2011), Statistical Science 26,
+        271-287, on flat priors of variances, with which intervals cover as often as they say.
     """
     total = posterior.clone()
     grid = torch.as_tensor(_DEVIATIONS, dtype=posterior.dtype)
-    prior = grid / (1 + (grid / _SCALE).square())  # of log s
+    share = (grid / _SCALE).square()
+    prior = share / (1 + share) ** 1.5  # of log s
     for number in range(int(blocks.max()) + 1):
         places = (blocks == number).nonzero().squeeze(-1)
         present = precision[places[0]]
