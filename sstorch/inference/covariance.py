@@ -58,8 +58,8 @@ class HazardCovariance:
         map: parameters of G groups as combinations of the coefficients, (G d, D): of a group its slopes (p,),
             intercept, shapes (m,) and their slopes (m p,), if there are some.
         theta: the estimates, (D,).
-        posterior: inverse of Hessian and penalties, (D, D).
-        marginal: the same with estimated penalties integrated out, (D, D).
+        information: Hessian of the negative log-likelihood, (D, D).
+        marginal: covariance given the data, with estimated penalties integrated out, (D, D).
         covariance: the one in use, (D, D).
         precision: of the normal prior of each coefficient, (D,); 0 for none.
         null: directions in which the data say nothing, (D, r): what lies in them has no estimate.
@@ -68,7 +68,7 @@ class HazardCovariance:
 
     map: Tensor
     theta: Tensor
-    posterior: Tensor
+    information: Tensor
     marginal: Tensor
     covariance: Tensor
     precision: Tensor
@@ -86,15 +86,16 @@ class HazardCovariance:
         groups: Tensor,
     ) -> Self:
         """Of the covariance given the data, where every coefficient has information or a prior."""
+        information = torch.linalg.inv(posterior) - torch.diag(precision)
         null = posterior.new_zeros(len(posterior), 0)
-        return cls(map, theta, posterior, marginal, marginal, precision, null, groups)
+        return cls(map, theta, information, marginal, marginal, precision, null, groups)
 
     @classmethod
     def of_information(cls, theta: Tensor, information: Tensor, precision: Tensor, map: Tensor) -> Self:
         """Of the Hessian of the negative log-likelihood (D, D), of a single group and given penalties."""
-        inverse = Inverse.of(information + torch.diag(precision))
-        found, groups = inverse.matrix, torch.zeros(1, dtype=torch.long)
-        return cls(map, theta, found, found, found, precision, inverse.null, groups)
+        found = Inverse.of(information + torch.diag(precision))
+        groups = torch.zeros(1, dtype=torch.long)
+        return cls(map, theta, information, found.matrix, found.matrix, precision, found.null, groups)
 
     @property
     def n_groups(self) -> int:
@@ -115,10 +116,9 @@ class HazardCovariance:
         return maps
 
     @cached_property
-    def information(self) -> Tensor:
-        """Hessian of the negative log-likelihood, (D, D), where there is information or a prior."""
-        whole: Tensor = torch.linalg.pinv(self.posterior, hermitian=True)
-        return whole - torch.diag(self.precision)
+    def posterior(self) -> Tensor:
+        """Inverse of Hessian and penalties, (D, D)."""
+        return Inverse.of(self.information + torch.diag(self.precision)).matrix
 
     @cached_property
     def freedom(self) -> Tensor:
@@ -159,9 +159,8 @@ class HazardCovariance:
         if kind == "sandwich":
             assert meat is not None
             return replace(self, covariance=self.posterior @ meat @ self.posterior)
-        inverse = Inverse.of(self.information)
-        null = torch.cat([self.null, inverse.null], 1)
-        return replace(self, covariance=inverse.matrix, null=null)
+        found = Inverse.of(self.information)
+        return replace(self, covariance=found.matrix, null=found.null)
 
 
 @dataclass(frozen=True)

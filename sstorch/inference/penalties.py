@@ -17,8 +17,8 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
 
     The prior standard deviation s of each block of coefficients in turn gets weights by its evidence and a
     prior whose density in s^2 is (1 + s^2)^(-3/2), nearly flat where it matters, the log-likelihood replaced
-    by its expansion at the estimates. With V(s) and b(s), covariance and estimates at s, the result is the sum
-    of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
+    by its expansion at the estimates. With V(s) and b(s), covariance and estimates at s, the result is the
+    sum of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
     coefficients whose variance was estimated as nearly zero would seem to be known to be zero. A block may be
     a part of those that share a variance, such as the curve of one column: that its variance is that of the
     others is a part of what is not known.

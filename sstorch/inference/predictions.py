@@ -170,7 +170,7 @@ class Quantity:
         self, fitted: FittedTree, covariance: FitCovariance, x: Tensor
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Predictions and deviations of encoded rows, a chunk of them at a time."""
-        width = sum(each.posterior.shape[0] for each in covariance.hazards.values())
+        width = sum(len(each.theta) for each in covariance.hazards.values())
         size = at_once(max(self.elements * 8, self._n_values * width, x.shape[1]), _ELEMENTS)
         for start in range(0, len(x), size):
             rows = RowHazards.of(fitted, covariance, x[start : start + size])

@@ -51,7 +51,7 @@ class RowHazards:
             hazard = covariance.hazards[name]
             p, m = own.shape[1], shape.shape[1]
             groups = hazard.groups[leaf]
-            combined = x.new_zeros(len(x), 1 + m, hazard.posterior.shape[0])
+            combined = x.new_zeros(len(x), 1 + m, len(hazard.theta))
             for group in groups.unique().tolist():
                 rows, map = groups == group, hazard.by_group[group]
                 combined[rows, 0] = own[rows] @ map[:p] + map[p]

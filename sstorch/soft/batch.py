@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 import numpy as np
@@ -80,7 +80,6 @@ _CHECKED: set[type[HazardFamily]] = set()
 _FEW_EQUAL = 0.9
 # Coefficients of a hazard above which their covariance is not kept.
 _MOST_COEFFICIENTS = 1000
-_SEVERAL = FitCovariance(reason="it was trained as one of several")
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class TrainedBatch:
     n_starts: int
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
     choices: tuple[GroupChoice, ...] = ()
-    covariance: FitCovariance = _SEVERAL
+    covariance: FitCovariance = field(default_factory=FitCovariance)
 
     @property
     def tree(self) -> SoftTree:
@@ -374,7 +373,6 @@ def _train(
             )
             for name, each in causes.items()
         }
-    single = next(iter(causes.values())).tree.n_problems == 1
     batch = TrainedBatch(
         {name: each.tree for name, each in causes.items()},
         sum_of([final for final, _, _ in trained.values()]),
@@ -385,7 +383,7 @@ def _train(
         settings.n_starts,
         coefficients,
         choices,
-        _covariance(causes, settings, estimator if choices else None) if single else _SEVERAL,
+        _covariance(causes, settings, estimator if choices else None),
     )
     return batch, next(iter(causes.values())).sample.x.matrices
 
@@ -394,13 +392,15 @@ def _covariance(
     causes: Mapping[str, _Problems], settings: BatchSettings, estimator: Estimator | None
 ) -> FitCovariance:
     """Of the coefficients of a single trained problem: by the evidence, or by the Hessian at the optimum."""
+    if settings.depth and estimator is None:
+        return FitCovariance(reason="gates, or penalties on differences of groups, are given or trained")
+    if next(iter(causes.values())).tree.n_problems > 1:
+        return FitCovariance(reason="it was trained as one of several")
     sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
     if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
         return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
     if estimator is not None:
         return FitCovariance(estimator.covariances(0))
-    if settings.depth:
-        return FitCovariance(reason="gates, or penalties on differences of groups, are given or trained")
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
         return FitCovariance(reason="it is restricted by monotone, fairness or penalties of one's own")
     if settings.trainer.holdout:

@@ -1,0 +1,157 @@
+"""Tables of coefficients and terms, contrasts, and which covariance they use."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import (
+    Columns,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    inference,
+    load_dataset,
+)
+from sstorch.exceptions import ConfigError, DataError
+
+DATA = load_dataset("gbsg2")
+LINES = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
+
+
+@pytest.fixture(scope="module")
+def curved() -> SurvivalRegression:
+    return SurvivalRegression().fit(DATA.frame, DATA.y)
+
+
+@pytest.fixture(scope="module")
+def lines() -> SurvivalRegression:
+    return SurvivalRegression("weibull", **LINES).fit(DATA.frame, DATA.y)
+
+
+def test_terms_come_in_the_order_of_their_contrasts(curved: SurvivalRegression) -> None:
+    table = curved.coefficients()
+    assert list(table.columns) == ["estimate", "standard error", "odds ratio", "lower", "upper", "p"]
+    assert table.index[0] == ("pnodes", "16 vs 1")
+    terms = inference.terms(curved)
+    assert list(terms.index) == list(dict.fromkeys(table.index.get_level_values("term")))
+    assert terms["change"].is_monotonic_decreasing
+    assert terms["edf"].to_dict() == pytest.approx(curved.choice_.terms["event"].to_dict(), abs=1e-6)
+    assert terms.loc["pnodes", "p"] < 1e-6 < 0.05 < terms.loc["estrec", "p"]
+
+
+def test_outlier_does_not_lead_the_terms() -> None:
+    frame = DATA.frame.copy()
+    frame.loc[0, "estrec"] = 1e5
+    table = inference.terms(SurvivalRegression("weibull", **LINES).fit(frame, DATA.y))
+    assert "estrec" not in table.index[:4]
+
+
+def test_contrast_between_two_values_is_the_difference_of_predictions(curved: SurvivalRegression) -> None:
+    found = inference.effect(curved, "pnodes", 10, 1)
+    rows = pd.concat([DATA.frame[:1].assign(pnodes=value) for value in (10, 1)])
+    odds = 1 / curved.predict_survival_function(rows, [1000.0])[:, 0] - 1
+    assert found.estimate == pytest.approx(odds[0] / odds[1])
+    assert found.lower < found.estimate < found.upper
+    assert str(found).startswith("pnodes 10 vs 1: odds ratio ")
+    back = inference.effect(curved, "pnodes", 1, 10)
+    assert (1 / back.upper, 1 / back.lower) == pytest.approx((found.lower, found.upper))
+
+
+def test_variance_estimated_as_zero_leaves_an_interval() -> None:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.normal(size=300), "g": pd.Categorical(rng.choice(["a", "b"], 300))})
+    model = SurvivalRegression("weibull").fit(frame, Surv(rng.weibull(1.0, 300), rng.random(300) < 0.7))
+    marginal = inference.effect(model, "g", "b", "a")
+    given = inference.effect(inference.with_covariance(model, "bayesian"), "g", "b", "a")
+    assert np.log(marginal.upper / marginal.lower) > 2 * np.log(given.upper / given.lower)
+
+
+def test_directions_without_information_have_no_standard_error() -> None:
+    frame = DATA.frame.assign(twice=2 * DATA.frame["age"], constant=1.0)
+    table = SurvivalRegression("weibull", **LINES).fit(frame, DATA.y).coefficients()
+    errors = table["standard error"].unstack("contrast").min(axis=1)
+    assert errors[["age", "twice", "constant"]].isna().all()
+    assert errors.drop(["age", "twice", "constant"]).notna().all()
+    assert table.loc["age", "p"].isna().all()
+
+
+def test_products_have_a_row_of_their_own() -> None:
+    columns = Columns(numeric="linear", interactions=[("age", "horTh")])
+    model = SurvivalRegression("weibull", Penalties(ridge=0), columns).fit(DATA.frame, DATA.y)
+    row = model.coefficients().loc[("age:horTh", "yes vs no")]
+    rows = [DATA.frame[:1].assign(age=age, horTh=arm) for arm in ("yes", "no") for age in (61.0, 60.0)]
+    median = np.log(model.predict_quantile(pd.concat(rows)))
+    assert row["estimate"] == pytest.approx(median[0] - median[1] - median[2] + median[3])
+
+
+def test_kinds_of_covariance_agree_without_penalties(lines: SurvivalRegression) -> None:
+    expected = lines.coefficients()["standard error"]
+    for kind in ("bayesian", "frequentist", "observed"):
+        found = inference.coefficients(inference.with_covariance(lines, kind))["standard error"]
+        assert found.to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-6)
+
+
+def test_penalties_shrink_the_frequentist_covariance_only(curved: SurvivalRegression) -> None:
+    def errors(kind: str) -> pd.Series:
+        return inference.coefficients(inference.with_covariance(curved, kind))["standard error"]
+
+    assert (errors("frequentist") < errors("bayesian")).all()
+    assert (errors("bayesian") < errors("observed")).all()
+
+
+def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: SurvivalRegression) -> None:
+    frame, y = (
+        pd.concat([DATA.frame] * 2, ignore_index=True),
+        Surv(*(np.tile(v, 2) for v in (DATA.time, DATA.event))),
+    )
+    twice = SurvivalRegression("weibull", **LINES).fit(frame, y)
+    subject = np.tile(np.arange(len(DATA.frame)), 2)
+    robust = inference.with_covariance(twice, "sandwich", frame, y, cluster=subject)
+    once = inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y)
+    names = ["estimate", "standard error"]
+    assert inference.coefficients(robust)[names].to_numpy() == pytest.approx(
+        inference.coefficients(once)[names].to_numpy(), rel=1e-3
+    )
+
+
+def test_saved_model_keeps_its_covariance(curved: SurvivalRegression, tmp_path: Path) -> None:
+    robust = inference.with_covariance(curved, "sandwich", DATA.frame, DATA.y)
+    for model in (curved, robust):
+        model.save(tmp_path / "model")
+        again = SurvivalRegression.load(tmp_path / "model")
+        pd.testing.assert_frame_equal(again.coefficients(), model.coefficients())
+        assert again.covariance_.kind == model.covariance_.kind
+
+
+def test_groups_have_tables_given_their_gates() -> None:
+    tree = PrognosticTree(depth=1, teacher="residuals", only_if_needed=False).fit(DATA.frame, DATA.y)
+    assert np.isfinite(inference.predict(tree, DATA.frame[:5], times=[500.0]).standard_error).all()
+    assert inference.coefficients(tree)["standard error"].notna().all()
+
+
+def test_models_without_covariance_say_why() -> None:
+    trained = SoftSurvivalTree(depth=1).fit(DATA.frame, DATA.y)
+    with pytest.raises(ConfigError, match="have no covariance: gates"):
+        inference.coefficients(trained)
+    held = Columns(numeric="linear", monotone={"pnodes": "up"})
+    with pytest.raises(ConfigError, match="restricted by monotone"):
+        SurvivalRegression("weibull", columns=held).fit(DATA.frame, DATA.y).coefficients()
+
+
+def test_bad_arguments_raise(lines: SurvivalRegression) -> None:
+    with pytest.raises(DataError, match="has no category 'IV'"):
+        inference.effect(lines, "tgrade", "IV", "I")
+    with pytest.raises(DataError, match="column 'nodes'"):
+        inference.effect(lines, "nodes", 10, 1)
+    with pytest.raises(DataError, match="needs the training rows"):
+        inference.with_covariance(lines, "sandwich")
+    with pytest.raises(DataError, match="one label for all rows"):
+        inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y, cluster=np.zeros(len(DATA.frame)))
+    with pytest.raises(ConfigError, match="kind must be one of"):
+        inference.with_covariance(lines, "robust")
+    with pytest.raises(ConfigError, match="level"):
+        lines.coefficients(level=95)

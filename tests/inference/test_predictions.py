@@ -1,0 +1,186 @@
+"""Predictions and contrasts with intervals, against draws, closed forms and finite differences."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference, load_dataset
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.predictions import Quantity
+from sstorch.inference.row_hazards import RowHazards, derivatives
+from sstorch.validation import contrast
+
+DATA = load_dataset("gbsg2")
+ROWS = DATA.frame[:4]
+TIMES = [200.0, 800.0, 2000.0]
+
+
+@pytest.fixture(scope="module")
+def spline() -> SurvivalRegression:
+    return SurvivalRegression().fit(DATA.frame, DATA.y)
+
+
+@pytest.fixture(scope="module")
+def weibull() -> SurvivalRegression:
+    return SurvivalRegression("weibull", Penalties(ridge=0), Columns(numeric="linear")).fit(
+        DATA.frame, DATA.y
+    )
+
+
+@pytest.fixture(scope="module")
+def competing() -> SurvivalRegression:
+    cause = np.where(DATA.event, 1 + (DATA.frame["age"] > 55), 0)
+    y = Surv(DATA.time, cause, causes=("early", "late"))
+    return SurvivalRegression(columns=Columns(numeric="linear")).fit(DATA.frame.drop(columns="age"), y)
+
+
+def check_derivatives(model: SurvivalRegression, what: str) -> None:
+    x = model.tree_.encode(DATA.frame[list(model.feature_names_in_)][:3])
+    rows = RowHazards.of(model.tree_, model.covariance_, x)
+    quantity = Quantity.of(model.tree_, what, TIMES, 0.2, 1500.0)
+    value, found = derivatives(quantity.prediction, rows.values)
+    for k in range(rows.values.shape[1]):
+        step = torch.zeros_like(rows.values)
+        step[:, k] = 1e-5
+        with torch.no_grad():
+            ahead, behind = (quantity.prediction(rows.values + sign * step) for sign in (1, -1))
+        expected = (ahead - behind) / 2e-5
+        assert torch.allclose(found[:, k], expected, rtol=1e-5, atol=1e-7 * float(value.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "leaf", ["spline_ph", "spline", "generalized_gamma", "gompertz", "piecewise_exponential"]
+)
+def test_derivatives_of_families_are_those_of_differences(leaf: str) -> None:
+    model = SurvivalRegression(leaf, columns=Columns(numeric="linear")).fit(DATA.frame, DATA.y)
+    for what in ("survival", "quantile", "rmst"):
+        check_derivatives(model, what)
+
+
+@pytest.mark.parametrize("what", ["survival", "incidence", "quantile", "rmst"])
+def test_derivatives_of_causes_are_those_of_differences(competing: SurvivalRegression, what: str) -> None:
+    check_derivatives(competing, what)
+
+
+@pytest.mark.parametrize(
+    ("what", "predicted"),
+    [
+        ("survival", lambda model: model.predict_survival_function(ROWS, TIMES)),
+        ("quantile", lambda model: model.predict_quantile(ROWS)),
+        ("rmst", lambda model: model.predict_rmst(ROWS, 1500.0)),
+    ],
+)
+def test_estimates_are_predictions_within_their_limits(
+    spline: SurvivalRegression, what: str, predicted: Callable[[SurvivalRegression], np.ndarray]
+) -> None:
+    found = inference.predict(spline, ROWS, what, TIMES, tau=1500.0)
+    assert found.estimate == pytest.approx(predicted(spline), rel=1e-9)
+    assert (found.lower < found.estimate).all()
+    assert (found.estimate < found.upper).all()
+    wider = inference.predict(spline, ROWS, what, TIMES, tau=1500.0, level=0.99)
+    assert (wider.lower < found.lower).all()
+
+
+def test_weibull_survival_has_the_error_of_the_closed_form(weibull: SurvivalRegression) -> None:
+    covariance = weibull.covariance_.hazards["event"]
+    tree = weibull.tree_
+    x = tree.encode(ROWS)
+    leaf = tree.module.leaf_parameters()
+    linear, log_a = (x @ leaf.slope[0] + leaf.intercept[0]).detach(), float(leaf.shape[0, 0].detach())
+    log_time = torch.tensor(TIMES).log() - float(tree.module.log_time_scale)
+    z = np.exp(log_a) * (log_time - linear[:, None])
+    # log H = a (log t - g): derivatives -a in g and z in log a; coefficients are intercept, slopes, log a.
+    gradient = torch.cat(
+        [
+            -np.exp(log_a) * torch.ones_like(z)[..., None],
+            -np.exp(log_a) * x[:, None].expand(-1, 3, -1),
+            z[..., None],
+        ],
+        -1,
+    )
+    error = (gradient @ covariance.covariance * gradient).sum(-1).sqrt() * z.exp() * (-z.exp()).exp()
+    found = inference.predict(weibull, ROWS, times=TIMES)
+    assert found.standard_error == pytest.approx(error.numpy(), rel=1e-6)
+
+
+def test_errors_are_those_of_draws(competing: SurvivalRegression) -> None:
+    frame = ROWS.drop(columns="age")
+    rows = RowHazards.of(competing.tree_, competing.covariance_, competing.tree_.encode(frame))
+    quantity = Quantity.of(competing.tree_, "incidence", TIMES, 0.5, None)
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(400, rows.factors.shape[-1], dtype=torch.float64, generator=generator)
+    with torch.no_grad():
+        drawn = torch.stack([quantity.prediction(rows.values + rows.factors @ each) for each in draws])
+    found = inference.predict(competing, frame, "incidence", times=TIMES)
+    assert found.standard_error == pytest.approx(drawn.std(0).numpy(), rel=0.2)
+    assert list(found.to_frame().index.names) == ["row", "cause", "time"]
+
+
+def test_simultaneous_band_is_wider_and_holds_draws_together(spline: SurvivalRegression) -> None:
+    times = np.linspace(100, 2500, 30)
+    point = inference.predict(spline, ROWS, times=times)
+    band = inference.predict(spline, ROWS, times=times, simultaneous=True)
+    assert (band.lower <= point.lower).all()
+    assert (point.upper <= band.upper).all()
+    rows = RowHazards.of(spline.tree_, spline.covariance_, spline.tree_.encode(ROWS))
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.randn(1000, rows.factors.shape[-1], dtype=torch.float64, generator=generator)
+    _, moves = rows.deviations(Quantity.of(spline.tree_, "survival", times, 0.5, None).prediction)
+    size = (moves @ draws.T).abs() / moves.norm(dim=-1, keepdim=True)
+    with np.errstate(divide="ignore"):
+        width = np.log(-np.log(band.lower)) - np.log(-np.log(band.estimate))
+        unit = point.standard_error / np.abs(point.estimate * np.log(point.estimate))
+    critical = torch.as_tensor((width / unit)[:, 10])
+    assert ((size.amax(1) < critical[:, None]).double().mean(1) - 0.95).abs().max() < 0.03
+
+
+def test_contrast_of_equal_rows_is_zero_and_of_others_their_difference(spline: SurvivalRegression) -> None:
+    treated, untreated = (ROWS.assign(horTh=value) for value in ("yes", "no"))
+    none = contrast(spline, treated, treated, TIMES)
+    assert (none.estimate == 0).all()
+    assert none.standard_error == pytest.approx(0.0, abs=1e-12)
+    found = contrast(spline, treated, untreated, TIMES)
+    parts = [inference.predict(spline, each, times=TIMES) for each in (treated, untreated)]
+    assert found.estimate == pytest.approx(parts[0].estimate - parts[1].estimate)
+    independent = np.hypot(parts[0].standard_error, parts[1].standard_error)
+    assert (found.standard_error < independent).all()
+    mean = contrast(spline, treated, untreated, TIMES, average=True)
+    assert mean.estimate[0] == pytest.approx(found.estimate.mean(0))
+    assert (mean.standard_error[0] <= found.standard_error.mean(0) + 1e-12).all()
+    assert mean.to_frame().index[0] == ("mean", TIMES[0])
+
+
+def test_time_zero_has_no_error(spline: SurvivalRegression) -> None:
+    found = inference.predict(spline, ROWS, times=[0.0, 100.0])
+    assert (found.lower[:, 0] == 1).all()
+    assert (found.upper[:, 0] == 1).all()
+
+
+def test_left_truncated_start_stop_rows_have_errors() -> None:
+    half = DATA.time / 2
+    frame = DATA.frame.loc[DATA.frame.index.repeat(2)].reset_index(drop=True)
+    frame["late"] = np.tile([0.0, 1.0], len(DATA.frame))
+    entry = np.stack([np.zeros_like(half), half], 1).ravel()
+    time = np.stack([half, DATA.time], 1).ravel()
+    event = np.stack([np.zeros(len(half), dtype=bool), np.asarray(DATA.event, dtype=bool)], 1).ravel()
+    y = Surv(time, event, entry=entry, id=np.repeat(np.arange(len(half)), 2))
+    model = SurvivalRegression("weibull", Penalties(ridge=0), Columns(numeric="linear")).fit(frame, y)
+    robust = inference.with_covariance(model, "sandwich", frame, y)
+    assert robust.covariance_.clusters == len(half)
+    ratio = inference.coefficients(robust)["standard error"] / model.coefficients()["standard error"]
+    assert ((ratio > 0.5) & (ratio < 2)).all()
+
+
+def test_bad_arguments_raise(spline: SurvivalRegression) -> None:
+    with pytest.raises(ConfigError, match="times must be given"):
+        inference.predict(spline, ROWS)
+    with pytest.raises(ConfigError, match="needs competing causes"):
+        inference.predict(spline, ROWS, "incidence", TIMES)
+    with pytest.raises(ConfigError, match="tau must be a finite time"):
+        inference.predict(spline, ROWS, "rmst")
+    with pytest.raises(ConfigError, match="what must be one of"):
+        inference.predict(spline, ROWS, "hazard", TIMES)
+    with pytest.raises(DataError, match="a row of X_b for each of X_a"):
+        contrast(spline, ROWS, ROWS[:2], TIMES)
