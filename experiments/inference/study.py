@@ -10,6 +10,7 @@ import pandas as pd
 
 from sstorch import Columns, Penalties, Surv, SurvivalRegression, inference
 from sstorch.exceptions import DataWarning
+from sstorch.validation import contrast
 
 HERE = Path(__file__).parent
 TIMES = np.array([0.25, 0.5, 1.0, 1.5, 2.0])
@@ -68,6 +69,11 @@ def coefficient(table, term, contrast, truth):
     )
 
 
+def kinds(model):
+    """The model with its default covariance, and with that of penalties as if known."""
+    return [(model, ""), (inference.with_covariance(model, "bayesian"), ", penalties as if known")]
+
+
 def lines(rng, n):
     """Weibull regression by maximum likelihood: the textbooks' case."""
     frame = covariates(rng, n)
@@ -102,8 +108,6 @@ def lines(rng, n):
     yield "restricted mean", within(found.lower, mean, found.upper)
     low = rows.assign(z=-1.0), rows.assign(z=1.0)
     truth = [np.exp(-((TIMES / np.exp(location(each))[:, None]) ** (1 / scale))) for each in low]
-    from sstorch.validation import contrast
-
     found = contrast(model, low[1], low[0], times=TIMES)
     yield "difference of S(t | x)", within(found.lower, truth[1] - truth[0], found.upper)
 
@@ -118,21 +122,18 @@ def curves(rng, n):
     uniform = rng.uniform(size=n)
     time, event = censored(rng, ((1 / uniform - 1) * np.exp(-eta(frame))) ** (1 / 1.5))
     model = SurvivalRegression().fit(frame, Surv(time, event))
-    points = np.linspace(-1.8, 1.8, 13)
-    hits = []
-    for point in points:
-        if abs(point) > 1e-9:
-            found = inference.effect(model, "x", point, 0.0)
-            hits.append(within(np.log(found.lower), curve(point) - curve(0.0), np.log(found.upper)))
-    yield "curve, across the function", float(np.mean(hits))
-    found = inference.effect(model, "z", 1.0, -1.0)
-    yield "contrast of a number", within(np.log(found.lower), 1.0, np.log(found.upper))
-    found = inference.effect(model, "g", "b", "a")
-    yield "contrast of a category", within(np.log(found.lower), 0.4, np.log(found.upper))
-    rows = grid_rows()
+    rows, points = grid_rows(), np.delete(np.linspace(-1.8, 1.8, 13), 6)
     survival = 1 / (1 + TIMES**1.5 * np.exp(eta(rows))[:, None])
-    found = inference.predict(model, rows, times=TIMES)
-    yield "S(t | x)", within(found.lower, survival, found.upper)
+    for each, label in kinds(model):
+        found = [inference.effect(each, "x", point, 0.0) for point in points]
+        low, high = (np.log([getattr(one, side) for one in found]) for side in ("lower", "upper"))
+        yield f"curve, across the function{label}", within(low, curve(points) - curve(0.0), high)
+        found = inference.effect(each, "z", 1.0, -1.0)
+        yield f"contrast of a number{label}", within(np.log(found.lower), 1.0, np.log(found.upper))
+        found = inference.effect(each, "g", "b", "a")
+        yield f"contrast of a category{label}", within(np.log(found.lower), 0.4, np.log(found.upper))
+        found = inference.predict(each, rows, times=TIMES)
+        yield f"S(t | x){label}", within(found.lower, survival, found.upper)
 
 
 def causes(rng, n):
@@ -152,8 +153,9 @@ def causes(rng, n):
     each = rates(rows)
     whole = 1 - np.exp(-each.sum(0)[:, None] * TIMES**1.3)
     truth = (each / each.sum(0)).T[:, :, None] * whole[:, None]
-    found = inference.predict(model, rows, "incidence", times=TIMES)
-    yield "cumulative incidence", within(found.lower, truth, found.upper)
+    for one, label in kinds(model):
+        found = inference.predict(one, rows, "incidence", times=TIMES)
+        yield f"cumulative incidence{label}", within(found.lower, truth, found.upper)
 
 
 def clusters(rng, n):

@@ -294,7 +294,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     >>> from sstorch import SurvivalRegression, load_dataset
     >>> data = load_dataset("gbsg2")
     >>> print(effect(SurvivalRegression().fit(data.frame, data.y), "pnodes", 10, 1))
-    pnodes 10 vs 1: odds ratio 2.98 (2.1 to 4.23)
+    pnodes 10 vs 1: odds ratio 4.1 (2.62 to 6.41)
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, tree = covariance_of(model), model._tree

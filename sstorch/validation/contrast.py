@@ -54,9 +54,9 @@ def contrast(
     >>> regression = SurvivalRegression().fit(data.frame, data.y)
     >>> treated, untreated = (data.frame.assign(horTh=value) for value in ("yes", "no"))
     >>> print(contrast(regression, treated, untreated, [1825], average=True).to_frame().round(3))
-                  estimate  standard error  lower  upper
+                 estimate  standard error  lower  upper
     row  time
-    mean 1825.0      0.097           0.031  0.037  0.157
+    mean 1825.0     0.104           0.039  0.028   0.18
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, fitted = covariance_of(model), model._tree
