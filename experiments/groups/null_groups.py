@@ -51,7 +51,7 @@ def verdicts(name: str, repeats: int, tree: SoftSurvivalTree) -> pd.DataFrame:
         members = tuple(
             (split, batch.best_start(split)) for split in range(N_FOLDS * number, N_FOLDS * (number + 1))
         )
-        found = held_out_groups(data, own, TreeSample(batch, members, tree.prediction).apply(data.frame))
+        found = held_out_groups(data, own, TreeSample(batch, members, tree._prediction).apply(data.frame))
         rows.append(found.to_dict() | {"differ": found.differ})
     return pd.DataFrame(rows)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -59,18 +59,28 @@ class CompetingGroupValidation:
     def __str__(self) -> str:
         first = next(iter(self.causes.values())).hazard
         lines = [
-            f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:g} groups of 5 % or more, "
-            f"adjusted Rand index {first.ari:.2f}"
+            f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:g} groups of 5 % or more",
+            first.agreement,
         ]
         for name, each in self.causes.items():
-            incidence = "" if each.c_incidence is None else f", {each.c_incidence:.3f} (incidence)"
+            incidence = (
+                "" if each.c_incidence is None else f"; concordance with the incidence {each.c_incidence:.3f}"
+            )
             lines.append(
-                f"{name}: concordance of the groups {each.hazard.c_groups:.3f} (hazard){incidence}, "
-                f"log-rank {p_text(each.hazard.p_value)}, Gray {p_text(each.gray_p_value)}"
+                f"{name}: hazard, {each.hazard.evidence}; Gray {p_text(each.gray_p_value)}, not calibrated"
+                f"{incidence}"
             )
             if not each.hazard.differ:
-                lines.append(f"{name}: no difference of hazards was shown: {each.hazard.reasons}")
+                lines.append(f"{name}: {each.hazard.doubt}")
         return "\n".join(lines)
+
+    def against(self, null: Sequence[Any]) -> Self:
+        """With permutation p-values of the hazards, from the validations of as many permutations."""
+        causes = {
+            name: replace(each, hazard=each.hazard.against([one.causes[name].hazard for one in null]))
+            for name, each in self.causes.items()
+        }
+        return replace(self, causes=causes)
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers by name, as JSON holds them."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.stats import norm
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import risk_table
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.intervals import concordance_and_error, logit_limits
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import WeightKind
 
@@ -24,16 +27,24 @@ _SMALL_GROUP = 0.05
 
 @dataclass(frozen=True)
 class GroupValidation:
-    """What the groups of trees tell of the rows that each tree was not trained on.
+    """Comparison of the groups of held-out rows, by trees that were trained outside each fold.
 
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
         c_groups: concordance of a model that knows the group alone
             (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
         p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
-            trees correspond by their order of risk in training.
+            trees correspond by their order of risk in training. Folds share their training rows, so that it
+            rejects more often than its level.
         n_groups: groups that have at least 5 % of the weight of the rows of their fold, mean over folds.
         ari: adjusted Rand index of the groups that two of the trees make of all rows, mean over their pairs.
+            Two trees share most of their training rows, and no row is new to both.
+        c_lower: lower limit of 95 % of `c_groups`, for trees as they are; None if it has no variance.
+        c_upper: the upper one.
+        n_events: of all rows.
+        n_permutations: of the covariates against the outcomes; 0 for none.
+        permutation_p_value: share of the permutations, these rows among them, for which trees trained anew
+            have groups of at least this concordance; None without permutations.
     """
 
     n_folds: int
@@ -41,35 +52,89 @@ class GroupValidation:
     p_value: float
     n_groups: float
     ari: float
+    c_lower: float | None = None
+    c_upper: float | None = None
+    n_events: int = 0
+    n_permutations: int = 0
+    permutation_p_value: float | None = None
 
     @property
     def differ(self) -> bool:
-        """Whether groups differ: p is at most .05, and the concordance at least .55.
+        """Whether a difference was shown: p is at most .05, and the concordance at least .55.
 
-        The test alone does not suffice: folds share their training rows, so where nothing differs it rejects
-        more often than its level (9 to 14 % in ``experiments/groups``), and it does not see which way groups
-        differ. In many rows it also finds differences that separate nobody.
+        p is that of permutations, if there are any. Else it is that of the log-rank test, which rejects in 9
+        to 17 % of data without an effect (``experiments/groups``), and does not see which way groups differ:
+        limits of the concordance must lie above .5 as well. In many rows the test also finds differences that
+        separate no two subjects.
         """
-        return self.p_value <= LEVEL and self.c_groups >= LEAST_CONCORDANCE
+        return not self.reasons
+
+    @property
+    def power(self) -> float:
+        """Power of a log-rank test at 5 % to see a hazard ratio of 2 between two halves that are known.
+
+        Trees have to find the halves first, so that it is an upper bound.
+
+        References:
+            Schoenfeld (1981), "The asymptotic properties of nonparametric tests for comparing survival
+            distributions", Biometrika 68, 316-319.
+        """
+        return float(norm.cdf(0.5 * np.sqrt(self.n_events) * np.log(2.0) - norm.ppf(1.0 - 0.5 * LEVEL)))
 
     def __str__(self) -> str:
         lines = [
-            f"Groups of rows that trees were not trained on, {self.n_folds} folds",
-            f"concordance of the groups alone {self.c_groups:.3f}, log-rank {p_text(self.p_value)}, "
-            f"{self.n_groups:g} groups of 5 % or more, adjusted Rand index {self.ari:.2f}",
+            f"Groups of held-out rows, {self.n_folds} folds",
+            f"{self.evidence}, {self.n_groups:g} groups of 5 % or more",
+            self.agreement,
         ]
-        if not self.differ:
-            lines.append(f"These groups do not differ: {self.reasons}")
-        return "\n".join(lines)
+        return "\n".join(lines if self.differ else [*lines, self.doubt])
+
+    @property
+    def agreement(self) -> str:
+        """The adjusted Rand index, and what it is of."""
+        shared = (self.n_folds - 2) / (self.n_folds - 1)
+        return (
+            f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
+            "training rows"
+        )
+
+    @property
+    def evidence(self) -> str:
+        """Concordance with its limits, and the p-value."""
+        limits = ""
+        if self.c_lower is not None and self.c_upper is not None:
+            limits = f" (95 % confidence interval {self.c_lower:.3f} to {self.c_upper:.3f})"
+        p = f"log-rank {p_text(self.p_value)}, not calibrated"
+        if self.permutation_p_value is not None:
+            p = f"{p_text(self.permutation_p_value)} by {self.n_permutations} permutations"
+        return f"concordance of the groups alone {self.c_groups:.3f}{limits}, {p}"
+
+    @property
+    def doubt(self) -> str:
+        """What was not shown, why, and whether it could have been; for groups that do not `differ`."""
+        return (
+            f"No difference between the groups was shown: {self.reasons}. With {self.n_events} events the "
+            f"power to see a hazard ratio of 2 between two halves is {self.power:.2f} at most"
+        )
 
     @property
     def reasons(self) -> str:
         """Why no difference was shown; empty if groups differ."""
+        permuted = self.permutation_p_value is not None
+        p_value = self.p_value if self.permutation_p_value is None else self.permutation_p_value
         reasons = [
-            f"log-rank p above {LEVEL:g}" * (self.p_value > LEVEL),
+            f"{'permutation' if permuted else 'log-rank'} p above {LEVEL:g}" * (p_value > LEVEL),
             f"concordance below {LEAST_CONCORDANCE:g}" * (self.c_groups < LEAST_CONCORDANCE),
         ]
+        if not permuted and not any(reasons) and self.c_lower is not None and self.c_lower <= 0.5:
+            reasons.append("the confidence interval of the concordance holds 0.5")
         return " and ".join(filter(None, reasons))
+
+    def against(self, null: Sequence[Any]) -> Self:
+        """With the permutation p-value, from the validations of as many permutations."""
+        as_large = sum(each.c_groups >= self.c_groups for each in null)
+        p_value = (1 + as_large) / (1 + len(null))
+        return replace(self, n_permutations=len(null), permutation_p_value=p_value)
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers by name, as JSON holds them."""
@@ -146,6 +211,7 @@ def held_out_groups(
     """
     groups = from_zero(groups)
     concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
+    errors = []
     n_groups = int(groups.max()) + 1
     for fold, group in enumerate(groups):
         inside = folds == fold
@@ -160,14 +226,31 @@ def held_out_groups(
         counts.append(count_groups(group[inside], data.sample_weight[inside]))
         area = _area_under_survival(train, group[~inside], n_groups)
         place[inside] = places_of_groups(area, group[~inside])[group[inside]]
+        errors.append(_error_of_concordance(place[inside], data.subset(inside)))
+    c_groups = float(np.mean(concordances))
+    limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), 0.95)
+    lower, upper = (None if np.isnan(end) else end for end in (limits.lower, limits.upper))
     test = metrics.logrank_test(data.weighted_y, place, strata=folds, weights=weights)
     return GroupValidation(
         n_folds=len(groups),
-        c_groups=float(np.mean(concordances)),
+        c_groups=c_groups,
         p_value=test.p_value,
         n_groups=float(np.mean(counts)),
         ari=float(metrics.adjusted_rand_index(groups)[np.triu_indices(len(groups), 1)].mean()),
+        c_lower=lower,
+        c_upper=upper,
+        n_events=int(data.event.sum()),
     )
+
+
+def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:
+    """Standard error of the concordance of held-out rows by the place of their groups; NaN if unknown."""
+    survival = 1.0 - place / max(int(place.max()), 1)
+    try:
+        at = HorizonRows.of(rows.weighted_y, survival, float(rows.time.max()))
+        return concordance_and_error(at)[1]
+    except DataError:
+        return np.nan
 
 
 def _area_under_survival(train: SurvivalData, group: IntArray, n_groups: int) -> FloatArray:

@@ -88,6 +88,11 @@ def concordance_of(
     rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
 ) -> Estimate[float]:
     """`concordance_interval` of checked rows."""
+    return logit_limits(*concordance_and_error(rows, weights), confidence)
+
+
+def concordance_and_error(rows: HorizonRows, weights: PairWeights = "harrell") -> tuple[float, float]:
+    """The concordance of `concordance_interval` and its standard error, NaN from a single event."""
     check_choice(weights, "weights", ("harrell", "uno"))
     cut, inverse = _counted(rows, weights)
     n, own_weight = len(cut), cut.weights
@@ -122,8 +127,7 @@ def concordance_of(
     influence = excess + (behind - value * behind_all) / total
     if weights == "uno":
         influence += _through_weights(rows, 2.0 * excess, 0.0)
-    error = cut.error_of(influence) if np.count_nonzero(ahead_all) > 1 else np.nan
-    return _logit_limits(value, error, confidence)
+    return value, float(cut.error_of(influence)) if np.count_nonzero(ahead_all) > 1 else np.nan
 
 
 def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
@@ -218,7 +222,7 @@ def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     through = _through_weights(rows, np.where(ended, influence, 0.0), float(influence[~ended].sum()))
     several = min(np.count_nonzero(case), np.count_nonzero(control)) > 1
     error = rows.error_of(influence + through) if several else np.nan
-    return _logit_limits(value, error, confidence)
+    return logit_limits(value, error, confidence)
 
 
 def brier_interval(
@@ -271,7 +275,7 @@ def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = Fals
         error = rows.error_of((ratio * best_influence - influence) / best)
         shift = half_width(confidence) * error / ratio if error > NO_ERROR else np.nan
         return Estimate(1.0 - ratio, 1.0 - ratio * float(np.exp(shift)), 1.0 - ratio * float(np.exp(-shift)))
-    return _logit_limits(value, rows.error_of(influence), confidence)
+    return logit_limits(value, rows.error_of(influence), confidence)
 
 
 def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:
@@ -329,7 +333,7 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
     return share
 
 
-def _logit_limits(value: float, error: float | FloatArray, confidence: float) -> Estimate[float]:
+def logit_limits(value: float, error: float | FloatArray, confidence: float) -> Estimate[float]:
     """Limits of a score in (0, 1), half an interval of its logit to both sides; NaN without an error."""
     factor = half_width(confidence)
     if not error > NO_ERROR or not 0.0 < value < 1.0:

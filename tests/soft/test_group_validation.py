@@ -1,12 +1,16 @@
 """Whether groups differ on rows that their gates were not placed on."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
+from lifelines.statistics import power_under_cph
 from lifelines.utils import restricted_mean_survival_time
+from scipy.special import expit, logit
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
@@ -25,7 +29,7 @@ from sstorch.groups import GroupValidation
 from sstorch.groups.validation import count_groups, held_out_groups
 from sstorch.validation import concordance_of_groups, validate_groups
 
-VERDICT = "These groups do not differ"
+VERDICT = "No difference between the groups was shown"
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
@@ -96,14 +100,80 @@ def test_the_verdict_on_data_with_and_without_effects() -> None:
     ],
 )
 def test_the_verdict_says_why(p_value: float, c_groups: float, reason: str | None) -> None:
-    text = str(GroupValidation(5, c_groups, p_value, 4, 0.5))
-    assert text.endswith(f"{VERDICT}: {reason}" if reason else "adjusted Rand index 0.50")
+    found = GroupValidation(5, c_groups, p_value, 4, 0.5, n_events=40)
+    assert "adjusted Rand index 0.50, of all rows by trees that share 75% of their training rows" in str(
+        found
+    )
+    assert found.differ == (reason is None)
+    if reason:
+        assert f"{VERDICT}: {reason}. With 40 events the power to see a hazard ratio of 2" in str(found)
+    else:
+        assert VERDICT not in str(found)
+        wide = replace(found, c_lower=0.49, c_upper=0.61)
+        assert wide.reasons == "the confidence interval of the concordance holds 0.5"
+        assert replace(wide, n_permutations=99, permutation_p_value=0.01).differ
+
+
+def test_power_is_that_of_lifelines() -> None:
+    """Between two halves, half of the events in all: with a probability of an event of 1 and n = 40."""
+    ours = GroupValidation(5, 0.5, 1.0, 2.0, 0.5, n_events=40).power
+    # Schoenfeld's formula with the number of events; lifelines has Freedman's, with (HR - 1) / (HR + 1).
+    freedman = power_under_cph(20, 20, 1.0, 1.0, 2.0)
+    assert freedman == pytest.approx(norm.cdf(np.sqrt(40) / 3 - norm.ppf(0.975)), abs=1e-12)
+    assert ours == pytest.approx(norm.cdf(np.sqrt(40) * np.log(2) / 2 - norm.ppf(0.975)), abs=1e-12)
+    assert ours == pytest.approx(freedman, abs=0.04)
+
+
+def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
+    """The p-value is the rank of the concordance among those of trees on permuted covariates."""
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
+    plain = validate_groups(tree, small_data.frame, _y(small_data), 2)
+    found = validate_groups(tree, small_data.frame, _y(small_data), 2, n_permutations=9)
+    assert (found.c_groups, found.p_value, found.ari) == (plain.c_groups, plain.p_value, plain.ari)
+    assert plain.permutation_p_value is None
+    rng, folds, null = np.random.default_rng((0, 9)), stratified_folds(small_data.event, 2, 0), []
+    for _ in range(9):
+        frame = small_data.frame.iloc[rng.permutation(len(small_data))].reset_index(drop=True)
+        mixed = SurvivalData(frame, _y(small_data))
+        leaves = [
+            clone(tree).fit(part.frame, _y(part)).apply(frame)
+            for part in (mixed.subset(folds != fold) for fold in range(2))
+        ]
+        null.append(held_out_groups(mixed, folds, np.stack(leaves)).c_groups)
+    assert found.permutation_p_value == (1 + sum(c >= found.c_groups for c in null)) / 10
+    assert "by 9 permutations" in str(found)
+    assert "log-rank" not in str(found)
+    second = np.arange(len(small_data)) % 2 == 1
+    rows = Surv(
+        np.where(second, 1.0 + small_data.time, 1.0),
+        second & small_data.event,
+        entry=second * 1.0,
+        id=np.arange(len(small_data)) // 2,
+    )
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, rows)
+    with pytest.raises(DataError, match="subjects with several rows cannot be exchanged"):
+        validate_groups(tree, small_data.frame, rows, n_permutations=9)
+
+
+def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -> None:
+    """Of two groups the concordance of each fold, with its error, is that of `concordance_interval`."""
+    folds = stratified_folds(gbsg2.event, 2, 0)
+    group = (gbsg2.frame["pnodes"].to_numpy() > 3).astype(int)
+    found = held_out_groups(gbsg2, folds, np.stack([group, group]))
+    errors = []
+    for fold in range(2):
+        part, inside = gbsg2.subset(folds == fold), group[folds == fold]
+        value, _, upper = metrics.concordance_interval(_y(part), 1.0 - inside, t=part.time.max())
+        errors.append((logit(upper) - logit(value)) * value * (1 - value) / norm.ppf(0.975))
+    error = np.hypot(*errors) / 2 / (found.c_groups * (1 - found.c_groups))
+    limits = expit(logit(found.c_groups) + np.array([-1, 1]) * norm.ppf(0.975) * error)
+    np.testing.assert_allclose([found.c_lower, found.c_upper], limits, rtol=1e-9)
 
 
 def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
     folds = stratified_folds(small_data.event, 2, 0)
     found = held_out_groups(small_data, folds, np.ones((2, len(small_data)), dtype=np.int64))
-    assert found == GroupValidation(2, 0.5, 1.0, 1.0, 1.0)
+    assert found == GroupValidation(2, 0.5, 1.0, 1.0, 1.0, n_events=small_data.n_events)
     assert count_groups(np.repeat([0, 3], [19, 1])) == 2
     assert count_groups(np.repeat([0, 3], [20, 1])) == 1
 

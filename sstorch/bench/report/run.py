@@ -138,15 +138,10 @@ def _verdict_of_groups(run: Run) -> str:
         return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
     if not isinstance(found, GroupValidation):
         return ". ".join(str(found).splitlines())
-    p = "p < .0001" if found.p_value < 1e-4 else f"p = {found.p_value:.4f}"
-    told = f"log-rank {p} over {found.n_folds} folds" + (
-        "" if np.isnan(found.c_groups) else f", concordance of the groups alone {number(found.c_groups)}"
-    )
+    where = f"On held-out rows of {found.n_folds} folds"
     if found.differ:
-        return f"On rows that the gates were not placed on, the groups differ: {told}."
-    return (
-        f"On rows that the gates were not placed on, the groups do not differ: {told}. Do not rely on them."
-    )
+        return f"{where} the groups differ: {found.evidence}."
+    return f"{where}: {found.evidence}. {found.doubt}. Do not rely on the groups."
 
 
 def _verdicts_of_scores(peers: pd.DataFrame) -> list[str]:
