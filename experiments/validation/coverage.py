@@ -1,0 +1,99 @@
+"""How often 95 % limits of a validation hold the truth, on simulated rows: see README.md here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sstorch.exceptions import DataError
+from sstorch.metrics.calibration_errors import error_of
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.intervals import auc_of, brier_of, concordance_of
+from sstorch.metrics.weak_calibration import risk_ratio_of, slope_of
+
+# Weibull times: log(-log S(t | x)) = SHAPE log t + EFFECT x, x standard normal.
+SHAPE, EFFECT, HORIZON = 1.3, 0.8, 0.5
+CENSORING = {"light": 3.0, "heavy": 0.8}  # means of exponential times: 22 and 51 % censored
+# Predicted log(-log S) is slope times the true one, plus a shift.
+MODELS = {"true": (1.0, 0.0), "wrong": (0.6, 0.25)}
+MEASURES: dict[str, Callable[[HorizonRows], tuple[float, float, float]]] = {
+    "C Harrell": concordance_of,
+    "C Uno": partial(concordance_of, weights="uno"),
+    "AUC": auc_of,
+    "Brier": brier_of,
+    "scaled Brier": partial(brier_of, scaled=True),
+    "O/E": risk_ratio_of,
+    "slope": slope_of,
+    "ICI": partial(error_of, name="ici"),
+    "Emax": partial(error_of, name="e_max"),
+}
+
+
+def draw(n: int, censoring: str, model: str, rng: np.random.Generator) -> HorizonRows:
+    x = rng.normal(size=n)
+    life = rng.weibull(SHAPE, n) * np.exp(-EFFECT * x / SHAPE)
+    end = rng.exponential(CENSORING[censoring], n)
+    return HorizonRows.of((np.minimum(life, end), life <= end), predicted(x, model), HORIZON)
+
+
+def predicted(x: np.ndarray, model: str) -> np.ndarray:
+    slope, shift = MODELS[model]
+    return np.exp(-np.exp(slope * (SHAPE * np.log(HORIZON) + EFFECT * x) + shift))
+
+
+def truths(censoring: str, model: str, n_draws: int = 40) -> dict[str, float]:
+    """Of measures that depend on censoring the mean over large samples, of the others the exact value."""
+    rng, found = np.random.default_rng(7), {}
+    for name in ("C Harrell", "C Uno", "AUC", "Brier", "scaled Brier"):
+        values = [MEASURES[name](draw(6000, censoring, model, rng))[0] for _ in range(n_draws)]
+        found[name] = float(np.mean(values))
+    x = rng.normal(size=2_000_000)
+    true, given = predicted(x, "true"), predicted(x, model)
+    distance = np.abs(true - given)
+    found |= {"O/E": (1 - true).mean() / (1 - given).mean(), "slope": 1 / MODELS[model][0]}
+    # Of the largest distance the mean over samples would depend on n: each sample has its own truth.
+    return found | {
+        "ICI": distance.mean(),
+        "E50": np.quantile(distance, 0.5),
+        "E90": np.quantile(distance, 0.9),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=500)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("coverage.csv"))
+    asked = parser.parse_args()
+    lines = []
+    for censoring in CENSORING:
+        for model in MODELS:
+            truth = truths(censoring, model)
+            for n in (50, 200, 1000):
+                rng, held = np.random.default_rng(n), {name: [] for name in MEASURES}
+                for _ in range(asked.repeats):
+                    rows = draw(n, censoring, model, rng)
+                    x = (np.log(-np.log(rows.survival)) - MODELS[model][1]) / MODELS[model][0]
+                    largest = np.abs(np.exp(-np.exp(x)) - rows.survival).max()
+                    for name, measure in MEASURES.items():
+                        try:
+                            _, lower, upper = measure(rows)
+                        except DataError:  # a regression without a finite optimum
+                            lower = upper = np.nan
+                        at = largest if name == "Emax" else truth[name]
+                        if model == "true" and name in ("ICI", "Emax"):
+                            at = 0.0
+                        held[name].append(lower <= at <= upper if np.isfinite(lower) else np.nan)
+                line = {"censoring": censoring, "model": model, "n": n}
+                line |= {name: float(np.nanmean(values)) for name, values in held.items()}
+                line["without limits"] = int(sum(np.isnan(values).sum() for values in held.values()))
+                lines.append(line)
+                pd.DataFrame(lines).round(4).to_csv(asked.out, index=False)
+
+
+if __name__ == "__main__":
+    main()
