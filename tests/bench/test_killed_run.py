@@ -9,11 +9,13 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
+from sstorch.optim.evidence import Estimates, estimate
 from sstorch.progress import Progress, Watch, report, report_part
 from tests.app import sstorch
 from tests.conftest import nightly_but
@@ -82,6 +84,31 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
         if name not in ("status.json", "config.yaml") and not name.startswith((".hydra", "figures")):
             assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert json.loads((folder / "status.json").read_text())["status"] == "completed"
+
+
+def test_ctrl_c_in_the_leaves_keeps_the_regressions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = tmp_path / "run", [*RUNS["groups"], "cv.peers=false"]
+    asked = []
+
+    def interrupted(*given: Any) -> Estimates:
+        asked.append(given)
+        if len(asked) == 2:  # the first candidate for groups
+            raise KeyboardInterrupt
+        return estimate(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sstorch.soft.estimation.estimate", interrupted)
+        assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 130
+    assert "interrupted; what was done so far is in" in capsys.readouterr().err
+    assert json.loads((folder / "status.json").read_text()) == {"status": "interrupted", "phase": "leaves"}
+    with monkeypatch.context() as patch:
+        patch.setattr("sstorch.soft.estimation.estimate", interrupted)
+        assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 0
+    assert "goes on from" in capsys.readouterr().out
+    regressions = [given for given in asked if len(given) == 3]  # candidates are given first penalties, too
+    assert len(regressions) == 1
 
 
 def sstorch_report_refuses(folder: Path, told: str) -> bool:
