@@ -52,7 +52,8 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         """Tags of scikit-learn: a target is needed; text, categories and missing values may come."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        takes = tags.input_tags
+        takes.allow_nan = takes.string = takes.categorical = takes.sparse = True
         return tags
 
     def _fitted_html(self) -> str:

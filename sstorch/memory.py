@@ -108,6 +108,27 @@ def check_room(n_rows: int, n_columns: int, what: str) -> None:
         )
 
 
+def check_fits(n_bytes: int, what: str, remedy: str) -> None:
+    """Refuse work that memory, or the limit that was set, cannot hold, before it begins.
+
+    Args:
+        n_bytes: that the work takes.
+        what: takes them, for the message, such as "300,000 rows with 190 features".
+        remedy: what can be done about it.
+
+    Raises:
+        ConfigError: it takes more than the limit, or than what is free.
+    """
+    if n_bytes <= _SMALL:
+        return
+    limit, free = set_limit(), free_memory()
+    if n_bytes > min(free, free if limit is None else limit):
+        there = f"{free / 2**30:.1f} GiB are free"
+        if limit is not None:
+            there += f", and the limit is {limit / 2**30:.1f} GiB"
+        raise ConfigError(f"{what} take {n_bytes / 2**30:.1f} GiB; {there}: {remedy}")
+
+
 def free_memory() -> int:
     """Bytes that this process may still take: of the machine, or of its control group if that allows less."""
     amounts = [amount for amount in (_of_machine(), _of_group()) if amount is not None]

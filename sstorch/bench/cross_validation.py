@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import clone
-from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import IntArray
@@ -32,6 +31,7 @@ from sstorch.bench.scores import (
     scores_of,
 )
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
+from sstorch.data.coded import RowFeatures
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -220,7 +220,7 @@ def cross_validate(
             DataWarning,
             stacklevel=2,
         )
-    schema, joined, trained = Schema.of(data.frame), data.joined(), list[tuple[TrainedBatch, Tensor]]()
+    schema, joined, trained = Schema.of(data.frame), data.joined(), list[tuple[TrainedBatch, RowFeatures]]()
 
     held = None if checkpoint is None else Checkpoint.of(checkpoint)
 
@@ -229,7 +229,7 @@ def cross_validate(
             groups = None if data.groups is None else torch.as_tensor(data.groups.codes)
             held.within("scores").identify(folds=torch.as_tensor(folds), groups=groups)
         batch, encoded = train_encoded([*splits, joined], settings, schema, callbacks, held)
-        trained.append((batch, encoded[len(splits), : len(joined)]))
+        trained.append((batch, encoded[len(splits)][: len(joined)]))
         dropped = batch.history.dropped()
         for fold, rows in enumerate(splits):
             best = batch.best_start(fold)

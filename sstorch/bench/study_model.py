@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 from sklearn.base import clone
-from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
@@ -21,6 +20,7 @@ from sstorch.bench.flat import SOFT_TREE, soft_tree, unused
 from sstorch.bench.scores import Predictor, PredictsCauses
 from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import make_family
@@ -35,11 +35,11 @@ from sstorch.soft.settings import AUTO, BatchSettings
 class EncodedRows:
     """Encoded features (n, p) of tables, kept for as long as this object is."""
 
-    def __init__(self, encode: Callable[[pd.DataFrame], Tensor]) -> None:
+    def __init__(self, encode: Callable[[pd.DataFrame], RowFeatures]) -> None:
         self._encode = encode
-        self._known: dict[int, tuple[pd.DataFrame, Tensor]] = {}
+        self._known: dict[int, tuple[pd.DataFrame, RowFeatures]] = {}
 
-    def __call__(self, frame: pd.DataFrame) -> Tensor:
+    def __call__(self, frame: pd.DataFrame) -> RowFeatures:
         """Features (n, p)."""
         # The table is kept too, so that its identity is not given to another one.
         if id(frame) not in self._known:

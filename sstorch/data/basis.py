@@ -22,6 +22,7 @@ from sstorch.data.encodings import (
     logarithm,
 )
 from sstorch.exceptions import FormatError
+from sstorch.memory import at_once
 
 FeatureKind = Literal["column", "curve", "product"]
 
@@ -89,6 +90,7 @@ class Basis:
         origins: Sequence[tuple[str, str | None]],
         names: Sequence[str],
         z: FloatArray,
+        held: IntArray | None = None,
     ) -> Self:
         """Take knots and scales from rows.
 
@@ -100,8 +102,10 @@ class Basis:
             origins: column and category, None for a number, of each base feature.
             names: of the base features.
             z: the rows' base features, scaled to [0, 1], (n, p).
+            held: positions of those that are given, all if None; the others are categories without products.
         """
-        return cls(**_Builder(encodings, origins, names, z).fields())
+        held = np.arange(len(names)) if held is None else held
+        return cls(**_Builder(encodings, origins, names, z, held).fields())
 
     @property
     def informative(self) -> BoolArray:
@@ -126,8 +130,69 @@ class Basis:
             factor=self.factor[products],
         )
 
+    def of_columns(self, held: IntArray) -> Basis:
+        """The features of some base features, at ascending positions (p',), as a basis of these alone."""
+        n_base, p = len(self.center), len(self.center) - len(self.log_column)
+        kept = np.array([set(feature.base) <= set(held.tolist()) for feature in self.features])
+        of_logs = np.isin(self.log_column, held)
+        base = np.r_[held, p + np.flatnonzero(of_logs)]
+        at = np.full(n_base, -1)
+        at[base] = np.arange(len(base))
+        hinges, cubes = at[self.hinge_column] >= 0, at[self.cube_column] >= 0
+        rows = np.r_[True, at >= 0, hinges, cubes]
+        basis, mixed = self.keep(kept), self.mixing.shape[1]
+        products = kept[mixed:]
+        return replace(
+            basis,
+            features=tuple(
+                replace(feature, base=tuple(int(at[j]) for j in feature.base)) for feature in basis.features
+            ),
+            log_column=at[self.log_column[of_logs]],
+            log_scale=self.log_scale[of_logs],
+            hinge_column=at[self.hinge_column[hinges]],
+            hinge_knot=self.hinge_knot[hinges],
+            cube_column=at[self.cube_column[cubes]],
+            cube_knot=self.cube_knot[cubes],
+            cube_end=self.cube_end[cubes],
+            mixing=np.ascontiguousarray(basis.mixing[rows]),
+            center=self.center[base],
+            first=at[self.first[products]],
+            second=at[self.second[products]],
+        )
+
     def transform(self, z: FloatArray) -> FloatArray:
         """Features of rows, (n, p) -> (n, q)."""
+        if len(z) * self.mixing.size > _LARGE:
+            return self._by_columns(z)
+        return self._at_once(z)
+
+    def _by_columns(self, z: FloatArray) -> FloatArray:
+        """The same column by column, in blocks of rows: most entries of the mixing are zero."""
+        out = np.empty((len(z), len(self.features)))
+        mixed = self.mixing.shape[1]
+        base = np.array([feature.base[0] for feature in self.features[:mixed]], dtype=np.int64)
+        plain = np.array([feature.kind == "column" for feature in self.features[:mixed]], dtype=bool)
+        places, products = np.flatnonzero(plain), np.arange(mixed, len(self.features))
+        parts = []
+        for j in np.unique(base[~plain]):
+            own = np.flatnonzero(~plain & (base == j))
+            chosen = np.zeros(len(self.features), dtype=bool)
+            chosen[own] = True
+            parts.append((int(j), own, self.keep(chosen).of_columns(np.array([j]))))
+        size = at_once(len(self.features), _BLOCK)
+        for start in range(0, len(z), size):
+            rows = z[start : start + size]
+            block = out[start : start + size]
+            block[:, places] = rows[:, base[places]]
+            for j, own, part in parts:
+                block[:, own] = part._at_once(rows[:, j : j + 1])
+            if len(products):
+                logs = logarithm(rows[:, self.log_column], self.log_scale)
+                away = np.concatenate([rows, logs], axis=1) - self.center
+                block[:, products] = self.factor * away[:, self.first] * away[:, self.second]
+        return out
+
+    def _at_once(self, z: FloatArray) -> FloatArray:
         base = np.concatenate([z, logarithm(z[:, self.log_column], self.log_scale)], axis=1)
         functions = [
             np.ones((len(z), 1)),
@@ -277,6 +342,8 @@ _FIELDS: dict[str, tuple[list[str], list[str]]] = {
     "cube": (["cube_column"], ["cube_knot", "cube_end"]),
     "product": (["first", "second"], ["factor"]),
 }
+# Elements of the products with the mixing from which on it pays to take columns one by one, and of a block.
+_LARGE, _BLOCK = 2**27, 2**21
 # A feature, and its coefficients by kind of function and number among those of this kind.
 _Made = tuple[Feature, dict[tuple[str, int], float]]
 
@@ -290,8 +357,11 @@ class _Builder:
         origins: Sequence[tuple[str, str | None]],
         names: Sequence[str],
         z: FloatArray,
+        held: IntArray,
     ) -> None:
-        self._p, self._z = z.shape[1], z
+        self._p, self._z = len(names), z
+        self._logs: dict[int, FloatArray] = {}
+        self._at = dict(zip(held.tolist(), range(len(held)), strict=True))
         # Functions of each kind and their numbers.
         self._functions: dict[str, dict[tuple[float, ...], int]] = {kind: {} for kind in _FIELDS}
         # Of gates alone, of both, and of leaves alone; and the straight features of leaves, by column.
@@ -315,11 +385,14 @@ class _Builder:
             sides[0].extend(gates)
             sides[2].extend(leaves)
         self._made = [*sides[0], *sides[1], *sides[2]]
-        logs = [logarithm(z[:, int(j)], scale) for j, scale in self._functions["log"]]
-        base = np.column_stack([z, *logs])
-        self._center = base.mean(axis=0)
-        self._center[[j for j, (_, category) in enumerate(origins) if category is not None]] = 0.0
-        products = self._products(encodings.pairs(list(straight)), straight, base - self._center)
+        of_logs = [int(j) for j, _ in self._functions["log"]]
+        self._center = np.zeros(self._p + len(of_logs))
+        numbers = [j for j, (_, category) in enumerate(origins) if category is None]
+        means = z.mean(axis=0)
+        self._center[numbers] = [means[self._at[j]] for j in numbers]
+        for place in range(self._p, len(self._center)):
+            self._center[place] = self._base(place).mean()
+        products = self._products(encodings.pairs(list(straight)), straight)
         self._features = [*(feature for feature, _ in self._made), *products]
         self._n_gates = len(sides[0]) + len(sides[1])
         self._n_leaves = len(self._features) - len(sides[0])
@@ -347,7 +420,7 @@ class _Builder:
 
     def _numeric(self, j: int, column: str, encoding: NumericEncoding) -> list[_Made]:
         """Features of a number: the straight one, and as many curved ones as the encoding may have."""
-        z = self._z[:, j]
+        z = self._base(j)
         straight: Combination | None = None
         curved: list[Combination] = []
         if len(np.unique(z)) >= MIN_DISTINCT:
@@ -374,9 +447,16 @@ class _Builder:
         known = self._functions[kind]
         return kind, known.setdefault(function, len(known))
 
-    def _products(
-        self, pairs: Pairs, straight: Mapping[str, Sequence[_Made]], away: FloatArray
-    ) -> list[Feature]:
+    def _base(self, place: int) -> FloatArray:
+        """A base feature of the rows, or a logarithm, (n,)."""
+        if place < self._p:
+            return np.asarray(self._z[:, self._at[place]])
+        if place not in self._logs:
+            j, scale = list(self._functions["log"])[place - self._p]
+            self._logs[place] = logarithm(self._base(int(j)), scale)
+        return self._logs[place]
+
+    def _products(self, pairs: Pairs, straight: Mapping[str, Sequence[_Made]]) -> list[Feature]:
         """Products of the straight features of two columns, as they are counted from their centers."""
         made = []
         for pair in pairs:
@@ -387,7 +467,8 @@ class _Builder:
                     for each in (of_one, of_other)
                 )
                 # Without information in these rows it is zero.
-                seen = bool((away[:, i] * away[:, j]).any())
+                away = [self._base(k) - self._center[k] for k in (i, j)]
+                seen = bool((away[0] * away[1]).any())
                 self._place("product", i, j, first * second * seen)
                 name, logged = f"{one.name}:{other.name}", max(i, j) >= self._p
                 made.append(Feature(name, pair, one.base + other.base, "product", logged=logged))

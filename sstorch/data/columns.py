@@ -1,8 +1,9 @@
 """Rows that belong together by position: features, target, weights.
 
-Numbers are float64 with NaN for missing; booleans count as 0 and 1. Labels are text: a value is identified by
-``str(value)``, whole numbers without decimals, so that the labels ``1``, ``1.0`` and ``"1"`` are one category
-(pandas turns a column of integers into floats as soon as one cell is missing).
+Numbers are float64 with NaN for missing; booleans count as 0 and 1, sparse columns as their values. Labels
+are text: a value is identified by ``str(value)``, whole numbers without decimals, so that the labels ``1``,
+``1.0`` and ``"1"`` are one category (pandas turns a column of integers into floats as soon as one cell is
+missing).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pandas as pd
 import scipy.sparse
 from pandas.api import types as pdt
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_unique,
     misordered,
@@ -30,6 +31,7 @@ from sstorch.checks import (
     rows_text,
 )
 from sstorch.exceptions import DataError
+from sstorch.memory import check_fits
 
 Kind = Literal["numeric", "categorical"]
 
@@ -95,8 +97,10 @@ def as_frame(X: object) -> pd.DataFrame:
 
 
 def _as_array(X: object) -> npt.NDArray[Any]:
-    if scipy.sparse.issparse(X):
-        raise DataError("X is sparse; sparse input is not supported, give X.toarray()")
+    if isinstance(X, (scipy.sparse.sparray, scipy.sparse.spmatrix)):
+        _check_dense(*X.shape)
+        dense: npt.NDArray[Any] = X.toarray()
+        return dense
     if isinstance(X, np.ndarray):
         return X
     if isinstance(X, list) or (hasattr(X, "__array__") and not isinstance(X, pd.Series)):
@@ -105,6 +109,16 @@ def _as_array(X: object) -> npt.NDArray[Any]:
         except (TypeError, ValueError) as error:
             raise DataError(f"X is a {type(X).__name__} that is no array (n, p): {error}") from error
     raise DataError(f"X is a {type(X).__name__}; give a DataFrame or an array (n, p)")
+
+
+def _check_dense(n: int, p: int) -> None:
+    """Refuse sparse columns that are too many to be stored as numbers.
+
+    Raises:
+        ConfigError: memory, or the limit that was set, cannot hold them.
+    """
+    remedy = "give a category as one column of labels, not as indicators: labels are stored as codes"
+    check_fits(8 * n * p, f"{n} rows of {p} sparse columns as numbers", remedy)
 
 
 def array_names(p: int) -> list[str]:
@@ -305,17 +319,20 @@ def label(value: object) -> str:
 
 def labels(column: pd.Series) -> npt.NDArray[np.object_]:
     """Read a column as labels (n,): text, or None where missing."""
+    codes, names = label_codes(column)
+    return np.asarray(np.array([*names, None], dtype=object)[codes], dtype=object)
+
+
+def label_codes(column: pd.Series) -> tuple[IntArray, list[str]]:
+    """Read a column as labels: the position of each cell's, -1 where missing, (n,), and the labels."""
     _refuse_dates(column, f"column {str(column.name)!r}")
     if isinstance(column.dtype, pd.CategoricalDtype):
-        # Code -1, missing, picks the last entry.
-        table = np.array([*(label(c) for c in column.cat.categories), None], dtype=object)
-        return np.asarray(table[column.cat.codes.to_numpy()], dtype=object)
-    if _is_text(column):
-        codes, words = pd.factorize(column.astype(object))
-        return np.asarray(np.array([*words, None], dtype=object)[codes], dtype=object)
-    missing = column.isna().to_numpy(dtype=bool)
-    cells = zip(column.astype(object), missing, strict=True)
-    return np.array([None if m else label(v) for v, m in cells], dtype=object)
+        return np.asarray(column.cat.codes, dtype=np.int64), [label(c) for c in column.cat.categories]
+    cells = column.astype(object)
+    if not _is_text(column):
+        cells = cells.map(label, na_action="ignore")
+    codes, names = pd.factorize(cells)
+    return np.asarray(codes, dtype=np.int64), list(names)
 
 
 def vocabulary(column: pd.Series) -> tuple[str, ...]:
@@ -353,6 +370,7 @@ def clean_features(X: object) -> pd.DataFrame:
             f"X has no columns: 0 feature(s) (shape={frame.shape}) while a minimum of 1 is required; "
             "give at least one feature"
         )
+    _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
     out: dict[str, object] = {}
     for name in frame.columns:
         column = frame[name]

@@ -2,24 +2,26 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from sklearn.exceptions import NotFittedError
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_columns_exist, names_text, rows_text
 from sstorch.data.basis import Basis, Feature
+from sstorch.data.coded import CODED_LEVELS, CodedMatrix, RowFeatures
 from sstorch.data.columns import (
     array_names,
     as_frame,
     check_size,
     kind_of,
-    labels,
+    label_codes,
     numeric_values,
     to_rows,
     vocabulary,
@@ -252,8 +254,8 @@ class Preprocessor:
         for name in self.schema.columns:
             if name in self.schema.categories:
                 words = self.schema.categories[name]
-                block = _one_hot(_known_labels(frame[name], words), words)
-                counts = block.sum(axis=0)
+                codes = _level_codes(frame[name], words)
+                counts = np.bincount(codes[codes >= 0], minlength=len(words))
                 present = len(words) > 0 and bool(counts.any())
                 self.mode_[name] = words[int(counts.argmax())] if present else None
                 offset += [0.0] * len(words)
@@ -271,7 +273,10 @@ class Preprocessor:
         self.offset_, self.scale_, self.basis_ = np.array(offset), np.array(scale), None
         if not self.encodings.are_linear:
             names, origins = self.schema.feature_names_out, self.schema.origins
-            self.basis_ = Basis.fit(self.encodings, origins, names, self.scaled(frame))
+            pairs = self.encodings.pairs(self.schema.columns)
+            coded = self._many_levels({column for pair in pairs for column in pair})
+            z, _, held = self._scaled(frame, coded)
+            self.basis_ = Basis.fit(self.encodings, origins, names, z, held)
         if empty:
             warnings.warn(
                 f"column {names_text(empty)} is missing in every training row and is set to zero",
@@ -301,25 +306,82 @@ class Preprocessor:
 
     def scaled(self, X: object) -> FloatArray:
         """Columns and categories of rows, imputed and scaled, before any curve, (n, p); see `transform`."""
+        return self._scaled(X, frozenset())[0]
+
+    def encode(self, X: object) -> RowFeatures:
+        """:meth:`transform` with categories of many levels stored as codes, where they are in no product.
+
+        Args:
+            X: Rows, as for :meth:`transform`.
+
+        Returns:
+            (n, q) float64: a tensor where no category has more than 16 levels.
+        """
+        products = (feature.columns for feature in self.features if feature.kind == "product")
+        coded = self._many_levels({column for columns in products for column in columns})
+        if not coded:
+            return torch.as_tensor(self.transform(X))
+        z, codes, held = self._scaled(X, coded)
+        basis = None if self.basis_ is None else self.basis_.of_columns(held)
+        numbers = z if basis is None else basis.transform(z)
+        columns = [feature.columns[0] for feature in self.features]
+        blocks, places = [], np.array([name not in coded for name in columns], dtype=bool)
+        for name in self.schema.columns:
+            if name in coded:
+                blocks.append((columns.index(name), len(self.schema.categories[name])))
+        return CodedMatrix(
+            torch.as_tensor(numbers),
+            torch.as_tensor(codes),
+            torch.as_tensor(np.flatnonzero(places)),
+            tuple(blocks),
+        )
+
+    def _many_levels(self, in_products: Collection[str]) -> frozenset[str]:
+        """Categories that are stored as codes."""
+        return frozenset(
+            name
+            for name, words in self.schema.categories.items()
+            if len(words) > CODED_LEVELS and name not in in_products
+        )
+
+    def _scaled(
+        self, X: object, coded: Collection[str]
+    ) -> tuple[FloatArray, npt.NDArray[np.int32], IntArray]:
+        """Columns of rows, imputed and scaled; those of some categories as codes.
+
+        Returns:
+            columns and indicators of the other categories, (n, p'); codes, the number of levels for none,
+            (n, C); and the positions of the first among all columns and categories, (p',).
+        """
         self._check_fitted()
         frame = self.schema.frame_of(X)
-        out = np.empty((len(frame), len(self.offset_)))
-        at = 0
+        held = np.array([column not in coded for column, _ in self.schema.origins], dtype=bool)
+        out = np.empty((len(frame), int(held.sum())))
+        codes = np.empty((len(frame), len(coded)), dtype=np.int32)
+        at = first = number = 0
         for name in self.schema.columns:
-            if name in self.schema.categories:
-                words = self.schema.categories[name]
-                categories = _known_labels(frame[name], words)
-                if self.categorical == "most_frequent" and self.mode_[name] is not None:
-                    categories[frame[name].isna().to_numpy(dtype=bool)] = self.mode_[name]
-                out[:, at : at + len(words)] = _one_hot(categories, words)
-                at += len(words)
-            else:
+            if name not in self.schema.categories:
                 values = _numbers(frame[name])
                 out[:, at] = np.where(np.isnan(values), self.fill_[name], values)
-                at += 1
-        out -= self.offset_
-        out *= self.scale_
-        return out
+                at, first = at + 1, first + 1
+                continue
+            words = self.schema.categories[name]
+            levels = _level_codes(frame[name], words)
+            mode = self.mode_[name]
+            if self.categorical == "most_frequent" and mode is not None:
+                levels[frame[name].isna().to_numpy(dtype=bool)] = words.index(mode)
+            if name in coded:
+                # A level that no training row had is none.
+                known = np.append(self.scale_[first : first + len(words)] != 0, False)
+                codes[:, number] = np.where(known[levels], levels, len(words))
+                number += 1
+            else:
+                out[:, at : at + len(words)] = levels[:, None] == np.arange(len(words))
+                at += len(words)
+            first += len(words)
+        out -= self.offset_[held]
+        out *= self.scale_[held]
+        return out, codes, np.asarray(np.flatnonzero(held), dtype=np.int64)
 
     def warn_of_far_values(self, X: object) -> None:
         """Warn of numbers that lie outside the training range by more than its width.
@@ -436,24 +498,19 @@ def _numbers(column: pd.Series) -> FloatArray:
     return values
 
 
-def _known_labels(column: pd.Series, words: tuple[str, ...]) -> npt.NDArray[np.object_]:
-    """Labels (n,), None where missing or unknown; a DataWarning names unknown ones."""
-    categories = labels(column)
-    known = {*words, None}
-    unknown = np.array([v not in known for v in categories], dtype=bool)
+def _level_codes(column: pd.Series, words: tuple[str, ...]) -> IntArray:
+    """Position of each label among words, -1 where missing or unknown; a DataWarning names unknown ones."""
+    codes, found = label_codes(column)
+    place = {word: k for k, word in enumerate(words)}
+    levels = np.array([*(place.get(name, -2) for name in found), -1])[codes]
+    unknown = levels == -2
     if unknown.any():
-        strange = names_text(sorted(set(categories[unknown])))
+        strange = names_text(sorted({found[code] for code in codes[unknown]}))
         warnings.warn(
             f"column {str(column.name)!r} has the unknown category {strange} "
             f"in {rows_text(unknown)}, encoded as zeros; known are {names_text(words)}",
             DataWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-        categories[unknown] = None
-    return categories
-
-
-def _one_hot(categories: npt.NDArray[np.object_], words: tuple[str, ...]) -> FloatArray:
-    """Indicators (n, len(words)); all zero where None."""
-    codes = pd.Categorical(categories, categories=list(words)).codes
-    return np.asarray(codes[:, None] == np.arange(len(words)), dtype=np.float64)
+        levels[unknown] = -1
+    return levels

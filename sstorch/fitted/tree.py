@@ -19,6 +19,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
 from sstorch.checks import check_quantile, check_truncation
 from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.data.plain_rows import PlainRows
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError
@@ -117,11 +118,10 @@ class FittedTree:
         """The tree with the hazard of one cause alone, as if the others did not exist."""
         return replace(self, hazards={EVENT: self.hazards[cause]})
 
-    def encode(self, frame: pd.DataFrame) -> Tensor:
+    def encode(self, frame: pd.DataFrame) -> RowFeatures:
         """Encoded features of rows, (n, p), on the device of the tree."""
         like = self.module.log_time_scale
-        features = self.preprocessor.transform(frame)
-        return torch.as_tensor(features, device=like.device, dtype=like.dtype)
+        return self.preprocessor.encode(frame).to(device=like.device, dtype=like.dtype)
 
     def encode_few(self, X: object) -> Tensor | None:
         """:meth:`encode` of few rows of plain values, without pandas; None if they need it."""
@@ -139,7 +139,7 @@ class FittedTree:
 
     def curves(
         self,
-        x: Tensor,
+        x: RowFeatures,
         times: FloatArray,
         kind: CurveKind | Literal["log_hazard"] = "survival",
         falling: bool = False,
@@ -166,13 +166,13 @@ class FittedTree:
                 np.minimum.accumulate(curves, axis=1, out=curves)
         return curves
 
-    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Tensor, Tensor], Tensor]:
+    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[RowFeatures, Tensor], Tensor]:
         """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
         if len(self.hazards) == 1:
             method = getattr(self.module, kind)
             return lambda x, at: method(x, at, self.prediction)
 
-        def total(x: Tensor, at: Tensor) -> Tensor:
+        def total(x: RowFeatures, at: Tensor) -> Tensor:
             part = "hazard" if "hazard" in kind and kind != "cumulative_hazard" else "cumulative_hazard"
             parts = [getattr(module, part)(x, at, self.prediction) for module in self.hazards.values()]
             summed = torch.stack(parts).sum(0)
@@ -182,7 +182,7 @@ class FittedTree:
 
         return total
 
-    def incidence(self, x: Tensor, times: FloatArray) -> FloatArray:
+    def incidence(self, x: RowFeatures, times: FloatArray) -> FloatArray:
         """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
 
         S is the survival function of any event. Between two times the causes share what S loses, as their
@@ -199,13 +199,13 @@ class FittedTree:
         at = torch.as_tensor(np.ascontiguousarray(times), device=x.device)
         edges = panels_before(self.panels, float(times.max(initial=0.0)))
 
-        def chunk(x: Tensor) -> Tensor:
+        def chunk(x: RowFeatures) -> Tensor:
             incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=x.device))
             return incidence
 
         return self._by_chunk(chunk, len(self.hazards) * (len(edges) + len(times)) * NODES, x)
 
-    def incidence_and_survival(self, x: Tensor, times: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    def incidence_and_survival(self, x: RowFeatures, times: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """Incidences (n, K, n_times) and survival (n, n_times) as tensors; see :meth:`incidence`.
 
         Args:
@@ -228,19 +228,19 @@ class FittedTree:
         corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
         return log_time_panels(self.event_times, corners)
 
-    def risk(self, x: Tensor, times: FloatArray) -> FloatArray:
+    def risk(self, x: RowFeatures, times: FloatArray) -> FloatArray:
         """Sum of the cumulative hazard over some times, shape (n,); over very many by :func:`sum_rule`."""
         nodes, weights = sum_rule(times)
-        at, weight = torch.as_tensor(nodes, device=x.device), torch.as_tensor(weights).to(x)
+        at, weight = torch.as_tensor(nodes, device=x.device), torch.as_tensor(weights).to(x.device, x.dtype)
         cumulative = self.function("cumulative_hazard")
 
-        def total(x: Tensor) -> Tensor:
+        def total(x: RowFeatures) -> Tensor:
             hazard = cumulative(x, at)
             return hazard.sum(-1) if nodes is times else hazard @ weight
 
         return self._by_chunk(total, len(at), x)
 
-    def log_likelihood(self, x: Tensor, rows: SurvivalData) -> float:
+    def log_likelihood(self, x: RowFeatures, rows: SurvivalData) -> float:
         """Weighted mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x).
 
         Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); of competing
@@ -267,16 +267,16 @@ class FittedTree:
             hazard = hazard - self.curves(x, rows.entry[:, None], "cumulative_hazard")[:, 0]
         return metrics.log_likelihood(rows.event, hazard, log_hazard, sample_weight=rows.uneven_weight)
 
-    def leaf_probability(self, x: Tensor) -> FloatArray:
+    def leaf_probability(self, x: RowFeatures) -> FloatArray:
         """Probability of each group, shape (n, L), in the order of their numbers."""
         found = self._by_chunk(lambda x: self.module.log_leaf_probability(x).exp().mT, self._n_leaves, x)
         return np.asarray(found[:, self.group_numbers.argsort()])
 
-    def leaf(self, x: Tensor) -> IntArray:
+    def leaf(self, x: RowFeatures) -> IntArray:
         """Leaf of each row's most probable path, 0 .. L - 1 from left to right, shape (n,)."""
         return self._by_chunk(self.module.apply_leaf, self._n_leaves, x).astype(np.int64)
 
-    def apply(self, x: Tensor) -> IntArray:
+    def apply(self, x: RowFeatures) -> IntArray:
         """Group of each row, the number of the leaf of its most probable path, 1 .. L, shape (n,)."""
         return self.group_numbers[self.leaf(x)]
 
@@ -284,7 +284,7 @@ class FittedTree:
         """:meth:`apply` to rows that were read and are not encoded yet."""
         return self.apply(self.encode(frame))
 
-    def numbered(self, x: Tensor, weight: FloatArray, end: float) -> FittedTree:
+    def numbered(self, x: RowFeatures, weight: FloatArray, end: float) -> FittedTree:
         """The tree with its groups numbered by prognosis, 1 for the longest survival.
 
         That is the weighted mean over the rows of a group of the mean survival up to a time; groups without
@@ -307,31 +307,30 @@ class FittedTree:
         return replace(self, groups=groups)
 
     def quantile(
-        self, x: Tensor, q: float, after: FloatArray | None = None, extrapolate: bool = False
+        self, x: RowFeatures, q: float, after: FloatArray | None = None, extrapolate: bool = False
     ) -> FloatArray:
         """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
 
         With ``after`` (n,) it is counted from there, of those who are alive then. A time beyond the last
         training event is +inf unless ``extrapolate``.
         """
-        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
-
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x.device, x.dtype))
         time = self._by_chunk(lambda x, after=None: self.quantiles(x, q, after), _QUANTILE_ELEMENTS, *rows)
         if extrapolate or not self.event_times.size:
             return time
         last = self.event_times[-1] * (1 + 8 * np.finfo(time.dtype).eps)  # an inverse rounds
         return np.where(time + (0.0 if after is None else after) > last, np.inf, time)
 
-    def quantiles(self, x: Tensor, q: float, after: Tensor | None = None) -> Tensor:
+    def quantiles(self, x: RowFeatures, q: float, after: Tensor | None = None) -> Tensor:
         """:meth:`quantile` as a tensor, with a graph."""
         if len(self.hazards) == 1:
             return self.module.quantile(x, q, self.prediction, after)
         return self._quantile_of_any(x, check_quantile(q), after)
 
-    def _quantile_of_any(self, x: Tensor, q: float, after: Tensor | None) -> Tensor:
+    def _quantile_of_any(self, x: RowFeatures, q: float, after: Tensor | None) -> Tensor:
         """Of the time to any of several events."""
         total, scale = self.function("cumulative_hazard"), self.module.log_time_scale
-        target = x.new_full((len(x), 1), -math.log1p(-q))
+        target = torch.full((len(x), 1), -math.log1p(-q), device=x.device, dtype=x.dtype)
         if after is not None:
             target = target + total(x, after[:, None])
         log_time = invert(lambda y: total(x, (y + scale).exp()), target)
@@ -342,28 +341,30 @@ class FittedTree:
         time = torch.exp(log_time + scale).squeeze(-1)
         return time if after is None else (time - after).clamp(min=0)
 
-    def restricted_mean(self, x: Tensor, tau: float, after: FloatArray | None = None) -> FloatArray:
+    def restricted_mean(self, x: RowFeatures, tau: float, after: FloatArray | None = None) -> FloatArray:
         """Area under the survival curve from 0 to ``tau``, shape (n,); +inf where the mean does not exist.
 
         With ``after`` (n,) it is that of the time left to those who are alive then.
         """
-        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x))
+        rows = (x,) if after is None else (x, torch.as_tensor(after).to(x.device, x.dtype))
         elements = _QUANTILE_ELEMENTS
         if len(self.hazards) > 1:
             last = check_truncation(tau) + (0.0 if after is None else float(after.max(initial=0.0)))
             elements = len(panels_before(self.panels, last)) * NODES
         return self._by_chunk(lambda x, after=None: self.restricted_means(x, tau, after), elements, *rows)
 
-    def restricted_means(self, x: Tensor, tau: float, after: Tensor | None = None) -> Tensor:
+    def restricted_means(self, x: RowFeatures, tau: float, after: Tensor | None = None) -> Tensor:
         """:meth:`restricted_mean` as a tensor, with a graph."""
         if len(self.hazards) == 1:
             return self.module.restricted_mean(x, tau, self.prediction, after)
         if math.isinf(check_truncation(tau)):
             raise ConfigError("the mean of the time to any of several causes needs a finite tau")
         last = tau + (0.0 if after is None else float(after.max()) if len(after) else 0.0)
-        edges = torch.as_tensor(np.r_[0.0, np.exp(panels_before(self.panels, last)), last]).to(x)
-        points, weights = (torch.as_tensor(part).to(x) for part in inner_rule())
-        start = x.new_zeros(len(x), 1) if after is None else after[:, None]
+        edges = torch.as_tensor(np.r_[0.0, np.exp(panels_before(self.panels, last)), last]).to(
+            x.device, x.dtype
+        )
+        points, weights = (torch.as_tensor(part).to(x.device, x.dtype) for part in inner_rule())
+        start = edges.new_zeros(len(x), 1) if after is None else after[:, None]
         own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
         half = own.diff(dim=1) / 2
         at = (own[:, :-1, None] + half[..., None] * (1 + points)).flatten(1)
@@ -376,7 +377,7 @@ class FittedTree:
         return len(self.module.topology.leaves)
 
     def _by_chunk(
-        self, function: Callable[..., Tensor], row_elements: int, *rows: Tensor, limit: int | None = None
+        self, function: Callable[..., Tensor], row_elements: int, *rows: RowFeatures, limit: int | None = None
     ) -> npt.NDArray[Any]:
         """Apply a function of tensors of the same rows chunk by chunk, within the memory budget."""
         x = rows[0]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.data import SurvivalData
+from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
 from sstorch.inference.covariance import CovarianceKind, FitCovariance
@@ -97,7 +98,7 @@ def with_covariance(
     data = model._scored(X, y, sample_weight)
     labels = _clusters(data, cluster)
     tree = model._tree
-    x = tree.encode(data.frame).double()
+    x = dense(tree.encode(data.frame)).double()
     leaf = torch.as_tensor(tree.leaf(x))
     meats = {}
     for name, module in tree.hazards.items():

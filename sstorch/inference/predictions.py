@@ -17,6 +17,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_quantile, check_share, check_truncation
+from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
@@ -226,7 +227,7 @@ def predict(
     quantity = Quantity.of(fitted, what, times, q, tau)
     frame = model._cleaned(X)
     parts = []
-    for value, moves in quantity.deviations(fitted, covariance, fitted.encode(frame)):
+    for value, moves in quantity.deviations(fitted, covariance, dense(fitted.encode(frame))):
         parts.append(limits(value, moves, quantity.link, level, simultaneous))
     estimate, error, lower, upper = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Intervals(

@@ -11,6 +11,7 @@ from sstorch.data import SurvivalData
 from sstorch.nn import DesignMatrix, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
+from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 
 # Rows whose products of features are formed at once.
@@ -63,8 +64,9 @@ class LeafDerivatives:
     ) -> None:
         x = sample.x.matrices[0]
         linear, shape = leaves.at_rows(x, leaf)
-        none = linear.new_zeros(1, len(x), 0)
-        problem = LinearHazards(family, sample, weight, none)
+        problem = LinearHazards(
+            family, sample, weight, LinearDesign.of(torch.ones_like(linear)[None, :, None])
+        )
         with torch.no_grad():
             _, first, second = problem.derivatives_at(linear[None], shape[None])
         self._first = (weight[..., None] * first)[0]

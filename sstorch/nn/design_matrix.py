@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
+from sstorch.data.coded import CodedMatrix, RowFeatures, SplitFeatures, SplitMatrices, dense
 from sstorch.memory import at_once
 
 # Where copies of the rows of each problem cost more than they save.
@@ -26,21 +27,27 @@ class DesignMatrix(Batched):
     ordered by split.
 
     Attributes:
-        matrices: features, shape (n_splits, n_rows, p). Shorter splits are padded at the end.
+        stored: features, shape (n_splits, n_rows, p), categories of many levels possibly as codes. Shorter
+            splits are padded at the end.
         counts: number of problems of each split; their sum is R.
         rows: optional rows each problem keeps, shape (R, M), integer; ``None`` keeps all.
         tiles: copies of their features, where these are small enough to pay, shape (R, p, M).
     """
 
-    matrices: Tensor = field(metadata=SHARED)
+    stored: SplitFeatures = field(metadata=SHARED)
     counts: tuple[int, ...] = field(metadata=SHARED)
     rows: Tensor | None = None
     tiles: Tensor | None = None
 
     @property
+    def matrices(self) -> Tensor:
+        """The features as numbers, those of categories too."""
+        return dense(self.stored)
+
+    @property
     def n_rows(self) -> int:
         """Rows per problem, M."""
-        return int(self.matrices.shape[1] if self.rows is None else self.rows.shape[1])
+        return int(self.stored.shape[1] if self.rows is None else self.rows.shape[1])
 
     def project(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Linear scores of the rows of each problem: one matrix product per split.
@@ -55,14 +62,21 @@ class DesignMatrix(Batched):
         if self.tiles is not None:
             return torch.baddbmm(bias[..., None], weight, self.tiles)
         parts = [
-            torch.matmul(part, matrix.T)
-            for part, matrix, count in zip(weight.split(self.counts), self.matrices, self.counts, strict=True)
-            if count
+            self._scores(split, part)
+            for split, part in enumerate(weight.split(self.counts))
+            if self.counts[split]
         ]
         scores = parts[0] if len(parts) == 1 else torch.cat(parts)
         if self.rows is not None:
             scores = scores.gather(-1, self.rows[:, None, :].expand(-1, scores.shape[1], -1))
         return scores + bias[..., None]
+
+    def _scores(self, split: int, weight: Tensor) -> Tensor:
+        """Weight . x of all rows of a split, (r, K, p) -> (r, K, n)."""
+        if isinstance(self.stored, Tensor):
+            return torch.matmul(weight, self.stored[split].T)
+        scores = self.stored[split].project(weight, weight.new_zeros(1))
+        return torch.nn.functional.pad(scores, (0, self.stored.n_rows - scores.shape[-1]))
 
     def spread(self, values: Tensor, stride: int = 1) -> Tensor:
         """Values (R, ..., M) of the kept rows at their places among all rows, zero elsewhere.
@@ -77,7 +91,7 @@ class DesignMatrix(Batched):
         if self.rows is not None:
             lead = values.shape[1:-1]
             rows = self.rows.reshape(-1, *(1,) * len(lead), self.rows.shape[-1]).expand(values.shape)
-            whole = values.new_zeros(*values.shape[:-1], self.matrices.shape[1])
+            whole = values.new_zeros(*values.shape[:-1], self.stored.shape[1])
             values = whole.scatter_add_(-1, rows, values)
         return values[..., ::stride]
 
@@ -119,7 +133,7 @@ class DesignMatrix(Batched):
     def features(self, chosen: slice) -> DesignMatrix:
         """Views of some of the features, consecutive ones."""
         tiles = None if self.tiles is None else self.tiles[:, chosen]
-        return DesignMatrix(self.matrices[..., chosen], self.counts, self.rows, tiles)
+        return DesignMatrix(_some_features(self.stored, chosen), self.counts, self.rows, tiles)
 
     def select(self, problems: Tensor | slice) -> Self:
         """The same rows for some of the problems: ascending positions (K,), or a slice."""
@@ -139,9 +153,9 @@ class DesignMatrix(Batched):
         scores of all rows of which some are picked.
         """
         rows = rows if self.rows is None else self.rows.gather(-1, rows)
-        n_features = self.matrices.shape[-1]
+        n_features = self.stored.shape[-1]
         tiles = None
-        few = n_features <= MAX_TILE_FEATURES or 2 * rows.shape[-1] <= self.matrices.shape[1]
+        few = n_features <= MAX_TILE_FEATURES or 2 * rows.shape[-1] <= self.stored.shape[1]
         if few and rows.numel() * n_features <= at_once(1, MAX_TILE_ELEMENTS):
             counts = torch.tensor(self.counts, device=rows.device)
             split = torch.arange(len(counts), device=rows.device).repeat_interleave(
@@ -151,11 +165,11 @@ class DesignMatrix(Batched):
             tiles = self.matrices.mT.contiguous()[split].gather(
                 -1, rows[:, None, :].expand(-1, n_features, -1)
             )
-        return DesignMatrix(self.matrices, self.counts, rows, tiles)
+        return DesignMatrix(self.stored, self.counts, rows, tiles)
 
 
-Features = Tensor | DesignMatrix
-FeaturesT = TypeVar("FeaturesT", Tensor, DesignMatrix, Features)
+Features = Tensor | CodedMatrix | DesignMatrix
+FeaturesT = TypeVar("FeaturesT", Tensor, DesignMatrix, RowFeatures, SplitFeatures, Features)
 
 
 def first_features(x: FeaturesT, count: int) -> FeaturesT:
@@ -169,18 +183,18 @@ def last_features(x: FeaturesT, count: int) -> FeaturesT:
     return _some_features(x, slice(width - count, width))
 
 
-def _width(x: Features) -> int:
-    return x.matrices.shape[-1] if isinstance(x, DesignMatrix) else x.shape[-1]
+def _width(x: Features | SplitMatrices) -> int:
+    return x.stored.shape[-1] if isinstance(x, DesignMatrix) else x.shape[-1]
 
 
 def _some_features(x: FeaturesT, chosen: slice) -> FeaturesT:
     if chosen == slice(0, _width(x)):
         return x
-    return x.features(chosen) if isinstance(x, DesignMatrix) else x[..., chosen]
+    return x[..., chosen] if isinstance(x, Tensor) else x.features(chosen)
 
 
 def project(x: Features, weight: Tensor, bias: Tensor) -> Tensor:
     """Linear scores weight . x + bias, shapes (..., K, p) and (..., K) -> (..., K, N), rows last."""
-    if isinstance(x, DesignMatrix):
+    if not isinstance(x, Tensor):
         return x.project(weight, bias)
     return torch.matmul(weight, x.mT) + bias[..., None]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.checks import check_quantile, check_truncation
+from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
 from sstorch.nn.hazards import HazardFamily, make_family
@@ -275,7 +276,7 @@ class SoftTree(nn.Module):
 
     # ------------------------------------------------------------------ curves
 
-    def log_survival(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def log_survival(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Log of the survival function, log S(t | x) = -H(t | x).
 
         Args:
@@ -294,7 +295,7 @@ class SoftTree(nn.Module):
         mixed = -hazard.squeeze(-3) if prediction == "hbp" else self._mixed_log_survival(log_p, hazard)
         return torch.where(times == 0, torch.zeros_like(mixed), mixed)
 
-    def log_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def log_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Log hazard per original time unit; arguments and shape as :meth:`log_survival`."""
         log_p, log_time, linear, shape = self._at(x, times, prediction)
         log_hazard = self.family.log_hazard(log_time, linear, shape)
@@ -307,7 +308,7 @@ class SoftTree(nn.Module):
             mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
         return mixed - self.log_time_scale[..., None, None]
 
-    def survival(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def survival(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
         if prediction != "hbp":
             return self.log_survival(x, times, prediction).exp()
@@ -316,16 +317,16 @@ class SoftTree(nn.Module):
         curves = self.family.survival(log_time, linear, shape).squeeze(-3)
         return torch.where(times == 0, torch.ones_like(curves), curves)
 
-    def cumulative_hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def cumulative_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Cumulative hazard H(t | x) >= 0; arguments and shape as :meth:`log_survival`."""
         return -self.log_survival(x, times, prediction)
 
-    def hazard(self, x: Tensor, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Hazard h(t | x) per original time unit; arguments and shape as :meth:`log_survival`."""
         return self.log_hazard(x, times, prediction).exp()
 
     def quantile(
-        self, x: Tensor, q: float, prediction: Prediction = "hbp", after: Tensor | None = None
+        self, x: RowFeatures, q: float, prediction: Prediction = "hbp", after: Tensor | None = None
     ) -> Tensor:
         """Time at which a share ``q`` has had the event, F(t | x) = q, in original units.
 
@@ -365,7 +366,7 @@ class SoftTree(nn.Module):
         return time if after is None else (time - after).clamp(min=0)
 
     def restricted_mean(
-        self, x: Tensor, tau: float, prediction: Prediction = "hbp", after: Tensor | None = None
+        self, x: RowFeatures, tau: float, prediction: Prediction = "hbp", after: Tensor | None = None
     ) -> Tensor:
         """Restricted mean survival time, the integral of S(t | x) from 0 to ``tau``, in original units.
 
@@ -416,11 +417,13 @@ class SoftTree(nn.Module):
         if self.family.can_rise:
             raise ConfigError(f"{what} needs curves that cannot rise: use leaves with monotone=True")
 
-    def forward(self, x: Tensor, times: Tensor) -> Tensor:
+    def forward(self, x: RowFeatures, times: Tensor) -> Tensor:
         """Survival function on the highest-branch-probability path, shape (*batch_shape, N, T)."""
         return self.survival(x, times)
 
-    def _at(self, x: Tensor, times: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _at(
+        self, x: RowFeatures, times: Tensor, prediction: Prediction
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Log weight, model log time, linear predictor and shapes, broadcastable to (*batch, L', N, T).
 
         L' is 1 for the highest-branch-probability path, each row with its own leaf at weight one.
@@ -441,11 +444,11 @@ class SoftTree(nn.Module):
         mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
         return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
 
-    def leaf_scores(self, x: Tensor, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
+    def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
         """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
-        if prediction == "hbp" and self._follows_paths(x):
+        if prediction == "hbp" and isinstance(x, Tensor) and self._follows_paths(x):
             leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
             linear, shape = self.leaf_parameters().at_rows(x, leaf)
             return linear.new_zeros(()), linear[None, :, None], shape[None, :, None]

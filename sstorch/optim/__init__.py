@@ -19,13 +19,13 @@ from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, 
 from sstorch.optim.starts.cox import initialize_cox
 from sstorch.optim.starts.distilled import (
     Distillation,
-    GateColumns,
     gates_of_targets,
     initialize_regression,
     log_hazard_targets,
     predicted_log_time,
     set_gates,
 )
+from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.steps import minimize_step
 from sstorch.optim.trainer import Trainer
 

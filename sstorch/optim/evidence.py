@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, cholesky, newton, step_to
+from sstorch.optim.hessian import System
+from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, newton, step_to
 from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
@@ -35,6 +36,8 @@ _VAGUE = 1e-2
 _SETTLED, _GAIN = 0.01, 1e-4
 # Gain of a Newton step, in nats, below which the penalties move.
 _NEAR = 1.0
+# Rows from twice as many of which on the first rounds see a part of them.
+_MANY_ROWS = 20_000
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
 
@@ -75,7 +78,7 @@ class Estimates(Batched):
         evidence: log marginal likelihood, in nats, (K,).
         log_likelihood: at the coefficients, in nats, (K,).
         penalised: negative log-likelihood and penalties, in nats, (K,).
-        covariance: of the coefficients given the data, by Laplace's approximation, (K, D, D).
+        system: inverse covariance of the coefficients given the data, by Laplace's approximation, factored.
         freedom: effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior
             precision in that given the data.
     """
@@ -86,7 +89,7 @@ class Estimates(Batched):
     evidence: Tensor
     log_likelihood: Tensor
     penalised: Tensor
-    covariance: Tensor
+    system: System
     freedom: Tensor
 
     @property
@@ -109,7 +112,7 @@ class Estimates(Batched):
         Args:
             rows: the combinations, (K, m, D) or (1, m, D).
         """
-        return rows @ self.covariance @ rows.mT
+        return rows @ self.system.solve(rows.expand(len(self.theta), -1, -1).mT)
 
 
 @torch.no_grad()
@@ -132,6 +135,12 @@ def estimate(
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))
+    stride = problems.weight.shape[1] // _MANY_ROWS
+    if stride > 1:
+        # Most rounds are those of a part of the rows, whose estimates are near.
+        few = estimate(problems.thinned(stride), kinds, start, first)
+        awake = few.penalty.clamp(max=_ASLEEP / 10).unbind(-1)
+        start, first = few.theta, dict(zip(kinds.names, awake, strict=True))
     penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
     for name, values in ({} if first is None else first).items():
         if name in kinds.names:
@@ -140,7 +149,10 @@ def estimate(
     def prior(penalty: Tensor, rows: Tensor | slice = slice(None)) -> Gaussian:
         return Gaussian(kinds.spread(penalty, _VAGUE), mean[rows])
 
-    at = newton(problems, prior(penalty), start, tolerance=1e-2)
+    if stride > 1:
+        at = Optimum.of(problems, start)
+    else:
+        at = newton(problems, prior(penalty), start, tolerance=1e-2)
     active = torch.arange(len(start), device=start.device)
     for _ in range(_MAX_ROUNDS if kinds.names else 0):
         whole = len(active) == len(start)
@@ -156,29 +168,28 @@ def estimate(
         if len(active) == 0:
             break
     own = prior(penalty)
-    at = newton(problems, own, at.theta)
-    factor = cholesky(at.hessian + torch.diag_embed(own.precision))
-    covariance = torch.cholesky_inverse(factor)
+    at = newton(problems, own, at.theta, at=at)
+    system = at.hessian.factored(own.precision)
     penalised = at.loss + own.value(at.theta)
-    volume = own.precision.log().sum(-1) / 2 - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    freedom = 1 - own.precision * covariance.diagonal(dim1=-2, dim2=-1)
-    return Estimates(kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, covariance, freedom)
+    volume = (own.precision.log().sum(-1) - system.log_determinant()) / 2
+    freedom = 1 - own.precision * system.variances()
+    return Estimates(kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, system, freedom)
 
 
 def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
-    right = torch.matmul(at.hessian, at.theta[..., None]).squeeze(-1) - at.gradient
+    right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.spread(penalty, _VAGUE)
-    factor = cholesky(at.hessian + torch.diag_embed(precision))
+    system = at.hessian.factored(precision)
     slope = at.gradient + precision * (at.theta - mean)
-    left = (slope * torch.cholesky_solve(slope[..., None], factor).squeeze(-1)).sum(-1, keepdim=True) / 2
+    left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1, keepdim=True) / 2
     reach = torch.where(left < _NEAR, _FACTOR, 1.0)
     least, largest = penalty / reach, penalty * reach
     before = torch.zeros_like(penalty)
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(_MAX_UPDATES):
-        target = torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)
-        variance = torch.cholesky_inverse(factor).diagonal(dim1=-2, dim2=-1)
+        target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
+        variance = system.variances()
         free = (size - penalty * kinds.sums(variance)).clamp(min=1e-6)
         new = (torch.minimum(free, size) / (kinds.sums(target.square()) + 1e-12)).clamp(_LEAST, _LARGEST)
         step = (new / penalty).log()
@@ -191,8 +202,8 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
         # Each stops for itself, so that a problem does not depend on those beside it.
         penalty = torch.where(done, penalty, new)
         precision = kinds.spread(penalty, _VAGUE)
-        factor = cholesky(at.hessian + torch.diag_embed(precision))
+        system = at.hessian.factored(precision)
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
         if bool(done.all()):
             break
-    return penalty, torch.cholesky_solve((right + precision * mean)[..., None], factor).squeeze(-1)
+    return penalty, system.solve((right + precision * mean)[..., None]).squeeze(-1)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Self, cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
-from sstorch.exceptions import TrainingError
 from sstorch.nn import HazardFamily
 from sstorch.objective import Sample, row_losses
+from sstorch.optim.hessian import Hessian
+from sstorch.optim.linear_design import LinearDesign, Moments, row_blocks
 
 # Gain of a step, in nats, below which a minimum is reached.
 TOLERANCE = 1e-9
 _MAX_STEPS, _MAX_HALVINGS = 100, 40
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
-# What is first added to the diagonal of a Hessian that is not positive definite, as a share of its largest.
-_FIRST_LIFT = 1e-8
+# Elements of the intermediates of a row: derivatives by the parameters of its hazard.
+_ELEMENTS_A_ROW = 64
 # Armijo's condition.
 _ARMIJO = 1e-4
 
@@ -40,48 +42,52 @@ class LinearHazards(Batched):
         weight: what the loss of each row counts, in rows, (K, n); 0 marks padding.
         design: features, a one for the intercept first, (K, n, p).
         group: group of each row, 0 ... L - 1, (K, n); None for none.
-        own: features with slopes of their own in the groups, (K, n, q).
+        own: positions of the features with slopes of their own in the groups, none of them of codes, (q,).
         n_groups: L; 0 without groups.
     """
 
     family: HazardFamily
     sample: Sample
     weight: Tensor
-    design: Tensor
+    design: LinearDesign
     group: Tensor | None = None
-    own: Tensor | None = None
+    own: Tensor | None = field(default=None, metadata=SHARED)
     n_groups: int = field(default=0, metadata=SHARED)
 
     @property
     def n_linear(self) -> int:
         """Coefficients of the linear predictor."""
-        q = 0 if self.own is None else self.own.shape[-1]
-        return self.design.shape[-1] + self.n_groups * (1 + q)
+        q = 0 if self.own is None else len(self.own)
+        return self.design.width + self.n_groups * (1 + q)
 
     @property
     def n_coefficients(self) -> int:
         """D, the length of the vector of a problem."""
         return self.n_linear + len(self.family.shape_names) * (1 + self.n_groups)
 
-    def parameters(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def parameters(self, theta: Tensor, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Linear predictors (K, n) and shape parameters (K, n or 1, m) of rows, for coefficients (K, D)."""
-        p, n_linear, n_groups = self.design.shape[-1], self.n_linear, self.n_groups
-        linear = torch.matmul(self.design, theta[:, :p, None]).squeeze(-1)
+        p, n_linear, n_groups = self.design.width, self.n_linear, self.n_groups
         shapes = theta[:, n_linear:].unflatten(1, (len(self.family.shape_names), 1 + n_groups))
         if self.group is None or self.own is None:
-            return linear, shapes[..., 0][:, None]
-        linear = linear + theta[:, p : p + n_groups].gather(1, self.group)
-        slopes = theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, -1))
-        each = torch.matmul(self.own, slopes.mT)  # (K, n, L)
-        linear = linear + each.gather(-1, self.group[..., None]).squeeze(-1)
+            return self.design.linear(theta[:, None, :p], rows).squeeze(1), shapes[..., 0][:, None]
+        each = theta[:, None, :p].repeat(1, n_groups, 1)
+        each[..., 0] += theta[:, p : p + n_groups]
+        each[..., self.own] += theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, -1))
+        group = self.group[:, rows]
+        linear = self.design.linear(each, rows).gather(1, group[:, None]).squeeze(1)
         values = (shapes[..., :1] + shapes[..., 1:]).mT  # (K, L, m)
-        return linear, values.gather(1, self.group[..., None].expand(-1, -1, values.shape[-1]))
+        return linear, values.gather(1, group[..., None].expand(-1, -1, values.shape[-1]))
 
     @torch.no_grad()
     def value(self, theta: Tensor) -> Tensor:
         """Negative log-likelihood, (K,)."""
-        linear, shape = self.parameters(theta)
-        return self._sum(row_losses(self.family, self.sample, linear[:, None], shape[:, None]).squeeze(1))
+        total = theta.new_zeros(len(theta))
+        for rows in self._row_blocks:
+            linear, shape = self.parameters(theta, rows)
+            loss = row_losses(self.family, self._part(rows), linear[:, None], shape[:, None]).squeeze(1)
+            total += self._sum(loss, rows)
+        return total
 
     def row_derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of rows (K, n), first derivatives (K, n, q) and second ones (K, n, q, q), q = 1 + m.
@@ -90,22 +96,46 @@ class LinearHazards(Batched):
         family where it has second derivatives of its own and rows are observed from time zero, else by
         autograd.
         """
-        return self.derivatives_at(*self.parameters(theta))
+        width = 1 + len(self.family.shape_names)
+        first = theta.new_empty(*self.weight.shape, width)
+        second, losses = first.new_empty(*first.shape, width), first.new_empty(self.weight.shape)
+        for rows in self._row_blocks:
+            own = self.derivatives_at(*self.parameters(theta, rows), rows)
+            for whole, part in zip((losses, first, second), own, strict=True):
+                whole[:, rows] = part
+        return losses, first, second
 
-    def derivatives_at(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """:meth:`row_derivatives` at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
+    def derivatives_at(
+        self, linear: Tensor, shape: Tensor, rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
+        sample = self._part(rows)
         own = type(self.family).second_derivatives is not HazardFamily.second_derivatives
-        if own and self.sample.log_entry is None and self.sample.log_lower is None:
-            loss, first, second = self._by_family(linear, shape)
+        if own and sample.log_entry is None and sample.log_lower is None:
+            loss, first, second = self._by_family(sample, linear, shape)
         else:
-            loss, first, second = self._by_autograd(linear, shape)
+            loss, first, second = self._by_autograd(sample, linear, shape)
         # Far out in a tail derivatives that vanish are products of zero and infinity.
-        counts = self.weight > 0
+        counts = sample.weight > 0
         second = torch.where(second.isfinite() & counts[..., None, None], second, 0.0)
         return torch.where(counts, loss, 0.0), torch.where(counts[..., None], first, 0.0), second
 
-    def _by_family(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows = self.sample.log_time[:, None], self.sample.event[:, None], linear[:, None], shape[:, None]
+    @cached_property
+    def _row_blocks(self) -> list[slice]:
+        return row_blocks(self.weight.shape[1], len(self.weight) * _ELEMENTS_A_ROW)
+
+    def _part(self, rows: slice) -> Sample:
+        """Times of some rows, with the weights of the problems; features are those of all rows."""
+        sample = self.sample
+        entry, lower, upper = (
+            None if bound is None else bound[:, rows]
+            for bound in (sample.log_entry, sample.log_lower, sample.log_upper)
+        )
+        times = sample.log_time[:, rows], sample.event[:, rows], self.weight[:, rows]
+        return Sample(sample.x, *times, entry, log_lower=lower, log_upper=upper)
+
+    def _by_family(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = sample.log_time[:, None], sample.event[:, None], linear[:, None], shape[:, None]
         loss, of_linear, of_shape = self.family.loss_and_gradient(*rows)
         first = torch.stack([of_linear, *of_shape], -1).squeeze(1)
         second = first.new_zeros(*first.shape, first.shape[-1])
@@ -113,13 +143,13 @@ class LinearHazards(Batched):
             second[..., j, k] = second[..., k, j] = part.squeeze(1)
         return loss.squeeze(1), first, second
 
-    def _by_autograd(self, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _by_autograd(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
             parts = [linear, *shape.expand(*linear.shape, -1).unbind(-1)]
             parts = [part.detach().clone().requires_grad_() for part in parts]
             stacked = torch.stack(parts[1:], -1) if parts[1:] else shape.new_zeros(*linear.shape, 0)
-            loss = row_losses(self.family, self.sample, parts[0][:, None], stacked[:, None]).squeeze(1)
-            loss = torch.where(self.weight > 0, loss, 0.0)
+            loss = row_losses(self.family, sample, parts[0][:, None], stacked[:, None]).squeeze(1)
+            loss = torch.where(sample.weight > 0, loss, 0.0)
             first = torch.autograd.grad(
                 loss.sum(), parts, create_graph=True, allow_unused=True, materialize_grads=True
             )
@@ -134,88 +164,145 @@ class LinearHazards(Batched):
         rows = torch.stack([torch.stack(list(each), -1) for each in second], -2)
         return loss.detach(), torch.stack(first, -1).detach(), (rows + rows.mT) / 2
 
-    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Negative log-likelihood (K,), its gradient (K, D) and Hessian (K, D, D)."""
+    def thinned(self, stride: int) -> LinearHazards:
+        """The same problems with every stride-th of the rows."""
+        rows = slice(None, None, stride)
+        return replace(
+            self,
+            sample=self._part(rows),
+            weight=self.weight[:, rows],
+            design=replace(self.design, matrix=self.design.matrix.thinned(stride)),
+            group=None if self.group is None else self.group[:, rows],
+        )
+
+    def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:
+        """Negative log-likelihood (K,), its gradient (K, D) and Hessian."""
         loss, first, second = self.row_derivatives(theta)
-        first, second = self.weight[..., None] * first, self.weight[..., None, None] * second
-        p, start, n_groups = self.design.shape[-1], self.n_linear, self.n_groups
-        gradient = theta.new_zeros(*theta.shape)
-        hessian = theta.new_zeros(*theta.shape, theta.shape[-1])
-        gradient[:, :p] = torch.matmul(first[..., None, :, 0], self.design).squeeze(1)
-        hessian[:, :p, :p] = torch.matmul((second[..., :1, 0] * self.design).mT, self.design)
-        base = start + torch.arange(len(self.family.shape_names), device=theta.device) * (1 + n_groups)
-        gradient[:, base] = first[..., 1:].sum(1)
-        hessian[:, :p, base] = torch.matmul(self.design.mT, second[..., 0, 1:])
-        hessian[:, base[:, None], base] = second[..., 1:, 1:].sum(1)
-        if n_groups:
-            self._add_groups(first, second, base, gradient, hessian)
-        # Blocks off the diagonal were written on one side of it.
-        return self._sum(loss), gradient, hessian.triu() + hessian.triu(1).mT
+        total = self._sum(loss, slice(None))
+        first *= self.weight[..., None]
+        second *= self.weight[..., None, None]
+        moments = self.design.moments(first, second, self._members)
+        places = _Places(self.design, self.n_linear, len(self.family.shape_names), self.n_groups, self.own)
+        return (total, *places.derivatives(moments))
 
-    def _add_groups(
-        self, first: Tensor, second: Tensor, base: Tensor, gradient: Tensor, hessian: Tensor
-    ) -> None:
-        """What levels, slopes and shapes of groups add to the derivatives, in place.
+    @cached_property
+    def _members(self) -> list[list[slice | Tensor]]:
+        """Rows of each group, of each problem."""
+        if self.group is None:
+            return [[slice(0, len(self.design.matrix[int(split)]))] for split in self.design.split]
+        counts = self.weight > 0
+        return [
+            [(own & (group == k)).nonzero().squeeze(-1) for k in range(self.n_groups)]
+            for group, own in zip(self.group, counts, strict=True)
+        ]
 
-        Rows of a group meet its coefficients alone: they are put beside each other, and a product over the
-        rows of every group is one over all rows.
-
-        Args:
-            first: weighted first derivatives of rows, (K, n, 1 + m).
-            second: weighted second ones, (K, n, 1 + m, 1 + m).
-            base: places of the constants of the shapes, (m,).
-            gradient: shape (K, D).
-            hessian: shape (K, D, D).
-        """
-        assert self.group is not None
-        assert self.own is not None
-        p, q, n_groups = self.design.shape[-1], self.own.shape[-1], self.n_groups
-        rows, real = self._rows_of_groups()
-        one = torch.ones_like(self.own[..., :1])
-        own = _gathered(torch.cat([one, self.own], -1), rows)  # (K, L, W, 1 + q)
-        shared = _gathered(self.design, rows).mT
-        u = _gathered(first, rows) * real
-        v = _gathered(second.flatten(-2), rows) * real
-        v = v.unflatten(-1, second.shape[-2:])
-        weighted = v[..., :1, 0] * own
-        of_linear, of_shapes = torch.matmul(shared, weighted), torch.matmul(shared, v[..., 0, 1:])
-        within, side = torch.matmul(own.mT, weighted), torch.matmul(own.mT, v[..., 0, 1:])
-        inner = v[..., 1:, 1:].sum(-3)
-        slopes = torch.matmul(u[..., None, :, 0], own).squeeze(-2)
-        for k in range(n_groups):
-            first_slope = p + n_groups + k * q
-            linear = torch.tensor([p + k, *range(first_slope, first_slope + q)], device=base.device)
-            shapes = base + 1 + k
-            gradient[:, linear] = slopes[:, k]
-            gradient[:, shapes] = u[:, k, :, 1:].sum(1)
-            hessian[:, :p, linear] = of_linear[:, k]
-            hessian[:, :p, shapes] = of_shapes[:, k]
-            hessian[:, linear[:, None], linear] = within[:, k]
-            hessian[:, linear[:, None], base] = side[:, k]
-            hessian[:, linear[:, None], shapes] = side[:, k]
-            hessian[:, base[:, None], shapes] = inner[:, k]
-            hessian[:, shapes[:, None], base] = inner[:, k]
-            hessian[:, shapes[:, None], shapes] = inner[:, k]
-
-    def _rows_of_groups(self) -> tuple[Tensor, Tensor]:
-        """Rows of each group, shorter ones filled up, (K, L, W), and 1 where they are real, (K, L, W, 1)."""
-        assert self.group is not None
-        group = torch.where(self.weight > 0, self.group, self.n_groups)
-        count = torch.nn.functional.one_hot(group, self.n_groups + 1).sum(1)[:, :-1]
-        order, before = group.argsort(dim=1, stable=True), count.cumsum(1) - count
-        place = torch.arange(max(int(count.max()), 1), device=group.device)
-        rows = order.gather(1, (before[..., None] + place).clamp(max=group.shape[1] - 1).flatten(1))
-        real = place < count[..., None]
-        return rows.unflatten(1, (self.n_groups, -1)), real[..., None].to(self.weight)
-
-    def _sum(self, loss: Tensor) -> Tensor:
-        return (self.weight * torch.where(self.weight > 0, loss, 0.0)).sum(-1)
+    def _sum(self, loss: Tensor, rows: slice) -> Tensor:
+        weight = self.weight[:, rows]
+        return (weight * torch.where(weight > 0, loss, 0.0)).sum(-1)
 
 
-def _gathered(values: Tensor, rows: Tensor) -> Tensor:
-    """Values (K, n, c) of rows (K, L, W), (K, L, W, c)."""
-    out = values.gather(1, rows.flatten(1)[..., None].expand(-1, -1, values.shape[-1]))
-    return cast(Tensor, out.unflatten(1, rows.shape[1:]))
+@dataclass(frozen=True)
+class _Places:
+    """Puts sums over the rows of groups where they belong in gradients and Hessians.
+
+    Attributes:
+        design: of the problems.
+        n_linear: coefficients of the linear predictor.
+        n_shapes: shape parameters, m.
+        n_groups: L.
+        own: positions of features with slopes of their own, (q,).
+    """
+
+    design: LinearDesign
+    n_linear: int
+    n_shapes: int
+    n_groups: int
+    own: Tensor | None
+
+    def derivatives(self, moments: Moments) -> tuple[Tensor, Hessian]:
+        """Gradients (K, D) and Hessians."""
+        design, m = self.design, self.n_shapes
+        device = moments.gram.device
+        n_all = self.n_linear + m * (1 + self.n_groups)
+        n_problems, start, size = len(moments.gram), *design.eliminated
+        gradient = moments.gram.new_zeros(n_problems, n_all)
+        whole = moments.gram.new_zeros(n_problems, n_all - size, n_all - size)
+        cross = moments.gram.new_zeros(n_problems, n_all - size, size)
+        diagonal = moments.gram.new_zeros(n_problems, size)
+        # Positions among the coefficients that stay.
+        at = torch.arange(n_all, device=device)
+        at = torch.where(at >= start + size, at - size, at)
+
+        def put(rows: Tensor, columns: Tensor, block: Tensor) -> None:
+            whole[:, at[rows][:, None], at[columns]] += block
+            if rows is not columns:
+                whole[:, at[columns][:, None], at[rows]] += block.mT
+
+        numbers = design.number_places
+        base = self.n_linear + torch.arange(m, device=device) * (1 + self.n_groups)
+        gram, side, slope = moments.gram.sum(1), moments.side.sum(1), moments.slope.sum(1)
+        inner, shape = moments.inner.sum(1), moments.shape.sum(1)
+        gradient[:, numbers], gradient[:, base] = slope, shape
+        put(numbers, numbers, gram)
+        put(numbers, base, side)
+        put(base, base, inner)
+        own = self._own_columns(numbers)
+        groups = [(self._linear_of(k, device), base + 1 + k) for k in range(self.n_groups)]
+        for k, (linear, shapes) in enumerate(groups):
+            of_linear, of_shape = moments.gram[:, k][..., own], moments.side[:, k]
+            gradient[:, linear], gradient[:, shapes] = moments.slope[:, k][:, own], moments.shape[:, k]
+            put(numbers, linear, of_linear)
+            put(numbers, shapes, of_shape)
+            put(linear, linear, of_linear[:, own])
+            put(linear, base, of_shape[:, own])
+            put(linear, shapes, of_shape[:, own])
+            put(base, shapes, moments.inner[:, k])
+            put(shapes, shapes, moments.inner[:, k])
+        for levels, table in zip(design.level_places, moments.levels, strict=True):
+            gone = bool(size) and int(levels[0]) == start
+            total = table.sum(1)
+            gradient[:, levels] = total[..., -1]
+            parts = [(numbers, total[..., : len(numbers)]), (base, total[..., len(numbers) : -1])]
+            for k, (linear, shapes) in enumerate(groups):
+                parts.append((linear, table[:, k][..., own]))
+                parts.append((shapes, table[:, k][..., len(numbers) : -1]))
+            for columns, block in parts:
+                if gone:
+                    cross[:, at[columns]] += block.mT
+                else:
+                    put(levels, columns, block)
+            if gone:
+                diagonal += total[..., 0]
+            else:
+                whole[:, at[levels], at[levels]] += total[..., 0]
+        for (one, other), block in moments.pairs.items():
+            rows, columns = design.level_places[one], design.level_places[other]
+            if size and int(columns[0]) == start:
+                cross[:, at[rows]] += block
+            elif size and int(rows[0]) == start:
+                cross[:, at[columns]] += block.mT
+            else:
+                put(rows, columns, block)
+        form = design.form(n_all)
+        if form is not None:
+            gradient = gradient - gradient[:, :1] * torch.nn.functional.pad(form[:, 1:], (1, 0))
+        # Products of matrices round on both sides of the diagonal.
+        whole = whole.triu() + whole.triu(1).mT
+        return gradient, Hessian(whole, cross, diagonal, form, start)
+
+    def _own_columns(self, numbers: Tensor) -> Tensor:
+        """The one and the features with slopes of their own, among the columns of the moments."""
+        if self.own is None:
+            return numbers[:0]
+        own = torch.searchsorted(numbers, self.own.to(numbers))
+        return torch.cat([numbers[:1], own])
+
+    def _linear_of(self, group: int, device: torch.device) -> Tensor:
+        """Positions of the level and the own slopes of a group."""
+        q = 0 if self.own is None else len(self.own)
+        first = self.design.width + self.n_groups + group * q
+        level = torch.tensor([self.design.width + group], device=device)
+        return torch.cat([level, torch.arange(first, first + q, device=device)])
 
 
 @dataclass(frozen=True)
@@ -247,13 +334,13 @@ class Optimum(Batched):
         theta: coefficients, (K, D).
         loss: negative log-likelihood there, (K,).
         gradient: of the negative log-likelihood, (K, D).
-        hessian: of the negative log-likelihood, (K, D, D).
+        hessian: of the negative log-likelihood.
     """
 
     theta: Tensor
     loss: Tensor
     gradient: Tensor
-    hessian: Tensor
+    hessian: Hessian
 
     @classmethod
     def of(cls, problems: LinearHazards, theta: Tensor) -> Self:
@@ -262,36 +349,12 @@ class Optimum(Batched):
 
     def replaced(self, positions: Tensor, part: Optimum) -> Optimum:
         """The same with ``part`` in the place of the problems at ``positions``."""
-        pairs = zip(vars(self).values(), vars(part).values(), strict=True)
-        return Optimum(*(old.index_copy(0, positions, new) for old, new in pairs))
-
-
-def cholesky(hessian: Tensor) -> Tensor:
-    """Cholesky factors; where a matrix is not positive definite, with its diagonal raised until it is.
-
-    Args:
-        hessian: symmetric, (K, D, D).
-
-    Raises:
-        TrainingError: it is not finite.
-    """
-    factor, info = torch.linalg.cholesky_ex(hessian)
-    if not bool((info > 0).any()):
-        return cast(Tensor, factor)
-    if not bool(hessian.isfinite().all()):
-        raise TrainingError(
-            "second derivatives of the likelihood are not finite: try another leaf, or penalties with numbers"
+        return Optimum(
+            self.theta.index_copy(0, positions, part.theta),
+            self.loss.index_copy(0, positions, part.loss),
+            self.gradient.index_copy(0, positions, part.gradient),
+            self.hessian.replaced(positions, part.hessian),
         )
-    failed = (info > 0).nonzero().squeeze(-1)
-    part = hessian[failed]
-    lift = _FIRST_LIFT * part.diagonal(dim1=-2, dim2=-1).abs().amax(-1).clamp(min=_FIRST_LIFT)
-    eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
-    while len(failed):
-        again, info = torch.linalg.cholesky_ex(part + lift[:, None, None] * eye)
-        factor = factor.index_copy(0, failed, again)
-        still = info > 0
-        failed, part, lift = failed[still], part[still], 100 * lift[still]
-    return cast(Tensor, factor)
 
 
 def step_to(
@@ -326,6 +389,7 @@ def newton(
     theta: Tensor,
     tolerance: float = TOLERANCE,
     max_steps: int = _MAX_STEPS,
+    at: Optimum | None = None,
 ) -> Optimum:
     """Minimise negative log-likelihood and prior of K problems by damped Newton.
 
@@ -338,22 +402,23 @@ def newton(
         theta: where to begin, (K, D).
         tolerance: in nats.
         max_steps: most steps.
+        at: derivatives at ``theta``, if they are at hand.
 
     References:
         Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive
         definite.
     """
     done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
-    at = Optimum.of(problems, theta)
+    at = Optimum.of(problems, theta) if at is None else at
     for _ in range(max_steps):
         rest = (~done).nonzero().squeeze(-1)
         whole = len(rest) == len(done)
         part = problems if whole else problems.select(rest)
         own = prior if whole else prior.select(rest)
         here = at if whole else at.select(rest)
-        factor = cholesky(here.hessian + torch.diag_embed(own.precision))
+        system = here.hessian.factored(own.precision)
         gradient = here.gradient + own.gradient(here.theta)
-        target = here.theta - torch.cholesky_solve(gradient[..., None], factor).squeeze(-1)
+        target = here.theta - system.solve(gradient[..., None]).squeeze(-1)
         reached, promised, falls = step_to(part, own, here, target)
         new = Optimum.of(part, reached)
         done = done.index_copy(0, rest, (promised / 2 <= tolerance) | ~falls)

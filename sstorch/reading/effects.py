@@ -14,6 +14,7 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
 from sstorch.data import Preprocessor
+from sstorch.data.coded import dense
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
@@ -121,7 +122,7 @@ class _Varied:
 
     def effects(self, tree: FittedTree) -> FloatArray:
         """Difference of each leaf's linear predictor from that of the reference, (L, R)."""
-        leaves, x = tree.module.leaf_parameters(), tree.encode(self.rows)
+        leaves, x = tree.module.leaf_parameters(), dense(tree.encode(self.rows))
         with torch.no_grad():
             moved = leaves.features(x[1:] - x[:1]).double()
             return (leaves.slope.double() @ moved.mT).cpu().numpy()

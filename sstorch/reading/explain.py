@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from sstorch._types import FloatArray
+from sstorch.data.coded import dense
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
@@ -144,7 +145,11 @@ def explain_row(
     """
     if len(frame) != 1:
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")
-    x, module, preprocessor = tree.encode(frame), tree.hazards[cause or tree.causes[0]], tree.preprocessor
+    x, module, preprocessor = (
+        dense(tree.encode(frame)),
+        tree.hazards[cause or tree.causes[0]],
+        tree.preprocessor,
+    )
     topology = module.topology
     leaf, group, probability = int(tree.leaf(x)[0]), int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
     columns: dict[str, dict[str, float]] = {}

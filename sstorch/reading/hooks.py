@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.fitted import FittedTree
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
@@ -42,7 +42,7 @@ class ReadableTree:
         """The trained tree; raises NotFittedError before there is one."""
 
     @abstractmethod
-    def _encode(self, X: object) -> Tensor:
+    def _encode(self, X: object) -> RowFeatures:
         """Encoded features of rows, (n, p)."""
 
     @abstractmethod
@@ -66,7 +66,9 @@ class ReadableTree:
         self.__dict__.pop("_gate_rules", None)
         self._training_rows = data
 
-    def _make_node_table(self, x: Tensor | None = None, incidences: FloatArray | None = None) -> pd.DataFrame:
+    def _make_node_table(
+        self, x: RowFeatures | None = None, incidences: FloatArray | None = None
+    ) -> pd.DataFrame:
         """Make node table and rules, of the encoded training rows if they are at hand; let go of the rows."""
         tree, data = self._tree, self._training_rows
         x = tree.encode(data.frame) if x is None else x

@@ -12,6 +12,7 @@ import torch
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer
+from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.effects import KnownValues, known_values
@@ -127,7 +128,7 @@ def _pairs(tree: FittedTree, axes: dict[str, _Axis], reference: dict[str, float 
         rows = pd.DataFrame(reference, index=range(shape[0] * shape[1]))
         rows[first], rows[second] = np.repeat(one.value, shape[1]), np.tile(other.value, shape[0])
         with torch.no_grad():
-            x = leaves.features(tree.encode(rows)).double()
+            x = leaves.features(dense(tree.encode(rows))).double()
             linear = (leaves.slope.double() @ x.mT).unflatten(-1, shape).cpu().numpy()
         linear = linear - np.einsum("lab,a->lb", linear, one.share)[:, None]
         linear = linear - np.einsum("lab,b->la", linear, other.share)[..., None]

@@ -8,10 +8,10 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_part
+from sstorch.data.coded import RowFeatures
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.rules import GateRule, conditions
 
@@ -76,7 +76,7 @@ class _Group:
 
 def merge_leaves(
     tree: FittedTree,
-    x: Tensor,
+    x: RowFeatures,
     event_times: FloatArray,
     ways: Mapping[int, Path],
     rules: Mapping[int, GateRule],

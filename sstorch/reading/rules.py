@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
+import torch
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor
+from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, to_numbers
 
@@ -22,6 +23,8 @@ from sstorch.reading.scores import Score, to_numbers
 _MOST_DIGITS, _USUAL_DIGITS = 15, 3
 # Of categories of some columns that are looked at to write a rule as a list.
 _MOST_COMBINATIONS = 256
+# Indicators of categories of the rows that a rule is made of.
+_MOST_ELEMENTS = 2**23
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,7 @@ def _down_to(value: float, resolution: float) -> str:
     return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"
 
 
-def gate_rules(tree: FittedTree, x: Tensor) -> dict[int, GateRule]:
+def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     """The rules of all gates, by node.
 
     The most frequent category of a column among the rows at a gate is its reference, where none is missing:
@@ -328,13 +331,37 @@ def gate_rules(tree: FittedTree, x: Tensor) -> dict[int, GateRule]:
         x: encoded rows, (n, p), those of training: numbers have as few digits as send all of them the way
             they go.
     """
-    features = to_numbers(x[:, : tree.module.n_gate_features])
     leaf = tree.leaf(x) + 2**tree.module.topology.depth
     rules = {}
     for node, score, here, left in rows_of_gates(tree, leaf):
-        inside = score.values(features[here])
-        rules[node] = GateRule.of(with_references(tree.preprocessor, inside, score), inside, left[here])
+        rows = _rows_for_rule(score, CodedMatrix.of(x), np.flatnonzero(here))
+        score, inside = values_of_gate(score, x, rows)
+        rules[node] = GateRule.of(with_references(tree.preprocessor, inside, score), inside, left[rows])
     return rules
+
+
+def _rows_for_rule(score: Score, x: CodedMatrix, rows: IntArray) -> IntArray:
+    """Rows at a gate that its rule is made of: of very many with categories one of each and a part.
+
+    A rule needs to know of each category, of missing ones, and roughly where numbers lie.
+    """
+    categories = sum(term.category is not None for term in score.of_used_columns().terms)
+    stride = len(rows) * categories // _MOST_ELEMENTS + 1
+    if stride == 1:
+        return rows
+    firsts = [np.unique(codes[rows].cpu().numpy(), return_index=True)[1] for codes in x.codes.mT]
+    return np.unique(np.concatenate([rows[::stride], *(rows[first] for first in firsts)]))
+
+
+def values_of_gate(score: Score, x: RowFeatures, rows: IntArray) -> tuple[Score, FloatArray]:
+    """The score of a gate by the columns that it looks at, and values of its terms in some rows, (n, T)."""
+    used = score.of_used_columns()
+    places = sorted({place for term in used.terms for place in term.places})
+    features = CodedMatrix.of(x).columns(places, torch.as_tensor(rows, device=x.device))
+    at = {place: k for k, place in enumerate(places)}
+    terms = [replace(term, places=tuple(at[place] for place in term.places)) for term in used.terms]
+    used = replace(used, terms=terms)
+    return used, used.values(to_numbers(features))
 
 
 def conditions(

@@ -126,6 +126,16 @@ class Score:
                 offset[k] = preprocessor.offset_[term.base[0]]
         return cls(terms, weights, bias, scale, offset, curves)
 
+    def of_used_columns(self) -> Score:
+        """The same score without the terms of columns that have no effect."""
+        columns = {
+            name for term, w in zip(self.terms, self.weight, strict=True) if w for name in term.columns
+        }
+        used = [k for k, term in enumerate(self.terms) if not columns.isdisjoint(term.columns)]
+        curves = {at: self.curves[k] for at, k in enumerate(used) if k in self.curves}
+        terms = [self.terms[k] for k in used]
+        return Score(terms, self.weight[used], self.bias, self.scale[used], self.offset[used], curves)
+
     def values(self, x: FloatArray) -> FloatArray:
         """Values of the terms, (n, T), from the features that the gate or leaf sees, (n, q)."""
         if not self.curves:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_part
+from sstorch.data.coded import RowFeatures, dense
 from sstorch.fitted.tree import FittedTree
+from sstorch.nn.design_matrix import first_features
 from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, with_references
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
@@ -41,7 +42,7 @@ class SimplifiedRules:
         return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
 
 
-def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
+def simplify(tree: FittedTree, x: RowFeatures, tolerance: float) -> SimplifiedRules:
     """Shorter rules that route nearly all rows as the gates do: see :func:`sstorch.reading.simplify`.
 
     Args:
@@ -54,7 +55,7 @@ def simplify(tree: FittedTree, x: Tensor, tolerance: float) -> SimplifiedRules:
     """
     tolerance = check_part("tolerance", tolerance)
     topology, preprocessor = tree.module.topology, tree.preprocessor
-    features = to_numbers(x[:, : tree.module.n_gate_features])
+    features = to_numbers(dense(first_features(x, tree.module.n_gate_features)))
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
     leaf = tree.leaf(x) + 2**topology.depth
     for node, score, here, _ in rows_of_gates(tree, leaf):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.inference import FitCovariance, HazardCovariance, LeafDerivatives
@@ -215,7 +216,7 @@ def train_encoded(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
-) -> tuple[TrainedBatch, Tensor]:
+) -> tuple[TrainedBatch, SplitFeatures]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
     Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`.
@@ -266,7 +267,7 @@ class _Problems:
     def of(
         cls,
         splits: Sequence[SurvivalData],
-        features: Sequence[FloatArray],
+        features: Sequence[FloatArray | CodedMatrix],
         preprocessors: Sequence[Preprocessor],
         settings: BatchSettings,
         coefficients: tuple[Coefficients, ...],
@@ -332,7 +333,7 @@ def _train(
     callbacks: Sequence[Callback],
     checkpoint: Checkpoint | None,
     coefficients: tuple[Coefficients, ...],
-) -> tuple[TrainedBatch, Tensor]:
+) -> tuple[TrainedBatch, SplitFeatures]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
     competing = splits[0].causes is not None
     check_causes(splits[0], settings)
@@ -340,22 +341,26 @@ def _train(
         _check_groups(splits)
     report("encoding", 0, len(splits) + 1)
     preprocessors = fit_preprocessors(splits, settings, schema)
+    of_causes = {}
+    for name in events_of_causes(splits[0]):
+        own = [data.of_cause(name) for data in splits] if competing else list(splits)
+        n_events = min(data.n_events for data in own)
+        of_causes[name] = own, settings.for_cause(name if competing else None, n_events)
+    plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
     features = []
     for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
         report("encoding", number + 1, len(splits) + 1)
-        features.append(each.transform(data.frame))
-    causes: dict[str, _Problems] = {}
-    for name in events_of_causes(splits[0]):
-        own = [data.of_cause(name) for data in splits] if competing else splits
-        n_events = min(data.n_events for data in own)
-        of_cause = settings.for_cause(name if competing else None, n_events)
-        causes[name] = problems = _Problems.of(own, features, preprocessors, of_cause, coefficients)
-        if checkpoint is not None:
+        features.append(CodedMatrix.of(each.encode(data.frame)) if plain else each.transform(data.frame))
+    causes = {
+        name: _Problems.of(own, features, preprocessors, of_cause, coefficients)
+        for name, (own, of_cause) in of_causes.items()
+    }
+    if checkpoint is not None:
+        for name, problems in causes.items():
             where = environment(problems.sample.weight.device)
             checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
     choices: tuple[GroupChoice, ...] = ()
     if settings.estimated:
-        plain = all(each.settings.plainly_estimated for each in causes.values())
         estimator = _estimator(causes, splits, preprocessors, checkpoint)
         if plain:
             choices = tuple(estimator.choose(settings))
@@ -385,7 +390,7 @@ def _train(
         choices,
         _covariance(causes, settings, estimator if choices else None),
     )
-    return batch, next(iter(causes.values())).sample.x.matrices
+    return batch, next(iter(causes.values())).sample.x.stored
 
 
 def _covariance(
@@ -669,7 +674,7 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
 
 def stack_splits(
     splits: Sequence[SurvivalData],
-    encoded: Sequence[FloatArray],
+    encoded: Sequence[FloatArray | CodedMatrix],
     preprocessor: Preprocessor,
     settings: BatchSettings,
     n_settings: int = 1,
@@ -690,7 +695,8 @@ def stack_splits(
     uppers: list[FloatArray] = []
     for data, own in zip(splits, encoded, strict=True):
         rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
-        features.append(own[rows])
+        x = own if isinstance(own, CodedMatrix) else CodedMatrix.of(torch.as_tensor(own))
+        features.append(x.to(device, dtype))
         times.append(np.log(data.nominal_time[rows]))
         with np.errstate(divide="ignore"):  # entry at time zero is -inf
             entries.append(np.log(data.entry[rows]))
@@ -719,7 +725,15 @@ def stack_splits(
 
     n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
-    matrices = torch.as_tensor(np.stack(features), device=device, dtype=dtype)
+    matrices: SplitFeatures = SplitMatrices.of(features)
+    if not settings.plainly_estimated:
+        # What other trainers read is one tensor, in which padding repeats a row.
+        matrices = torch.stack(
+            [
+                torch.cat([each.to_dense(), each[:1].to_dense().expand(width - len(each), -1)])
+                for each in features
+            ]
+        )
     tree = SoftTree(
         len(preprocessor.leaf_features),
         settings.depth,

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor
 from sstorch.data.basis import Feature
+from sstorch.data.coded import SplitMatrices
 from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.objective import counted_weight as counted_weight
 from sstorch.optim.evidence import Kinds
+from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 
 # Kinds of coefficients, each with a variance of its own.
@@ -45,14 +47,14 @@ class Design:
     variances with sum one; categories are centred indicators. Means and deviations are weighted.
 
     Attributes:
-        z: features of S splits, (S, n, p).
-        centre: what was taken off, (S, p).
-        scale: by what was divided, +inf for features that are the same in all rows, (S, p).
+        x: features of S splits, (S, n, p), from which the centre is taken off before the scale divides them.
+        centre: shape (S, p).
+        scale: +inf for features that are the same in all rows, (S, p).
         kinds: of the features.
         own: features that groups have slopes of their own of, boolean (p,).
     """
 
-    z: Tensor
+    x: SplitMatrices
     centre: Tensor
     scale: Tensor
     kinds: tuple[str, ...]
@@ -61,13 +63,10 @@ class Design:
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
         """Of the rows of S problems, one a split."""
-        x = last_features(sample.x, n_features).matrices.double()
-        share = sample.normalised_weight.double()[..., None]
+        x = SplitMatrices.of(last_features(sample.x, n_features).stored)
+        centre, variance = _moments(x, sample.normalised_weight.double())
         features = preprocessor.leaf_features
         kinds = tuple(kind_of(feature, preprocessor) for feature in features)
-        centre = (share * x).sum(1)
-        z = x - centre[:, None]
-        variance = (share * z.square()).sum(1)
         scale = variance.sqrt()
         blocks: dict[str, list[int]] = {}
         for j, (kind, feature) in enumerate(zip(kinds, features, strict=True)):
@@ -83,12 +82,14 @@ class Design:
             kind == "line" or (kind == "category" and len(levels[feature.columns[0]]) <= _MANY_LEVELS)
             for kind, feature in zip(kinds, features, strict=True)
         ]
-        return cls(z / scale[:, None], centre, scale, kinds, torch.tensor(own, device=z.device))
+        return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device))
 
-    @property
-    def lines(self) -> Tensor:
-        """Features that groups have slopes of their own of, (S, n, q)."""
-        return self.z[..., self.own]
+    def lines(self, split: int, rows: slice | Tensor) -> Tensor:
+        """Features that groups have slopes of their own of, of some rows of a split, (m, q)."""
+        own = self.own[self.x.places]
+        numbers = self.x[split].numbers[rows][:, own].double()
+        places = self.x.places[own]
+        return (numbers - self.centre[split, places]) / self.scale[split, places]
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
@@ -99,7 +100,7 @@ class Design:
             names += [None] + (["own shape"] * n_groups if n_groups > 1 else [])
         kinds = tuple(kind for kind in KINDS if kind in names)
         codes = [-1 if name is None else kinds.index(name) for name in names]
-        return Kinds(kinds, torch.tensor(codes, device=self.z.device))
+        return Kinds(kinds, torch.tensor(codes, device=self.centre.device))
 
     def hazards(
         self,
@@ -118,14 +119,16 @@ class Design:
             group: of each row, 0 ... n_groups - 1, (S, n).
             n_groups: how many there are.
         """
-        design = torch.cat([torch.ones_like(self.z[..., :1]), self.z], -1)
+        split = torch.arange(len(self.centre), device=self.centre.device)
+        design = LinearDesign(self.x, split, self.centre, self.scale)
         if group is None or n_groups == 1:
             return LinearHazards(family, sample, weight, design)
-        return LinearHazards(family, sample, weight, design, group, self.lines, n_groups)
+        own = 1 + self.own.nonzero().squeeze(-1)
+        return LinearHazards(family, sample, weight, design, group, own, n_groups)
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
-        p, q = self.z.shape[-1], int(self.own.sum())
+        p, q = len(self.own), int(self.own.sum())
         slope = theta[:, None, 1 : 1 + p].expand(-1, n_groups, -1).clone()
         intercept = theta[:, :1].expand(-1, n_groups).clone()
         end = 1 + p
@@ -149,10 +152,28 @@ class Design:
         Parameters of a group are in the order of :meth:`LeafParameters.unflatten`.
         """
         count = len(self.kinds_of(n_groups, n_shapes).of)
-        units = torch.eye(count, dtype=self.z.dtype, device=self.z.device)
+        units = torch.eye(count, dtype=self.centre.dtype, device=self.centre.device)
         centre, scale = (part[split].expand(count, -1) for part in (self.centre, self.scale))
-        one = replace(self, z=self.z[split : split + 1, :0], centre=centre, scale=scale)
+        one = replace(self, centre=centre, scale=scale)
         return one.leaves(units, n_groups, n_shapes).flatten().flatten(1).mT
+
+
+def _moments(x: SplitMatrices, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted means and variances of features, (S, p), by shares of the rows, (S, n)."""
+    mean = share.new_zeros(len(share), x.shape[-1])
+    variance = torch.zeros_like(mean)
+    for split, part in enumerate(x.parts):
+        blocks = row_blocks(len(part), max(1, len(x.places)))
+        for rows in blocks:
+            mean[split, x.places] += (share[split, rows, None] * part.numbers[rows].double()).sum(0)
+        for rows in blocks:
+            away = part.numbers[rows].double() - mean[split, x.places]
+            variance[split, x.places] += (share[split, rows, None] * away.square_()).sum(0)
+        for k, (first, size) in enumerate(x.blocks):
+            level = torch.bincount(part.codes[:, k], share[split, : len(part)], size + 1)[:size]
+            mean[split, first : first + size] = level
+            variance[split, first : first + size] = level * (1 - level)
+    return mean, variance
 
 
 def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamily]:
@@ -171,7 +192,7 @@ def null_start(hazards: LinearHazards) -> Tensor:
     family, sample, weight = hazards.family, hazards.sample, hazards.weight
     intercept, shape = family.guess(sample.log_time, sample.event, weight, sample.log_entry)
     guess = torch.cat([intercept[:, None], shape], 1)
-    null = LinearHazards(family, sample, weight, hazards.design[..., :1])
+    null = LinearHazards(family, sample, weight, hazards.design.without_features)
     found = newton(null, Gaussian(torch.full_like(guess, _VAGUE), guess), guess).theta
     start = guess.new_zeros(len(guess), hazards.n_coefficients)
     start[:, 0] = found[:, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -13,9 +13,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.coded import SplitMatrices
 from sstorch.inference import HazardCovariance
 from sstorch.inference.penalties import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
@@ -32,11 +33,13 @@ from sstorch.optim import (
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
-from sstorch.optim.starts.distilled import Split, gates_of_splits, regression_tree, single_leaf
+from sstorch.optim.starts.distilled import gates_of_splits, regression_tree, single_leaf
+from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
 from sstorch.soft.settings import BatchSettings
+from sstorch.soft.tall import gate_rows
 from sstorch.soft.teacher import Teacher
 
 T = TypeVar("T")
@@ -317,23 +320,16 @@ class Estimator:
         if not open_splits:
             return gates
         target = -log_hazards(self.trees, self.samples, self.splits).double().cpu().numpy()
-        x = self._gate_features
-        rows, share = x.cpu().numpy(), self._sample.normalised_weight.double().cpu().numpy()
         grown: list[dict[int, Split]] = [{}] * len(models)
         for split in open_splits:
             given = models[split].splits
             assert given is not None
-            grown[split] = regression_tree(
-                rows[split],
-                target[split],
-                share[split],
-                self.columns,
-                self._tree.topology,
-                settings.min_leaf,
-                given[split],
-            )
-        filled, places = gates_of_splits(grown, self._tree.topology, x), torch.tensor(open_splits)
-        places = places.to(gates.bias.device)
+            rows, x, share = self._placing_rows(split, settings)
+            own = target[split][:, rows]
+            columns, topology, least = self.columns, self._tree.topology, settings.min_leaf
+            grown[split] = regression_tree(x, own, share, columns, topology, least, given[split])
+        filled = self._gates_of_splits(grown)
+        places = torch.tensor(open_splits, device=gates.bias.device)
         return GateParameters(
             gates.weight.index_copy(0, places, filled.weight[places]),
             gates.bias.index_copy(0, places, filled.bias[places]),
@@ -379,7 +375,7 @@ class Estimator:
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
         estimates = self.regressions[cause]
-        precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + self.design.z.shape[-1]]
+        precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + len(self.design.own)]
         scale = torch.where(self.design.scale.isinf(), 1.0, self.design.scale)
         return precision * scale.square() / self._hazards[cause].weight.sum(-1, keepdim=True)
 
@@ -388,7 +384,7 @@ class Estimator:
         return self._penalised[cause] / self._hazards[cause].weight.sum(-1)
 
     def _candidates(self, settings: BatchSettings) -> Iterator[Candidate]:
-        topology, teacher, x = self._tree.topology, settings.teacher, self._gate_features
+        topology, teacher = self._tree.topology, settings.teacher
         if topology.depth == 0:
             return
         if teacher in (None, RESIDUALS):
@@ -398,7 +394,7 @@ class Estimator:
                 some = [dict(list(splits.items())[: 2**depth - 1]) for splits in trees]
                 n_splits = sum(len(splits) for splits in some)
                 if n_splits > n_before:
-                    gates = gates_of_splits(some, topology, x)
+                    gates = self._gates_of_splits(some)
                     yield self._candidate(f"{RESIDUALS} {2**depth}", gates, some, depth - 1)
                 n_before = n_splits
         if teacher != RESIDUALS:
@@ -421,11 +417,26 @@ class Estimator:
             self.columns,
             self._tree.topology,
             settings.distillation,
+            gate_rows(self.splits, settings.seed),
         )
 
-    @property
-    def _gate_features(self) -> Tensor:
-        return first_features(self._sample.x, self._tree.n_gate_features).matrices.double()
+    @cached_property
+    def _gate_features(self) -> SplitMatrices:
+        """Features of gates, (S, n, q)."""
+        return SplitMatrices.of(first_features(self._sample.x, self._tree.n_gate_features).stored)
+
+    def _gates_of_splits(self, trees: Sequence[dict[int, Split]]) -> GateParameters:
+        like = self.design.centre
+        return gates_of_splits(trees, self._tree.topology, self._gate_features.shape[-1], like)
+
+    def _placing_rows(self, split: int, settings: BatchSettings) -> tuple[IntArray, GateRows, FloatArray]:
+        """Rows of a split by which gates are placed, their features and weights with sum one."""
+        drawn = gate_rows(self.splits, settings.seed)
+        rows = np.arange(len(self.splits[split])) if drawn is None else drawn[split].numpy()
+        rows = rows[rows >= 0]
+        x = GateRows.of_matrix(self._gate_features[split][torch.as_tensor(rows)])
+        weight = self._sample.weight[split].double().cpu().numpy()[rows]
+        return rows, x, weight / weight.sum()
 
     def _predictor(self) -> Tensor:
         """What the regressions predict, (S, J, M)."""
@@ -446,31 +457,21 @@ class Estimator:
             curvature = torch.maximum(curvature, _LEAST_CURVATURE * mean.clamp(min=1e-12))
             residuals.append((-first[..., 0] / curvature).cpu().numpy())
             curvatures.append((hazards.weight * curvature).cpu().numpy())
-        x, lines = self._gate_features.cpu().numpy(), self.design.lines.cpu().numpy()
-        share = self._sample.normalised_weight.double().cpu().numpy()
         trees = []
         for split, data in enumerate(self.splits):
             report("distilling", split, len(self.splits))
-            n, topology = len(data), self._tree.topology
-            subject = np.arange(n) if data.person is None else data.person
-            rows = x[split, :n], lines[split, :n]
-            precision = np.stack([each[split, :n] for each in curvatures])
+            rows, x, share = self._placing_rows(split, settings)
+            subject = np.arange(len(data)) if data.person is None else data.person
+            subject = np.unique(subject[rows], return_inverse=True)[1]
+            precision = np.stack([each[split, rows] for each in curvatures])
             bags: list[FloatArray] = [
-                residual_bag(rows[0], each[split, :n], own, subject, settings.seed)
+                residual_bag(x, each[split, rows], own, subject, settings.seed)
                 for each, own in zip(residuals, precision, strict=True)
             ]
-            trees.append(
-                model_tree(
-                    *rows,
-                    np.stack(bags),
-                    precision,
-                    share[split, :n],
-                    self.columns,
-                    topology.depth,
-                    2**topology.depth,
-                    settings.min_leaf,
-                )
-            )
+            lines = self.design.lines(split, torch.as_tensor(rows)).cpu().numpy()
+            depth, least = self._tree.topology.depth, settings.min_leaf
+            given = lines, np.stack(bags), precision, share, self.columns
+            trees.append(model_tree(x, *given, depth, 2**depth, least))
         return trees
 
     def _candidate(
@@ -479,7 +480,7 @@ class Estimator:
         """The estimates of every cause under gates; of ``depth + 1`` candidates at most this is a number."""
         report("leaves", number, self._tree.topology.depth + 1)
         x = self._gate_features
-        logits = torch.matmul(gates.weight.double(), x.mT) + gates.bias.double()[..., None]
+        logits = x.project(gates.weight.to(x[0].dtype), gates.bias.to(x[0].dtype))
         leaf = most_probable_leaf(self._tree.topology, logits)
         reached = torch.unique(leaf[self._sample.weight > 0])
         position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=leaf.device)
@@ -504,7 +505,7 @@ class Estimator:
     def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
         """Coefficients of groups that are all the regression, (S, D)."""
         theta = self.regressions[cause].theta
-        p = hazards.design.shape[-1]
+        p = hazards.design.width
         start = theta.new_zeros(len(theta), hazards.n_coefficients)
         start[:, :p] = theta[:, :p]
         start[:, hazards.n_linear :: 1 + hazards.n_groups] = theta[:, p:]
@@ -512,12 +513,13 @@ class Estimator:
 
     def _as_candidate(self) -> Candidate:
         """The regressions, as trees whose gates divide nothing."""
-        gates = gates_of_splits([{}] * len(self.splits), self._tree.topology, self._gate_features)
+        gates = self._gates_of_splits([{}] * len(self.splits))
         groups = {
             name: self.design.leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
             for name, estimates in self.regressions.items()
         }
-        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=self.design.z.device)
+        device = self.design.centre.device
+        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=device)
         return Candidate(REGRESSION, gates, None, self.regressions, groups, position)
 
     def _adopt_gates(self, gates: GateParameters) -> None:

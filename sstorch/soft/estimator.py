@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, Times, check_alive, check_times, median_event_time
 from sstorch.checks import check_after, check_device, wording
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, tell
 from sstorch.data.persons import CONSTANT_COVARIATES
@@ -186,7 +186,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self._fitted_with(settings, data, x[0])
         return self
 
-    def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: Tensor) -> Self:
+    def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
         """Take over the chosen start of a split, with the tables of its training rows.
 
         Args:
@@ -215,7 +215,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """The settings by which the rows are trained on."""
         return self._batch_settings()
 
-    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: Tensor) -> None:
+    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: RowFeatures) -> None:
         """Take over what else the training has given; ``x`` are the encoded rows (n, p)."""
 
     def _adopt(
@@ -225,7 +225,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         split: int,
         start: int,
         setting: int = 0,
-        x: Tensor | None = None,
+        x: RowFeatures | None = None,
     ) -> Self:
         """Take over one tree of a trained batch.
 
@@ -266,7 +266,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _prediction(self) -> Prediction:
         return "hbp"
 
-    def _number_groups(self, x: Tensor) -> None:
+    def _number_groups(self, x: RowFeatures) -> None:
         data = self._training_rows
         self.tree_ = self.tree_.numbered(x, data.sample_weight, float(data.nominal_time.max()))
 
@@ -292,7 +292,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """Fitted on the training rows."""
         return self._tree.preprocessor
 
-    def _warn_of_step_curves(self, data: SurvivalData, x: Tensor) -> None:
+    def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
         """Name leaves of which new rows would be all but impossible, in a DataWarning each.
 
         Args:
@@ -429,7 +429,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         x = self._encode_new(X)
         return self._tree.restricted_mean(x, tau, self._alive(x, after))
 
-    def _alive(self, x: Tensor, after: npt.ArrayLike | None) -> FloatArray | None:
+    def _alive(self, x: RowFeatures, after: npt.ArrayLike | None) -> FloatArray | None:
         """Times at which rows are alive, (n,), checked; None if not given."""
         if after is None:
             return None
@@ -562,10 +562,10 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _schema(self) -> Schema:
         return self._tree.preprocessor.schema
 
-    def _encode(self, X: object) -> Tensor:
+    def _encode(self, X: object) -> RowFeatures:
         return self._tree.encode(self._cleaned(X))
 
-    def _encode_new(self, X: object) -> Tensor:
+    def _encode_new(self, X: object) -> RowFeatures:
         """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
         tree = self._tree
         if (few := tree.encode_few(X)) is not None:

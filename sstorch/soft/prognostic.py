@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
 from typing_extensions import override
 
 from sstorch.data import SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves
 from sstorch.soft.estimation import PREDICTOR, RESIDUALS
@@ -26,7 +26,8 @@ class PrognosticTree(SoftEstimator):
     Gates of one column are distilled from the regression without gates, from what it misses and from what it
     predicts, or from another teacher. The evidence decides between the regression and each set of groups,
     whose levels, slopes and shapes have estimated variances: ``choice_`` says in one line whether the groups
-    explain what the regression misses or summarise it. A subject's prediction is that of its group.
+    explain what the regression misses or summarise it. A subject's prediction is that of its group. Of more
+    than 20,000 rows gates are placed by 20,000, drawn by subject; all else sees all rows.
 
     Where causes compete, gates divide by what happens: they are distilled from the regressions of all causes,
     from log cumulative hazards of the rows at the median event time, each with the weight of its number of
@@ -153,7 +154,7 @@ class PrognosticTree(SoftEstimator):
         return replace(settings, teacher=teacher.fitted_to(data))
 
     @override
-    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: Tensor) -> None:
+    def _fitted_with(self, settings: BatchSettings, data: SurvivalData, x: RowFeatures) -> None:
         self.fidelity_ = None
         if isinstance(settings.teacher, Teacher):
             at = np.array([self.horizon_])

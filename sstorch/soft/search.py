@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from sklearn.base import clone
-from torch import Tensor
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Fold, Schema, Surv, SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataError, DataWarning, TrainingError
 from sstorch.groups.validation import concordance_of_rows
@@ -82,13 +82,16 @@ def score_on_folds(
             except TrainingError:
                 yield fold, None
             else:
-                yield fold, clone(estimator)._adopt(batch, rows, fold, start, x=x[fold, : len(rows)])
+                yield fold, clone(estimator)._adopt(batch, rows, fold, start, x=x[fold][: len(rows)])
 
     def score(fold: Fold, model: SoftEstimator | None) -> tuple[float, float, float, IntArray]:
         if model is None:
             return -np.inf, np.nan, np.nan, np.ones(len(data), dtype=np.int64)
         x, test = model.tree_.encode(data.frame), fold.test
-        value, group = held_out_score(model, fold, scoring, x[fold.inside]), model.tree_.apply(x)
+        value, group = (
+            held_out_score(model, fold, scoring, x[np.flatnonzero(fold.inside)]),
+            model.tree_.apply(x),
+        )
         if np.isnan(value):
             raise DataError(
                 f"the score of fold {fold.number} is not defined (NaN): choose fewer folds or another"
@@ -110,7 +113,7 @@ def score_on_folds(
     return FoldScores(np.array(values), np.array(concordances), np.array(alone), np.stack(groups), seconds)
 
 
-def held_out_score(model: SoftEstimator, fold: Fold, scoring: str | Scorer, x: Tensor) -> float:
+def held_out_score(model: SoftEstimator, fold: Fold, scoring: str | Scorer, x: RowFeatures) -> float:
     """Score of a model that was trained outside a fold; greater is better, and -inf is possible.
 
     Args:

@@ -18,6 +18,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer, is_number_of, rows_text
 from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
+from sstorch.data.coded import dense
 from sstorch.data.columns import labels
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
@@ -182,7 +183,7 @@ def leaf_tests(
         inside = np.flatnonzero(assigned == number)
         if len(inside):
             part = data.subset(inside)
-            scores = _Scores.of(tree, x[torch.as_tensor(inside, device=x.device)], part, number)
+            scores = _Scores.of(tree, dense(x[torch.as_tensor(inside, device=x.device)]), part, number)
             columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
             tables[number] = _table(scores, columns, parameters, count, seed, part.person)
             rows[number] = len(inside)

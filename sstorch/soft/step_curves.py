@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
 from sstorch.data import SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.data.oddity import Oddity
 from sstorch.fitted.tree import FittedTree
 
@@ -14,7 +14,7 @@ from sstorch.fitted.tree import FittedTree
 _STEP = 1.1
 
 
-def step_curves(tree: FittedTree, x: Tensor, data: SurvivalData) -> list[Oddity]:
+def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
     """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
 
     Where a leaf has hardly more events than features, its regression meets each of their times, and

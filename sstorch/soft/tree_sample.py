@@ -9,10 +9,10 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
+from sstorch.data.coded import RowFeatures
 from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
@@ -75,10 +75,10 @@ class TreeSample:
         for tree, x in self.trees(X):
             yield partition(tree, x)
 
-    def trees(self, X: object) -> Iterator[tuple[FittedTree, Tensor]]:
+    def trees(self, X: object) -> Iterator[tuple[FittedTree, RowFeatures]]:
         """Each tree, with the rows as it encodes them, (n, p)."""
         frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
-        encoded: dict[int, Tensor] = {}
+        encoded: dict[int, RowFeatures] = {}
         for split, start in self.members:
             tree = self.batch.fitted(split, start, prediction=self.prediction)
             if split not in encoded:
@@ -116,7 +116,7 @@ class TreeSample:
         return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
 
 
-def partition(tree: FittedTree, x: Tensor) -> Partition:
+def partition(tree: FittedTree, x: RowFeatures) -> Partition:
     """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""
     topology, leaf = tree.module.topology, tree.leaf(x)
     names = list(tree.preprocessor.schema.columns)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 
 from sstorch.checks import check_share
+from sstorch.data.coded import dense
 from sstorch.exceptions import DataError
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What, limits
@@ -66,7 +67,7 @@ def contrast(
         raise DataError(
             f"X_a has {len(frames[0])} rows and X_b {len(frames[1])}: give a row of X_b for each of X_a"
         )
-    sides = (quantity.deviations(fitted, covariance, fitted.encode(frame)) for frame in frames)
+    sides = (quantity.deviations(fitted, covariance, dense(fitted.encode(frame))) for frame in frames)
     differences = ((a - b, moved - other) for (a, moved), (b, other) in zip(*sides, strict=True))
     index = frames[0].index.tolist()
     if average:

@@ -12,6 +12,7 @@ from torch import Tensor
 from sstorch.nn import DesignMatrix, make_family
 from sstorch.objective import Sample
 from sstorch.optim.evidence import Estimates, Kinds, estimate
+from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import LinearHazards
 from sstorch.soft.design import null_start
 
@@ -27,7 +28,7 @@ def hazards(leaf: str, x: np.ndarray, time: np.ndarray, event: np.ndarray) -> Li
     ones = torch.ones_like(log_time)
     sample = Sample(DesignMatrix(design, (1,)), log_time, events, ones)
     family = make_family(leaf).prepare(log_time, events, ones, torch.zeros(1, dtype=torch.float64))
-    return LinearHazards(family, sample, ones, design)
+    return LinearHazards(family, sample, ones, LinearDesign.of(design))
 
 
 def simulated(n: int, slopes: tuple[float, ...], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -37,6 +38,10 @@ def simulated(n: int, slopes: tuple[float, ...], seed: int = 0) -> tuple[np.ndar
     x = (x - x.mean(0)) / x.std(0)
     time, censoring = rng.exponential(np.exp(-x @ np.array(slopes))), rng.uniform(0.5, 4, n)
     return np.column_stack([np.ones(n), x]), np.minimum(time, censoring), time <= censoring
+
+
+def covariance(found: Estimates) -> Tensor:
+    return found.quadratic(torch.eye(found.theta.shape[-1], dtype=torch.float64)[None])[0]
 
 
 def kinds_of(problem: LinearHazards, *names: str | None) -> Kinds:
@@ -51,7 +56,7 @@ def integrated(problem: LinearHazards, mean: Tensor, slopes: int, reach: float) 
     """Log marginal likelihood by log penalty: a sum over a grid of all coefficients."""
     d = problem.n_coefficients
     found = estimate(problem, kinds_of(problem, *["line"] * slopes), mean)
-    centre, root = found.theta[0], torch.linalg.cholesky(found.covariance[0])
+    centre, root = found.theta[0], torch.linalg.cholesky(covariance(found))
     nodes = torch.linspace(-reach, reach, 33, dtype=torch.float64)
     grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
     theta = centre + grid @ root.T
@@ -97,7 +102,7 @@ def test_integral_over_a_grid_is_that_of_quadrature() -> None:
     problem = hazards("exponential", *simulated(30, ()))
     start = null_start(problem)
     found = estimate(problem, kinds_of(problem), start)
-    centre, scale = float(found.theta), float(found.covariance.sqrt())
+    centre, scale = float(found.theta), float(covariance(found).sqrt())
 
     def density(theta: float) -> float:
         at = torch.full((1, 1), theta, dtype=torch.float64)
@@ -166,14 +171,14 @@ def test_batch_of_problems_is_each_alone() -> None:
     joined = LinearHazards(
         parts[0].family,
         Sample(
-            DesignMatrix(torch.cat([each.design for each in parts]), (1, 1)),
+            DesignMatrix(torch.cat([each.sample.x.matrices for each in parts]), (1, 1)),
             *(
                 torch.cat([getattr(each.sample, name) for each in parts])
                 for name in ("log_time", "event", "weight")
             ),
         ),
         torch.cat([each.weight for each in parts]),
-        torch.cat([each.design for each in parts]),
+        LinearDesign.of(torch.cat([each.sample.x.matrices for each in parts])),
     )
     both = estimated(joined)
     for k, each in enumerate(parts):

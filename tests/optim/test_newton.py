@@ -16,7 +16,9 @@ from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import TrainingError
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
 from sstorch.objective import Sample
-from sstorch.optim.newton import Gaussian, LinearHazards, cholesky, newton
+from sstorch.optim.hessian import Hessian
+from sstorch.optim.linear_design import LinearDesign
+from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.batch import stack_splits
 from sstorch.soft.design import counted_weight, null_start
 from sstorch.soft.settings import BatchSettings
@@ -46,9 +48,9 @@ def problems(leaf: str | HazardFamily, groups: bool, kind: str = "exact", n: int
     x = sample.x.matrices - 0.5
     design = torch.cat([torch.ones_like(x[..., :1]), x], -1)
     if not groups:
-        return LinearHazards(family, sample, weight, design)
+        return LinearHazards(family, sample, weight, LinearDesign.of(design))
     group = torch.randint(3, (2, n), generator=generator)
-    return LinearHazards(family, sample, weight, design, group, x[..., :2], 3)
+    return LinearHazards(family, sample, weight, LinearDesign.of(design), group, torch.tensor([1, 2]), 3)
 
 
 def somewhere(hazards: LinearHazards) -> Tensor:
@@ -60,6 +62,11 @@ def somewhere(hazards: LinearHazards) -> Tensor:
     start[:, 0] = intercept
     start[:, hazards.n_linear :: 1 + hazards.n_groups] = shape
     return start + 0.1 * torch.randn(start.shape, generator=generator, dtype=torch.float64)
+
+
+def derivatives(hazards: LinearHazards, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    loss, gradient, hessian = hazards.derivatives(theta)
+    return loss, gradient, hessian.dense()
 
 
 def differences(function: Callable[[Tensor], Tensor], theta: Tensor, step: float = 1e-5) -> Tensor:
@@ -82,8 +89,8 @@ def test_gradient_and_hessian_are_those_of_differences(leaf: str, groups: bool, 
     torch.testing.assert_close(value, hazards.value(theta), rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(gradient, differences(hazards.value, theta), rtol=1e-6, atol=1e-6)
     of_gradient = differences(lambda at: hazards.derivatives(at)[1], theta)
-    torch.testing.assert_close(hessian, of_gradient, rtol=1e-5, atol=1e-5)
-    assert torch.equal(hessian, hessian.mT)
+    torch.testing.assert_close(hessian.dense(), of_gradient, rtol=1e-5, atol=1e-5)
+    assert torch.equal(hessian.kept, hessian.kept.mT)
 
 
 def test_second_derivatives_of_the_family_and_of_autograd_agree() -> None:
@@ -91,7 +98,7 @@ def test_second_derivatives_of_the_family_and_of_autograd_agree() -> None:
     late = replace(hazards.sample, log_entry=torch.full_like(hazards.sample.log_time, -torch.inf))
     by_autograd = replace(hazards, sample=late)
     theta = somewhere(hazards)
-    for own, other in zip(hazards.derivatives(theta), by_autograd.derivatives(theta), strict=True):
+    for own, other in zip(derivatives(hazards, theta), derivatives(by_autograd, theta), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-10)
 
 
@@ -100,7 +107,7 @@ def test_padding_adds_nothing_whatever_it_holds() -> None:
     theta = somewhere(hazards)
     strange = hazards.sample.log_time.masked_fill(hazards.weight == 0, 1e4)
     other = replace(hazards, sample=replace(hazards.sample, log_time=strange))
-    for own, same in zip(hazards.derivatives(theta), other.derivatives(theta), strict=True):
+    for own, same in zip(derivatives(hazards, theta), derivatives(other, theta), strict=True):
         assert torch.equal(own, same)
 
 
@@ -112,8 +119,8 @@ def test_rows_cut_in_two_have_the_derivatives_of_whole_ones(leaf: str) -> None:
     early = replace(sample, log_time=middle, event=torch.zeros_like(sample.event))
     late = replace(sample, log_entry=middle)
     theta = somewhere(hazards)
-    parts = [replace(hazards, sample=each).derivatives(theta) for each in (early, late)]
-    for whole, first, second in zip(hazards.derivatives(theta), *parts, strict=True):
+    parts = [derivatives(replace(hazards, sample=each), theta) for each in (early, late)]
+    for whole, first, second in zip(derivatives(hazards, theta), *parts, strict=True):
         torch.testing.assert_close(first + second, whole, rtol=1e-9, atol=1e-9)
 
 
@@ -132,7 +139,7 @@ def test_optimum_is_that_of_lbfgs(leaf: str, gbsg2: SurvivalData) -> None:
     tree, sample = stack_splits([gbsg2], [preprocessor.transform(gbsg2.frame)], preprocessor, settings)
     x = sample.x.matrices
     design = torch.cat([torch.ones_like(x[..., :1]), x], -1)
-    hazards = LinearHazards(tree.family, sample, counted_weight(sample), design)
+    hazards = LinearHazards(tree.family, sample, counted_weight(sample), LinearDesign.of(design))
     curved = torch.tensor([feature.curved for feature in preprocessor.leaf_features])
     precision = torch.zeros(1, hazards.n_coefficients, dtype=torch.float64)
     precision[0, 1 : 1 + len(curved)] = len(gbsg2) * torch.where(curved, roughness, ridge)
@@ -173,17 +180,22 @@ def test_one_covariate_of_exponential_times_has_the_closed_form() -> None:
     log_time, events = (torch.tensor(each, dtype=torch.float64)[None] for each in (np.log(time), event))
     sample = replace(sample, log_time=log_time, event=events)
     design = torch.tensor(np.column_stack([np.ones(50), group]), dtype=torch.float64)[None]
-    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, design)
+    hazards = LinearHazards(make_family("exponential"), sample, sample.weight, LinearDesign.of(design))
     none = torch.zeros(1, 2, dtype=torch.float64)
     theta = newton(hazards, Gaussian(none, none), none).theta[0]
     rates = [np.log(event[group == k].sum() / time[group == k].sum()) for k in (0, 1)]
     np.testing.assert_allclose(theta.numpy(), [rates[0], rates[1] - rates[0]], atol=1e-8)
 
 
-def test_cholesky_raises_the_diagonal_of_what_is_not_positive_definite() -> None:
+def dense(matrices: Tensor) -> Hessian:
+    none = matrices[:, 0, :0]
+    return Hessian(matrices, matrices[:, :, :0], none, None, 0)
+
+
+def test_diagonal_of_what_is_not_positive_definite_is_raised() -> None:
     good = torch.eye(2, dtype=torch.float64)
     bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
-    factor = cholesky(torch.stack([good, bad]))
+    factor = dense(torch.stack([good, bad])).factored(torch.zeros(2, 2, dtype=torch.float64)).factor
     assert torch.equal(factor[0], good)
     product = factor[1] @ factor[1].T
     assert float(torch.linalg.eigvalsh(product)[0]) > 0
@@ -192,7 +204,7 @@ def test_cholesky_raises_the_diagonal_of_what_is_not_positive_definite() -> None
 
 def test_hessian_that_is_not_finite_raises() -> None:
     with pytest.raises(TrainingError, match="not finite"):
-        cholesky(torch.full((1, 2, 2), torch.nan, dtype=torch.float64))
+        dense(torch.full((1, 2, 2), torch.nan, dtype=torch.float64)).factored(torch.zeros(1, 2).double())
 
 
 # ------------------------------------------------------------------ difficult data

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sstorch.optim.starts import residuals
-from sstorch.optim.starts.distilled import GateColumns, Split
+from sstorch.optim.starts.gate_rows import GateColumns, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 
 

@@ -240,8 +240,8 @@ def test_scores_refuse_the_rows_that_predictions_refuse(gbsg2: SurvivalData) -> 
     for call in (plain.predict, plain.apply, lambda x: plain.score(x, y)):
         with pytest.raises(DataError, match=r"X has 6 features, but \w+ is expecting 5 features"):
             call(np.hstack([numbers, numbers[:, :1]]))
-    with pytest.raises(DataError, match="sparse input is not supported"):
-        plain.predict(scipy.sparse.csr_array(numbers))
+    sparse = scipy.sparse.csr_array(numbers)
+    np.testing.assert_array_equal(plain.predict(sparse), plain.predict(numbers))
     np.testing.assert_array_equal(plain.predict(numbers[:3].tolist()), plain.predict(numbers[:3]))
     # Rows of an array belong to those of y by position, whatever the labels of y.
     target = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})

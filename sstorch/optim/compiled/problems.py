@@ -43,7 +43,7 @@ class CompiledProblems:
         assert kernel is not None  # made where there is one
         self._model = make_model(
             KERNELS.index(kernel),
-            sample.x.matrices.shape[-1],
+            sample.x.stored.shape[-1],
             tree.n_gate_features,
             tree.n_features,
             len(tree.family.shape_names),

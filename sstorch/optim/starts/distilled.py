@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.data.coded import SplitMatrices
 from sstorch.memory import at_once
 from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.nn.design_matrix import first_features
@@ -26,6 +27,7 @@ from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.optim.joint import Joint
 from sstorch.optim.lbfgs import AutogradFunction, LBFGSOptions, minimize
 from sstorch.optim.starts.clusters import start_leaves
+from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
 
 # A gate goes from .12 to .88 within one standard deviation of its score's only column.
 SHARPNESS = 4.0
@@ -40,19 +42,6 @@ _LEAST_GAIN, _CONSTANT = 1e-9, 1e-9
 _LEAST_HAZARD = 1e-12
 # Elements of the copies of rows that are worked on at once.
 _ELEMENTS = 2**23
-
-
-@dataclass(frozen=True)
-class GateColumns:
-    """Which features of gates belong to one raw column.
-
-    Attributes:
-        places: positions of the features of each column, that of a number itself before those of its curve.
-        categorical: whether a column is one of categories, one feature each.
-    """
-
-    places: tuple[IntArray, ...]
-    categorical: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +64,7 @@ def gates_of_targets(
     columns: GateColumns,
     topology: Topology,
     distillation: Distillation,
+    rows: Tensor | None = None,
 ) -> GateParameters:
     """Gates that divide the rows of R problems by what teachers predict for them.
 
@@ -93,6 +83,7 @@ def gates_of_targets(
         columns: raw columns of these features.
         topology: of the trees.
         distillation: how.
+        rows: rows of each split by which gates are placed, (S, m), -1 for padding; all if None.
 
     Returns:
         weights (R, B, q) and biases (R, B); those of problems with the same targets and rows are the same.
@@ -102,8 +93,16 @@ def gates_of_targets(
         Olshen and Stone (1984), Classification and Regression Trees, for the regression tree.
     """
     target, weight = targets.double(), sample.weight.double()
-    x = first_features(sample.x, n_gate_features).matrices.double()
+    stored = SplitMatrices.of(first_features(sample.x, n_gate_features).stored)
+    x = [
+        GateRows.of_matrix(stored[split][slice(None) if rows is None else rows[split].clamp(min=0)])
+        for split in range(len(stored))
+    ]
     split = torch.repeat_interleave(torch.tensor(sample.x.counts))
+    if rows is not None:
+        own = rows[split].to(weight.device)
+        target = target.gather(-1, own.clamp(min=0)[:, None].expand(-1, target.shape[1], -1))
+        weight = weight.gather(-1, own.clamp(min=0)) * (own >= 0)
     # Starts of a split with the same penalties have the same teacher, and so the same gates.
     keys = [
         (number, *(part[problem].cpu().numpy().tobytes() for part in (target, weight)))
@@ -191,15 +190,18 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
     return -hazard.squeeze(-1).squeeze(1).clamp(min=least, max=1 / least).log()
 
 
-def gates_of_splits(trees: Sequence[dict[int, Split]], topology: Topology, like: Tensor) -> GateParameters:
+def gates_of_splits(
+    trees: Sequence[dict[int, Split]], topology: Topology, n_features: int, like: Tensor
+) -> GateParameters:
     """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left.
 
     Args:
         trees: split by node.
         topology: of the trees.
-        like: features of gates, (..., q).
+        n_features: features of gates, q.
+        like: a tensor of their type and device.
     """
-    slope = np.zeros((len(trees), len(topology.branches), like.shape[-1]))
+    slope = np.zeros((len(trees), len(topology.branches), n_features))
     constant = np.full(slope.shape[:-1], CLOSED)
     for problem, splits in enumerate(trees):
         for node, own in splits.items():
@@ -207,23 +209,8 @@ def gates_of_splits(trees: Sequence[dict[int, Split]], topology: Topology, like:
     return GateParameters(torch.as_tensor(slope).to(like), torch.as_tensor(constant).to(like))
 
 
-@dataclass(frozen=True)
-class Split:
-    """A gate on one raw column: left where slope . x + constant >= 0, x the features of gates.
-
-    Attributes:
-        column: number of the raw column.
-        slope: shape (q,).
-        constant: of the score.
-    """
-
-    column: int
-    slope: FloatArray
-    constant: float
-
-
 def regression_tree(
-    x: FloatArray,
+    x: FloatArray | GateRows,
     target: FloatArray,
     weight: FloatArray,
     columns: GateColumns,
@@ -250,8 +237,8 @@ def regression_tree(
         Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
     """
     splits: dict[int, Split] = {}
-    rows_of = {1: np.flatnonzero(weight > 0)}
-    deviation = deviations(x, weight)
+    x, rows_of = GateRows.of(x), {1: np.flatnonzero(weight > 0)}
+    deviation = x.deviations(weight)
     for node in topology.branches:
         rows = rows_of.pop(node, None)
         if rows is None or len(rows) == 0:
@@ -260,34 +247,34 @@ def regression_tree(
         w, t = weight[rows], target[:, rows]
         tried = () if found is not None else zip(columns.places, columns.categorical, strict=True)
         for number, (places, categorical) in enumerate(tried):
-            block = x[np.ix_(rows, places)]
-            value = column_values(block, categorical, t, w)
+            value, level = column_values(x, rows, places, categorical, t, w)
             gain, cut = _best_cut(value, t, w, min_leaf)
             if gain > best:
-                best, found = gain, split_at(number, places, categorical, block, value, cut, w, deviation)
+                best, found = gain, split_at(number, places, level, value, cut, w, deviation)
         if found is not None:
             splits[node] = found
-            left = x[rows] @ found.slope + found.constant >= 0
+            left = x.score(found.slope, rows) + found.constant >= 0
             rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
     return splits
 
 
-def deviations(x: FloatArray, weight: FloatArray) -> FloatArray:
-    """Standard deviations of features (n, q) by weights (n,) with sum one, (q,)."""
-    out: FloatArray = np.sqrt(np.maximum(weight @ x**2 - (weight @ x) ** 2, 0))
-    return out
+def column_values(
+    x: GateRows, rows: IntArray, places: IntArray, categorical: bool, target: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, IntArray | None]:
+    """What a column is cut by in rows, (n,), and the level of a category, None of a number.
 
-
-def column_values(block: FloatArray, categorical: bool, target: FloatArray, weight: FloatArray) -> FloatArray:
-    """What a column is cut by, (n,): the number itself, or the mean of targets (J, n) in each category."""
-    return _category_means(block, target, weight) if categorical else block[:, 0]
+    That is the number itself, or the mean of targets (J, n) in each category.
+    """
+    if not categorical:
+        return x.number(int(places[0]), rows), None
+    level = x.levels(places, rows)
+    return _category_means(level, len(places), target, weight), level
 
 
 def split_at(
     number: int,
     places: IntArray,
-    categorical: bool,
-    block: FloatArray,
+    level: IntArray | None,
     value: FloatArray,
     cut: float,
     weight: FloatArray,
@@ -298,35 +285,32 @@ def split_at(
     Args:
         number: of the raw column.
         places: positions of its features among those of gates.
-        categorical: whether it is one of categories.
-        block: its features in the rows of the node, (n, len(places)).
+        level: of a category in the rows of the node, (n,); None of a number.
         value: what the column is cut by, (n,).
         cut: between two of the values.
         weight: of the rows, (n,).
         deviation: of all features, (q,).
     """
     slope = np.zeros(len(deviation))
-    if not categorical:
+    if level is None:
         sharpness = SHARPNESS / deviation[places[0]]
         slope[places[0]] = -sharpness
         return Split(number, slope, float(sharpness * cut))
     # A category that no row here has goes the way of most.
     side = np.full(len(places) + 1, np.sign(weight @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
-    which = np.where(block.any(axis=1), block.argmax(axis=1), len(places))
-    side[which] = np.where(value <= cut, 1.0, -1.0)
+    side[level] = np.where(value <= cut, 1.0, -1.0)
     slope[places] = SHARPNESS * (side[:-1] - side[-1])
     return Split(number, slope, float(SHARPNESS * side[-1]))
 
 
-def _category_means(block: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
+def _category_means(which: IntArray, n_levels: int, target: FloatArray, weight: FloatArray) -> FloatArray:
     """Mean target of each row's category, those without one together, (n,).
 
     Of several targets, (J, n), it is the first principal component of their means, which orders the
     categories.
     """
-    which = np.where(block.any(axis=1), block.argmax(axis=1), block.shape[1])
-    total = np.bincount(which, weight, block.shape[1] + 1)
-    sums = np.stack([np.bincount(which, weight * each, block.shape[1] + 1) for each in target])
+    total = np.bincount(which, weight, n_levels + 1)
+    sums = np.stack([np.bincount(which, weight * each, n_levels + 1) for each in target])
     means: FloatArray = sums / np.where(total > 0, total, 1.0)
     if len(means) > 1:
         centred = means - (means @ total / total.sum())[:, None]
@@ -353,7 +337,7 @@ def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: 
 
 
 def distil_gates(
-    x: Tensor,
+    x: Sequence[GateRows],
     split: Tensor,
     target: Tensor,
     weight: Tensor,
@@ -367,7 +351,7 @@ def distil_gates(
     :func:`gates_of_targets`. Of several targets those with the larger variance count more.
 
     Args:
-        x: features of gates in each split, shape (S, n, q).
+        x: features of gates in each split, of n rows.
         split: that of each problem, shape (K,).
         target: shape (K, J, n).
         weight: of rows, >= 0, shape (K, n).
@@ -381,16 +365,22 @@ def distil_gates(
     weight = weight / weight.sum(-1, keepdim=True)
     trees = []
     for problem, number in enumerate(split.tolist()):
-        rows = x[number].cpu().numpy(), target[problem].cpu().numpy(), weight[problem].cpu().numpy()
-        trees.append(regression_tree(*rows, columns, topology, distillation.min_leaf))
-    start = gates_of_splits(trees, topology, x)
+        n = len(x[number])
+        rows = target[problem, :, :n].cpu().numpy(), weight[problem, :n].cpu().numpy()
+        trees.append(regression_tree(x[number], *rows, columns, topology, distillation.min_leaf))
+    start = gates_of_splits(trees, topology, x[0].n_features, target)
     if distillation.gate_features != 1:
         # Few problems at a time: each has a copy of its rows.
-        size = at_once(x.shape[1] * x.shape[2], _ELEMENTS)
+        width = target.shape[-1]
+        size = at_once(width * x[0].n_features, _ELEMENTS)
         parts = []
         for begin in range(0, len(split), size):
             some = slice(begin, begin + size)
-            copied = x[split[some]], target[some], weight[some]
+            parts_of_rows = [x[number].dense() for number in split[some].tolist()]
+            features = torch.stack(
+                [torch.nn.functional.pad(rows, (0, 0, 0, width - len(rows))) for rows in parts_of_rows]
+            ).to(target.device)
+            copied = features, target[some], weight[some]
             polish = _Polish(*copied, columns, topology, trees[some], distillation)
             parts.append(polish.run(start.select(some)))
         start = GateParameters(
@@ -398,11 +388,11 @@ def distil_gates(
         )
     bias = start.bias.cpu().numpy().copy()
     for problem, number in enumerate(split.tolist()):
-        scores = (x[number] @ start.weight[problem].mT).cpu().numpy()
+        scores = np.stack([x[number].score(own) for own in start.weight[problem].cpu().numpy()], axis=1)
         bias[problem] = _balanced(
             scores, bias[problem], weight[problem].cpu().numpy(), trees[problem], distillation.min_leaf
         )
-    return GateParameters(start.weight, torch.as_tensor(bias).to(x))
+    return GateParameters(start.weight, torch.as_tensor(bias).to(target))
 
 
 class _Polish:

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.optim.starts.distilled import GateColumns, Split, column_values, deviations, split_at
+from sstorch.optim.starts.distilled import column_values, split_at
+from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
 
 # Trees of a bag, their depth, the share of the subjects each sees and at most how many, rows in a leaf, share
 # of the features that a node may use, intervals of a feature; rows times trees that are worked on at once.
@@ -27,10 +30,12 @@ _ELEMENTS = 2**21
 # Cuts of a column that are tried, and ridge of the lines, as a share of the weight of a side.
 _CUTS, _RIDGE = 9, 0.02
 _LEAST_GAIN = 1e-9
+# Gains that differ by a smaller share are the same.
+_SAME = 1e-12
 
 
 def residual_bag(
-    x: FloatArray, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
+    x: FloatArray | GateRows, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
 ) -> FloatArray:
     """What trees that have not seen a row predict for its residual, (n,); 0 where all have seen it.
 
@@ -44,7 +49,7 @@ def residual_bag(
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)
-    codes = np.stack([np.searchsorted(_edges(column), column, side="left") for column in x.T], axis=1)
+    binned = _Binned.of(GateRows.of(x))
     total, count = np.zeros(len(x)), np.zeros(len(x))
     size = max(1, _ELEMENTS // len(x))
     for begin in range(0, _TREES, size):
@@ -52,11 +57,51 @@ def residual_bag(
         for own in seen:
             own[rng.permutation(n_subjects)[:n_seen]] = True
         outside = ~seen[:, subject]
-        predicted = _grow(codes, residual, weight, ~outside, rng)
+        predicted = _grow(binned, residual, weight, ~outside, rng)
         total += np.where(outside, predicted, 0.0).sum(0)
         count += outside.sum(0)
     out: FloatArray = total / np.maximum(count, 1)
     return out
+
+
+@dataclass(frozen=True)
+class _Binned:
+    """Rows as trees of a bag see them: the interval of each number, and the level of each category.
+
+    Attributes:
+        bins: numbers of the intervals, (n, d).
+        rows: the rows, whose codes are the levels.
+        column: of each feature, (q,): that of its interval, or of its block of codes.
+        level: of features that are indicators, -1 of numbers, (q,).
+    """
+
+    bins: npt.NDArray[np.int8]
+    rows: GateRows
+    column: IntArray
+    level: IntArray
+
+    @classmethod
+    def of(cls, rows: GateRows) -> Self:
+        """Of rows."""
+        bins = np.empty(rows.numbers.shape, dtype=np.int8)
+        for j, values in enumerate(rows.numbers.T):
+            bins[:, j] = np.searchsorted(_edges(values), values, side="left")
+        column, level = np.empty(rows.n_features, dtype=np.int64), np.full(rows.n_features, -1)
+        column[rows.places] = np.arange(len(rows.places))
+        for k, (first, size) in enumerate(rows.blocks):
+            column[first : first + size], level[first : first + size] = k, np.arange(size)
+        return cls(bins, rows, column, level)
+
+    def goes_right(self, rows: IntArray, feature: IntArray, cut: IntArray) -> BoolArray:
+        """Whether rows go right at nodes with a feature, -1 for none, and a cut."""
+        column, level = self.column[feature], self.level[feature]
+        if not self.rows.blocks:
+            return np.asarray((feature >= 0) & (self.bins[rows, column] > cut))
+        number, right = level < 0, np.zeros(np.broadcast_shapes(rows.shape, feature.shape), dtype=bool)
+        rows, column = np.broadcast_to(rows, right.shape), np.broadcast_to(column, right.shape)
+        right[number] = self.bins[rows[number], column[number]] > cut[number]
+        right[~number] = self.rows.codes[rows[~number], column[~number]] == level[~number]
+        return np.asarray((feature >= 0) & right)
 
 
 def _edges(column: FloatArray) -> FloatArray:
@@ -68,19 +113,19 @@ def _edges(column: FloatArray) -> FloatArray:
 
 
 def _grow(
-    codes: IntArray, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
+    binned: _Binned, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
 ) -> FloatArray:
     """Predictions (T, n) of T least-squares trees for all rows, level by level, all trees at once.
 
     Args:
-        codes: numbers of the intervals that features lie in, (n, q).
+        binned: the rows.
         target: shape (n,).
         weight: shape (n,).
         inside: rows that each tree sees, (T, n).
         rng: draws the features that each node may use.
     """
-    n_trees, (n, q) = len(inside), codes.shape
-    n_bins, tried = max(2, int(codes.max()) + 1), max(1, int(np.ceil(_COLUMNS * q)))
+    n_trees, n, q = len(inside), len(binned.rows), binned.rows.n_features
+    n_bins, tried = max(2, int(binned.bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
     w, wt = weight[row], (weight * target)[row]
     node, at = np.zeros(len(row), dtype=np.int64), np.zeros((n_trees, n), dtype=np.int64)
@@ -91,42 +136,47 @@ def _grow(
         allowed = np.zeros((size, q), dtype=bool)
         np.put_along_axis(allowed, order[:, :tried], True, axis=1)
         best, feature, cut = np.full(size, _LEAST_GAIN), np.full(size, -1), np.zeros(size, dtype=np.int64)
-        for j in range(q):
-            key = place * n_bins + codes[row, j]
+        for j, n_levels in binned.rows.in_order():
+            if n_levels is None:
+                key, width = place * n_bins + binned.bins[row, binned.column[j]], n_bins
+                tried_here = allowed[:, j : j + 1]
+            else:
+                width, tried_here = n_levels + 1, allowed[:, j : j + n_levels]
+                key = place * width + binned.rows.codes[row, binned.column[j]]
             rows, mass, sums = (
-                np.bincount(key, values, size * n_bins).reshape(size, n_bins).cumsum(axis=1)
-                for values in (None, w, wt)
+                np.bincount(key, values, size * width).reshape(size, width) for values in (None, w, wt)
             )
-            left, all_mass = sums[:, :-1], mass[:, -1:]
-            right = sums[:, -1:] - left
-            fits = (rows[:, :-1] >= _ROWS) & (rows[:, -1:] - rows[:, :-1] >= _ROWS) & allowed[:, j : j + 1]
+            # Left of a cut are the bins up to it, or all rows but those of a level.
+            all_rows, all_mass, total = (each.sum(axis=1, keepdims=True) for each in (rows, mass, sums))
+            if n_levels is None:
+                rows, mass, left = (each.cumsum(axis=1)[:, :-1] for each in (rows, mass, sums))
+            else:
+                rows, mass, left = all_rows - rows[:, :-1], all_mass - mass[:, :-1], total - sums[:, :-1]
+            right = total - left
+            fits = (rows >= _ROWS) & (all_rows - rows >= _ROWS) & tried_here
             with np.errstate(divide="ignore", invalid="ignore"):
-                gain = left**2 / mass[:, :-1] + right**2 / (all_mass - mass[:, :-1])
-                gain = np.where(fits, gain - sums[:, -1:] ** 2 / all_mass, -np.inf)
-            k = gain.argmax(axis=1)
+                gain = left**2 / mass + right**2 / (all_mass - mass)
+                gain = np.where(fits, gain - total**2 / all_mass, -np.inf)
+            most = gain.max(axis=1)
+            # The first of cuts that gain the same but for rounding.
+            k = (gain >= (most - _SAME * np.abs(most))[:, None]).argmax(axis=1)
             found = np.take_along_axis(gain, k[:, None], axis=1)[:, 0]
-            better = found > best
+            better = found > best + _SAME * np.abs(best)
             best, feature, cut = (
                 np.where(better, found, best),
-                np.where(better, j, feature),
+                np.where(better, j if n_levels is None else j + k, feature),
                 np.where(better, k, cut),
             )
         if (feature < 0).all():
             break
-        node = 2 * node + _goes_right(codes, row, feature[place], cut[place])
+        node = 2 * node + binned.goes_right(row, feature[place], cut[place])
         place = np.arange(n_trees)[:, None] * 2**level + at
-        at = 2 * at + _goes_right(codes, np.arange(n), feature[place], cut[place])
+        at = 2 * at + binned.goes_right(np.arange(n), feature[place], cut[place])
     n_leaves = int(max(node.max(initial=0), at.max(initial=0))) + 1
     key = tree * n_leaves + node
     mass, sums = (np.bincount(key, values, n_trees * n_leaves) for values in (w, wt))
     means = np.divide(sums, mass, out=np.zeros(len(sums)), where=mass > 0).reshape(n_trees, n_leaves)
     out: FloatArray = np.take_along_axis(means, at, axis=1)
-    return out
-
-
-def _goes_right(codes: IntArray, rows: IntArray, feature: IntArray, cut: IntArray) -> BoolArray:
-    """Whether rows go right at nodes with a feature, -1 for none, and a cut."""
-    out: BoolArray = (feature >= 0) & (codes[rows, np.maximum(feature, 0)] > cut)
     return out
 
 
@@ -142,7 +192,7 @@ class _Node:
 
 
 def model_tree(
-    x: FloatArray,
+    x: FloatArray | GateRows,
     lines: FloatArray,
     target: FloatArray,
     precision: FloatArray,
@@ -165,9 +215,8 @@ def model_tree(
         n_leaves: at most.
         min_leaf: least weight of a leaf.
     """
-    grower = _Grower(
-        x, np.column_stack([np.ones(len(x)), lines]), target, precision, weight, columns, min_leaf
-    )
+    design = np.column_stack([np.ones(len(x)), lines])
+    grower = _Grower(GateRows.of(x), design, target, precision, weight, columns, min_leaf)
     nodes = [grower.node(1, np.flatnonzero(weight > 0))]
     splits: dict[int, Split] = {}
     while len(nodes) < n_leaves:
@@ -187,7 +236,7 @@ def model_tree(
 class _Grower:
     """Finds the best split of nodes."""
 
-    x: FloatArray
+    x: GateRows
     design: FloatArray
     target: FloatArray
     precision: FloatArray
@@ -196,7 +245,7 @@ class _Grower:
     min_leaf: float
 
     def __post_init__(self) -> None:
-        self._deviation = deviations(self.x, self.weight)
+        self._deviation = self.x.deviations(self.weight)
 
     def node(self, number: int, rows: IntArray) -> _Node:
         """A node with its best split."""
@@ -204,12 +253,11 @@ class _Grower:
         weight = self.weight[rows]
         if weight.sum() < 2 * self.min_leaf:
             return best
-        target, precision = self.target[:, rows], self.precision[:, rows]
+        target, precision, design = self.target[:, rows], self.precision[:, rows], self.design[rows]
         for column, (places, categorical) in enumerate(
             zip(self.columns.places, self.columns.categorical, strict=True)
         ):
-            block = self.x[np.ix_(rows, places)]
-            value = column_values(block, categorical, target, weight)
+            value, level = column_values(self.x, rows, places, categorical, target, weight)
             cuts = _cuts(value)
             if len(cuts) == 0:
                 continue
@@ -219,15 +267,13 @@ class _Grower:
             if not allowed.any():
                 continue
             gain = sum(
-                _gains(self.design[rows], each, own, side, len(cuts))
+                _gains(design, each, own, side, len(cuts))
                 for each, own in zip(target, precision, strict=True)
             )
             gain = np.where(allowed, gain, -np.inf)
             k = int(gain.argmax())
             if gain[k] > best.gain:
-                split = split_at(
-                    column, places, categorical, block, value, float(cuts[k]), weight, self._deviation
-                )
+                split = split_at(column, places, level, value, float(cuts[k]), weight, self._deviation)
                 best = _Node(number, rows, float(gain[k]), split, side <= k)
         return best
 

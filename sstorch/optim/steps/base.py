@@ -33,7 +33,7 @@ LOSS_CEILING = 1e10
 
 def stride_of(x: DesignMatrix) -> int:
     """Number n such that every n-th row is enough for a curvature."""
-    return -(-x.matrices.shape[1] // MAX_ROWS)
+    return -(-x.stored.shape[1] // MAX_ROWS)
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def curvature_blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
 
     Where that is too large these are the diagonals alone, (K, n (p + 1), 1, 1).
     """
-    if x.matrices.shape[-1] + 1 <= MAX_BLOCK:
+    if x.stored.shape[-1] + 1 <= MAX_BLOCK:
         return x.gram(weight)
     return _diagonal(_squares(x, weight))
 
@@ -310,7 +310,7 @@ def _leaf_blocks(
     x: DesignMatrix, pairs: dict[tuple[int, int], Tensor], n_shape: int, n_slopes: int
 ) -> Tensor:
     """Blocks of leaves from second derivatives of rows, (K, L, M) for each pair of g and m shapes."""
-    n_features, zero = x.matrices.shape[-1], torch.zeros_like(pairs[0, 0])
+    n_features, zero = x.stored.shape[-1], torch.zeros_like(pairs[0, 0])
     size = (n_features + 1) + n_shape + n_slopes * n_features
     if size > MAX_BLOCK:
         first = [_squares(x, pairs[0, 0])]

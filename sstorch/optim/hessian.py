@@ -1,0 +1,219 @@
+"""Hessians in which the block of one category is diagonal, and systems of equations with them.
+
+A row has one level of a category, so that second derivatives between two levels are zero. The block of the
+largest category is eliminated by its Schur complement; what is left is dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sstorch.batched import SHARED, Batched
+from sstorch.exceptions import TrainingError
+
+# What is first added to the diagonal of a matrix that is not positive definite, as a share of its largest.
+_FIRST_LIFT = 1e-8
+
+
+@dataclass(frozen=True)
+class Hessian(Batched):
+    """Second derivatives of K problems by D coefficients, E of which are eliminated.
+
+    They are stored for an intercept u that is counted from where all indicators are zero. Where the model
+    counts it from the centre of the indicators, as it does so that coefficients are penalised alike with and
+    without codes, the intercept of the model is ``form . theta``, theta with u in the place of the intercept.
+
+    Attributes:
+        kept: between the coefficients that stay, (K, D - E, D - E).
+        cross: of these and those that are eliminated, (K, D - E, E).
+        diagonal: of those that are eliminated, (K, E).
+        form: the intercept of the model as a linear form, (K, D); None where it is u.
+        first: position of the first coefficient that is eliminated; the others follow it.
+    """
+
+    kept: Tensor
+    cross: Tensor
+    diagonal: Tensor
+    form: Tensor | None
+    first: int = field(metadata=SHARED)
+
+    def replaced(self, positions: Tensor, part: Hessian) -> Hessian:
+        """The same with ``part`` in the place of the problems at ``positions``."""
+        form = self.form
+        if form is not None and part.form is not None:
+            form = form.index_copy(0, positions, part.form)
+        return Hessian(
+            self.kept.index_copy(0, positions, part.kept),
+            self.cross.index_copy(0, positions, part.cross),
+            self.diagonal.index_copy(0, positions, part.diagonal),
+            form,
+            self.first,
+        )
+
+    def times(self, theta: Tensor) -> Tensor:
+        """Products with vectors (K, D)."""
+        if self.form is not None:
+            theta = theta.clone()
+            theta[:, 0] = 2 * theta[:, 0] - (self.form * theta).sum(-1)
+        kept, gone = self.parts(theta)
+        of_kept = _product(self.kept, kept) + _product(self.cross, gone)
+        out = self.joined(of_kept, _product(self.cross.mT, kept) + self.diagonal * gone)
+        if self.form is None:
+            return out
+        return out - out[:, :1] * _without_first(self.form)
+
+    def parts(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """What stays and what is eliminated of values of the coefficients, (K, D, ...)."""
+        end = self.first + self.diagonal.shape[-1]
+        if self.first == end:
+            return values, values[:, :0]
+        return torch.cat([values[:, : self.first], values[:, end:]], 1), values[:, self.first : end]
+
+    def joined(self, kept: Tensor, gone: Tensor) -> Tensor:
+        """Inverse of :meth:`parts`."""
+        if not gone.shape[1]:
+            return kept
+        return torch.cat([kept[:, : self.first], gone, kept[:, self.first :]], 1)
+
+    def factored(self, precision: Tensor) -> System:
+        """The system of the Hessian with a precision of each coefficient, (K, D), added to the diagonal.
+
+        Where it is not positive definite, precisions are raised until it is.
+
+        Raises:
+            TrainingError: second derivatives are not finite.
+        """
+        system, failed = self._factored(precision)
+        if not bool(failed.any()):
+            return system
+        if not all(bool(part.isfinite().all()) for part in (self.kept, self.cross, self.diagonal)):
+            raise TrainingError(
+                "second derivatives of the likelihood are not finite: try another leaf, or fixed penalties"
+            )
+        largest = (self._own_diagonal() + precision).abs().amax(-1, keepdim=True)
+        lift = _FIRST_LIFT * largest.clamp(min=_FIRST_LIFT)
+        raised = torch.zeros_like(lift)
+        while bool(failed.any()):
+            raised = torch.where(failed[:, None], lift, raised)
+            lift = 100 * lift
+            system, failed = self._factored(precision + raised)
+        return system
+
+    def _factored(self, precision: Tensor) -> tuple[System, Tensor]:
+        """The system, and whether it is not positive definite, boolean (K,)."""
+        of_intercept = precision[:, :1]
+        if self.form is not None:
+            precision = torch.cat([torch.zeros_like(of_intercept), precision[:, 1:]], 1)
+        kept, gone = self.parts(precision)
+        diagonal, matrix = self.diagonal + gone, self.kept + torch.diag_embed(kept)
+        failed = ~(diagonal > 0).all(-1)
+        if diagonal.shape[1]:
+            matrix = matrix - torch.matmul(self.cross / diagonal[:, None], self.cross.mT)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        return System.of(self, factor, diagonal, of_intercept), failed | (info > 0)
+
+    def _own_diagonal(self) -> Tensor:
+        """Diagonal of the Hessian by the coefficients of the model, (K, D)."""
+        out = self.joined(self.kept.diagonal(dim1=-2, dim2=-1), self.diagonal)
+        if self.form is None:
+            return out
+        form = _without_first(self.form)
+        with_first = self.joined(self.kept[:, :, 0], self.cross[:, 0])
+        return out - 2 * form * with_first + form.square() * self.kept[:, :1, 0]
+
+    def dense(self) -> Tensor:
+        """As matrices (K, D, D)."""
+        eye = torch.eye(self.kept.shape[-1] + self.diagonal.shape[-1], dtype=self.kept.dtype)
+        columns = [self.times(row.to(self.kept).expand(len(self.kept), -1)) for row in eye]
+        return torch.stack(columns, -1)
+
+
+@dataclass(frozen=True)
+class System(Batched):
+    """Hessians with precisions on the diagonal, factored.
+
+    Attributes:
+        hessian: without the precisions.
+        factor: Cholesky factors of the Schur complements, (K, D - E, D - E).
+        diagonal: with the precisions, of what is eliminated, (K, E).
+        of_intercept: precision of the intercept of the model, (K, 1).
+        form: solution for the linear form of the intercept, (K, D); None where there is none.
+    """
+
+    hessian: Hessian
+    factor: Tensor
+    diagonal: Tensor
+    of_intercept: Tensor
+    form: Tensor | None
+
+    @classmethod
+    def of(cls, hessian: Hessian, factor: Tensor, diagonal: Tensor, of_intercept: Tensor) -> System:
+        """From the factors."""
+        system = cls(hessian, factor, diagonal, of_intercept, None)
+        if hessian.form is None:
+            return system
+        form = system._plain(hessian.form[..., None]).squeeze(-1)
+        return cls(hessian, factor, diagonal, of_intercept, form)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Solutions for right-hand sides (K, D, m)."""
+        form = self.hessian.form
+        if form is None or self.form is None:
+            return self._plain(right)
+        right = right + _without_first(form)[..., None] * right[:, :1]
+        out = self._plain(right)
+        # The precision of the intercept is one of a sum of coefficients: Sherman and Morrison's formula.
+        along = torch.matmul(form[:, None], out)
+        out = out - self.form[..., None] * (self._share[..., None] * along)
+        first = torch.matmul(form[:, None], out)
+        return torch.cat([first, out[:, 1:]], 1)
+
+    def variances(self) -> Tensor:
+        """Diagonal of the inverse, (K, D)."""
+        hessian, inverse = self.hessian, torch.cholesky_inverse(self.factor)
+        gone = self.diagonal
+        if gone.shape[1]:
+            ratio = hessian.cross / self.diagonal[:, None]
+            gone = 1 / self.diagonal + (ratio * torch.matmul(inverse, ratio)).sum(1)
+        out = hessian.joined(inverse.diagonal(dim1=-2, dim2=-1), gone)
+        if hessian.form is None or self.form is None:
+            return out
+        out = out - self._share * self.form.square()
+        along = (hessian.form * self.form).sum(-1, keepdim=True)
+        return torch.cat([along / (1 + self.of_intercept * along), out[:, 1:]], 1)
+
+    def log_determinant(self) -> Tensor:
+        """Of each system, (K,)."""
+        out = 2 * self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) + self.diagonal.log().sum(-1)
+        if self.hessian.form is None or self.form is None:
+            return out
+        return out + torch.log1p(self.of_intercept[:, 0] * (self.hessian.form * self.form).sum(-1))
+
+    @property
+    def _share(self) -> Tensor:
+        assert self.hessian.form is not None
+        assert self.form is not None
+        along = (self.hessian.form * self.form).sum(-1, keepdim=True)
+        return self.of_intercept / (1 + self.of_intercept * along)
+
+    def _plain(self, right: Tensor) -> Tensor:
+        """Solutions without the precision of a linear form, and for the intercept u."""
+        hessian = self.hessian
+        kept, gone = hessian.parts(right)
+        if not gone.shape[1]:
+            return torch.cholesky_solve(kept, self.factor)
+        scaled = gone / self.diagonal[..., None]
+        kept = torch.cholesky_solve(kept - torch.matmul(hessian.cross, scaled), self.factor)
+        back = torch.matmul(hessian.cross.mT, kept) / self.diagonal[..., None]
+        return hessian.joined(kept, scaled - back)
+
+
+def _product(matrix: Tensor, vector: Tensor) -> Tensor:
+    return torch.matmul(matrix, vector[..., None]).squeeze(-1)
+
+
+def _without_first(form: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(form[:, :1]), form[:, 1:]], 1)

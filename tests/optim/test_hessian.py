@@ -1,0 +1,139 @@
+"""Systems with a category eliminated against dense algebra, and designs with codes against indicators."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from sstorch.data.coded import CodedMatrix, SplitMatrices
+from sstorch.nn import make_family
+from sstorch.optim.evidence import Kinds, estimate
+from sstorch.optim.hessian import Hessian
+from sstorch.optim.linear_design import LinearDesign
+from sstorch.optim.newton import LinearHazards
+from sstorch.soft.design import null_start
+from tests.batches import random_sample, with_entry
+
+SIZES = (5, 3)
+
+
+def coded(n: int = 90, n_problems: int = 2) -> SplitMatrices:
+    """Splits of two numbers, a category of five levels, a number and one of three; some have no level."""
+    generator = torch.Generator().manual_seed(3)
+    numbers = torch.rand(n_problems, n, 3, generator=generator, dtype=torch.float64)
+    codes = torch.stack(
+        [torch.randint(size + 1, (n_problems, n), generator=generator) for size in SIZES], -1
+    ).int()
+    places, blocks = torch.tensor([0, 1, 7]), ((2, 5), (8, 3))
+    return SplitMatrices.of([CodedMatrix(*own, places, blocks) for own in zip(numbers, codes, strict=True)])
+
+
+def pair(leaf: str, groups: bool, late: bool = False) -> tuple[LinearHazards, LinearHazards]:
+    """The same problems with codes and with indicators."""
+    x = coded()
+    n_problems, n, _ = x.shape
+    sample = random_sample(2, 2, n, 3)
+    sample = with_entry(sample) if late else sample
+    family = make_family(leaf).prepare(
+        sample.log_time, sample.event, sample.weight, torch.zeros(n_problems, dtype=torch.float64)
+    )
+    dense = x.to_dense()
+    centre, scale = dense.mean(1), dense.std(1)
+    scale[:, 2:7], scale[:, 8:] = 1.0, 1.0
+    scale[:, 4] = torch.inf  # a level that counts as constant
+    split = torch.arange(n_problems)
+    designs = [LinearDesign(each, split, centre, scale) for each in (x, SplitMatrices.of(dense))]
+    group = torch.randint(3, (n_problems, n), generator=torch.Generator().manual_seed(1)) if groups else None
+    own = torch.tensor([1, 8]) if groups else None
+    one, other = (
+        LinearHazards(family, sample, sample.weight, design, group, own, 3 * groups) for design in designs
+    )
+    return one, other
+
+
+def somewhere(hazards: LinearHazards) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    start = null_start(hazards)
+    return start + 0.2 * torch.randn(start.shape, generator=generator, dtype=torch.float64)
+
+
+def test_matrix_of_codes_is_that_of_indicators() -> None:
+    x = coded()
+    dense = x.to_dense()
+    assert dense.shape == x.shape
+    torch.testing.assert_close(x[1].to_dense(), dense[1], rtol=0, atol=0)
+    torch.testing.assert_close(x.features(slice(0, 7)).to_dense(), dense[..., :7], rtol=0, atol=0)
+    torch.testing.assert_close(x.features(slice(7, 11)).to_dense(), dense[..., 7:], rtol=0, atol=0)
+    torch.testing.assert_close(x[0].columns([1, 3, 10]), dense[0][:, [1, 3, 10]], rtol=0, atol=0)
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = (torch.rand(*size, generator=generator, dtype=torch.float64) for size in ((4, 11), (4,)))
+    torch.testing.assert_close(x[0].project(weight, bias), weight @ dense[0].T + bias[:, None])
+
+
+@pytest.mark.parametrize(("leaf", "groups", "late"), [("weibull", True, True), ("spline_po", False, False)])
+def test_derivatives_of_codes_are_those_of_indicators(leaf: str, groups: bool, late: bool) -> None:
+    one, other = pair(leaf, groups, late)
+    assert one.n_coefficients == other.n_coefficients
+    theta = somewhere(other)
+    theta[:, 5] = 0.0  # of the level that counts as constant
+    torch.testing.assert_close(one.value(theta), other.value(theta), rtol=1e-12, atol=0)
+    (loss, gradient, hessian), expected = one.derivatives(theta), other.derivatives(theta)
+    torch.testing.assert_close(loss, expected[0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, expected[1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(hessian.dense(), expected[2].dense(), rtol=1e-10, atol=1e-10)
+    assert hessian.diagonal.shape == (2, 5)
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_system_with_a_category_eliminated_is_the_dense_one(groups: bool) -> None:
+    one, _ = pair("exponential", groups)
+    hessian = one.derivatives(somewhere(one))[2]
+    dense, n = hessian.dense(), one.n_coefficients
+    generator = torch.Generator().manual_seed(2)
+    precision = torch.rand(2, n, generator=generator, dtype=torch.float64) + 0.1
+    right = torch.rand(2, n, 3, generator=generator, dtype=torch.float64)
+    system, matrix = hessian.factored(precision), dense + torch.diag_embed(precision)
+    torch.testing.assert_close(system.solve(right), torch.linalg.solve(matrix, right), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        system.variances(), torch.linalg.inv(matrix).diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-11
+    )
+    torch.testing.assert_close(system.log_determinant(), torch.logdet(matrix), rtol=1e-10, atol=0)
+    part = system.select(torch.tensor([1]))
+    torch.testing.assert_close(part.solve(right[1:]), system.solve(right)[1:], rtol=1e-12, atol=1e-14)
+
+
+def test_estimates_of_codes_are_those_of_indicators() -> None:
+    one, other = pair("weibull", groups=True)
+    names = ("line", "category", "level", "own slope")
+    codes = torch.tensor([-1, 0, 0, *[1] * 5, 0, *[1] * 3, *[2] * 3, *[3] * 6, *[-1] * 4])
+    kinds = Kinds(names, codes)
+    found, expected = (estimate(each, kinds, null_start(each)) for each in (one, other))
+    for name in ("theta", "penalty", "evidence", "freedom"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-10)
+    rows = torch.rand(2, 4, one.n_coefficients, generator=torch.Generator().manual_seed(4)).double()
+    torch.testing.assert_close(found.quadratic(rows), expected.quadratic(rows), rtol=1e-8, atol=1e-10)
+
+
+def test_lifted_system_is_positive_definite() -> None:
+    hessian = Hessian(
+        torch.tensor([[[1.0, 2.0], [2.0, 1.0]]]).double(),
+        torch.tensor([[[1.0], [0.0]]]).double(),
+        torch.tensor([[-3.0]]).double(),
+        None,
+        1,
+    )
+    system = hessian.factored(torch.zeros(1, 3).double())
+    assert float(system.variances().min()) > 0
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _ = pair("spline_po", groups=True)
+    theta = somewhere(one)
+    whole = one.derivatives(theta)
+    monkeypatch.setattr("sstorch.optim.linear_design._ELEMENTS", 40)
+    monkeypatch.setattr("sstorch.optim.linear_design._SCORES", 1)
+    parts = replace(one).derivatives(theta)
+    torch.testing.assert_close(parts[0], whole[0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(parts[2].dense(), whole[2].dense(), rtol=1e-10, atol=1e-10)

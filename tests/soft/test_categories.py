@@ -1,0 +1,111 @@
+"""Categories of many levels as codes, as indicators and as sparse columns: one model."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
+from sstorch.data import Preprocessor, Schema, preprocessing
+from sstorch.data.coded import dense
+from sstorch.exceptions import ConfigError
+from sstorch.soft.settings import BatchSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
+
+
+def simulated(n: int, levels: int, seed: int, missing: bool = True) -> tuple[pd.DataFrame, Surv]:
+    """Numbers, two categories, one of them of few levels, and times that depend on both."""
+    rng = np.random.default_rng(seed)
+    code = np.minimum(rng.exponential(levels / 4, n).astype(int), levels - 1)
+    frame = pd.DataFrame(rng.normal(size=(n, 2)).round(2), columns=["a", "b"])
+    frame.insert(1, "site", pd.Categorical.from_codes(code, [f"s{k:02d}" for k in range(levels)]))
+    frame["stage"] = rng.choice(["I", "II", "III"], n)
+    if missing:
+        frame.loc[rng.integers(0, n, 3), "site"] = np.nan
+        frame.loc[rng.integers(0, n, 3), "a"] = np.nan
+    effect = frame.a.fillna(0) * (frame.b > 0) + rng.normal(size=levels)[code]
+    time = rng.weibull(1.3, n) * np.exp(-0.5 * effect)
+    end = rng.uniform(0.5, 3, n)
+    return frame, Surv(np.minimum(time, end) + 1e-3, time <= end)
+
+
+@pytest.fixture
+def indicators(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """All categories as indicators."""
+    monkeypatch.setattr(preprocessing, "CODED_LEVELS", 10**9)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("teacher", ["residuals", "predictor"])
+def test_tree_of_codes_is_that_of_indicators(teacher: str, indicators: pytest.MonkeyPatch) -> None:
+    frame, y = simulated(400, 30, seed=3)
+    new = frame.assign(site=frame.site.cat.add_categories("other").where(frame.index % 7 > 0, "other"))
+    plain = PrognosticTree(depth=2, teacher=teacher).fit(frame, y)
+    expected = plain.predict(new), plain.apply(new), plain.predict_leaf_proba(new), plain.summary()
+    indicators.undo()
+    coded = PrognosticTree(depth=2, teacher=teacher).fit(frame, y)
+    assert coded.preprocessor_.encode(frame).shape == plain.preprocessor_.transform(frame).shape
+    np.testing.assert_allclose(coded.predict(new), expected[0], rtol=1e-10)
+    np.testing.assert_array_equal(coded.apply(new), expected[1])
+    np.testing.assert_allclose(coded.predict_leaf_proba(new), expected[2], atol=1e-10)
+    assert coded.summary() == expected[3]
+    assert plain.choice_ is not None
+    assert coded.choice_ is not None
+    pd.testing.assert_frame_equal(coded.choice_.penalties, plain.choice_.penalties, rtol=1e-8)
+
+
+@given(
+    levels=st.integers(17, 40),
+    n=st.integers(60, 150),
+    seed=st.integers(0, 99),
+    leaf=st.sampled_from(["weibull", "log_logistic"]),
+    curves=st.sampled_from(["linear", "smooth"]),
+)
+@settings(max_examples=6, deadline=None, derandomize=True)
+def test_codes_indicators_and_sparse_columns_are_one_encoding(
+    levels: int, n: int, seed: int, leaf: str, curves: str
+) -> None:
+    frame, y = simulated(n, levels, seed)
+    encodings = BatchSettings.check(depth=1, numeric=curves).encodings
+    preprocessor = Preprocessor(Schema.of(frame), encodings=encodings).fit(frame)
+    encoded = preprocessor.encode(frame)
+    np.testing.assert_allclose(dense(encoded), preprocessor.transform(frame), rtol=0, atol=1e-12)
+    model = SurvivalRegression(leaf).fit(frame, y)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(preprocessing, "CODED_LEVELS", 10**9)
+        other = SurvivalRegression(leaf).fit(frame, y)
+        np.testing.assert_allclose(model.predict(frame), other.predict(frame), rtol=1e-10)
+    numbers = pd.get_dummies(frame.drop(columns="stage"), dtype=float).fillna(0.0)
+    sparse = scipy.sparse.csr_array(numbers.to_numpy())
+    columns = numbers.astype(pd.SparseDtype(float, 0.0))
+    plain = SurvivalRegression(leaf).fit(numbers, y)
+    risks = plain.predict(numbers)
+    np.testing.assert_allclose(SurvivalRegression(leaf).fit(columns, y).predict(columns), risks, rtol=1e-10)
+    np.testing.assert_allclose(SurvivalRegression(leaf).fit(sparse, y).predict(sparse), risks, rtol=1e-10)
+
+
+def test_category_of_a_product_is_not_coded() -> None:
+    frame, y = simulated(120, 20, seed=1, missing=False)
+    model = SurvivalRegression("weibull", columns=Columns(interactions=[("site", "a")])).fit(frame, y)
+    features = model.preprocessor_.encode(frame)
+    assert isinstance(features, Tensor)
+    np.testing.assert_array_equal(features, model.preprocessor_.transform(frame))
+
+
+def test_saved_tree_predicts_alike(tmp_path: Path) -> None:
+    frame, y = simulated(200, 25, seed=5)
+    tree = PrognosticTree(depth=1).fit(frame, y)
+    tree.save(tmp_path / "tree")
+    np.testing.assert_array_equal(PrognosticTree.load(tmp_path / "tree").predict(frame), tree.predict(frame))
+
+
+def test_sparse_matrix_beyond_memory_raises() -> None:
+    rows = scipy.sparse.csr_array((10**6, 10**5))
+    with memory.memory("1GiB"), pytest.raises(ConfigError, match=r"sparse columns .* take 745.1 GiB.*labels"):
+        SurvivalRegression().fit(rows, Surv(np.ones(10**6), np.ones(10**6, dtype=bool)))
