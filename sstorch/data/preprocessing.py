@@ -317,8 +317,7 @@ class Preprocessor:
         Returns:
             (n, q) float64: a tensor where no category has more than 16 levels.
         """
-        products = (feature.columns for feature in self.features if feature.kind == "product")
-        coded = self._many_levels({column for columns in products for column in columns})
+        coded = self._coded
         if not coded:
             return torch.as_tensor(self.transform(X))
         z, codes, held = self._scaled(X, coded)
@@ -336,8 +335,19 @@ class Preprocessor:
             tuple(blocks),
         )
 
-    def _many_levels(self, in_products: Collection[str]) -> frozenset[str]:
+    @property
+    def coded_levels(self) -> list[int]:
+        """Levels of each category that :meth:`encode` stores as codes."""
+        return [len(self.schema.categories[name]) for name in self._coded]
+
+    @property
+    def _coded(self) -> frozenset[str]:
         """Categories that are stored as codes."""
+        products = (feature.columns for feature in self.features if feature.kind == "product")
+        return self._many_levels({column for columns in products for column in columns})
+
+    def _many_levels(self, in_products: Collection[str]) -> frozenset[str]:
+        """Categories of many levels but for those in products."""
         return frozenset(
             name
             for name, words in self.schema.categories.items()

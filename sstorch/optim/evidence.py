@@ -38,6 +38,9 @@ _SETTLED, _GAIN = 0.01, 1e-4
 _NEAR = 1.0
 # Rows from twice as many of which on the first rounds see a part of them.
 _MANY_ROWS = 20_000
+# Gain of a round over so many rows, in nats, below which the fixed point is reached: the penalty of a kind
+# that vanishes can grow for long; and gain of a Newton step below which the last one is spared.
+_GAIN_OF_MANY, _REACHED = 0.05, 1e-12
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
 
@@ -139,8 +142,7 @@ def estimate(
     if stride > 1:
         # Most rounds are those of a part of the rows, whose estimates are near.
         few = estimate(problems.thinned(stride), kinds, start, first)
-        awake = few.penalty.clamp(max=_ASLEEP / 10).unbind(-1)
-        start, first = few.theta, dict(zip(kinds.names, awake, strict=True))
+        start, first = few.theta, dict(zip(kinds.names, few.penalty.unbind(-1), strict=True))
     penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
     for name, values in ({} if first is None else first).items():
         if name in kinds.names:
@@ -162,14 +164,18 @@ def estimate(
         penalty = penalty.index_copy(0, active, found)
         reached, promised, falls = step_to(part, prior(found, active), here, target)
         at = at.replaced(active, Optimum.of(part, reached))
-        settled = (moved < _SETTLED) & ((promised < _GAIN) | ~falls)
+        settled = (moved < _SETTLED) & ((promised < (_GAIN if stride <= 1 else _GAIN_OF_MANY)) | ~falls)
         active = active[~settled]
         report_part(1 - len(active) / len(start))
         if len(active) == 0:
             break
     own = prior(penalty)
-    at = newton(problems, own, at.theta, at=at)
     system = at.hessian.factored(own.precision)
+    slope = at.gradient + own.gradient(at.theta)
+    left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1)
+    if stride <= 1 or bool((left > _REACHED).any()):
+        at = newton(problems, own, at.theta, at=at)
+        system = at.hessian.factored(own.precision)
     penalised = at.loss + own.value(at.theta)
     volume = (own.precision.log().sum(-1) - system.log_determinant()) / 2
     freedom = 1 - own.precision * system.variances()

@@ -23,7 +23,7 @@ _SCORES = 2**22
 def row_blocks(n_rows: int, width: int, most: int = _SCORES) -> list[slice]:
     """Consecutive rows with ``width`` elements each, in blocks within the memory limit."""
     size = at_once(width, most)
-    return [slice(first, min(first + size, n_rows)) for first in range(0, max(1, n_rows), size)]
+    return [slice(first, min(first + size, n_rows)) for first in range(0, n_rows, size)]
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class LinearDesign(Batched):
             numbers[..., 0] -= (own * self._centre_of_levels(places)[:, None]).sum(-1)
             tables.append(torch.nn.functional.pad(own, (0, 1)))
         for k in range(len(theta)):
-            end = min(last, len(self.matrix[int(self.split[k])]))
-            out[k, :, max(end - first, 0) :] = 0.0
+            end = max(first, min(last, len(self.matrix[int(self.split[k])])))
+            out[k, :, end - first :] = 0.0
             for block in row_blocks(end - first, len(self.number_places), _ELEMENTS):
                 z, codes = self._block(k, slice(first + block.start, first + block.stop))
                 part = torch.matmul(numbers[k], z.mT)

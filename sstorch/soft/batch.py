@@ -19,6 +19,7 @@ from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.inference import FitCovariance, HazardCovariance, LeafDerivatives
+from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import (
     DesignMatrix,
@@ -75,6 +76,8 @@ TrainerT = TypeVar("TrainerT", bound=Trainer)
 _MONOTONE = 10.0
 # Standard deviation below which a feature of gates is the same in all rows.
 _CONSTANT = 1e-9
+# Numbers that a row takes beside its features: times, losses and their derivatives.
+_ELEMENTS_A_ROW = 64
 # Families of users' own that have been looked at.
 _CHECKED: set[type[HazardFamily]] = set()
 # Share of rows with different features above which merging the others gains nothing.
@@ -347,6 +350,7 @@ def _train(
         n_events = min(data.n_events for data in own)
         of_causes[name] = own, settings.for_cause(name if competing else None, n_events)
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
+    _check_memory(splits, preprocessors[0], plain)
     features = []
     for number, (each, data) in enumerate(zip(preprocessors, splits, strict=True)):
         report("encoding", number + 1, len(splits) + 1)
@@ -430,6 +434,22 @@ def _covariance(
             torch.eye(size, dtype=torch.float64)[:, order],
         )
     return FitCovariance(hazards)
+
+
+def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, plain: bool) -> None:
+    """Refuse what memory cannot hold before rows are encoded.
+
+    Raises:
+        ConfigError: encoded rows and their derivatives take more than what is free, or than the limit.
+    """
+    n, n_features = sum(len(data) for data in splits), len(preprocessor.features)
+    width = n_features - (sum(preprocessor.coded_levels) if plain else 0)
+    # Other trainers read one tensor, which is made of parts.
+    n_bytes = 8 * n * ((1 if plain else 3) * width + _ELEMENTS_A_ROW)
+    what = f"{n:,} rows with {width} numbers each" + (f" in {len(splits)} splits" if len(splits) > 1 else "")
+    check_fits(
+        n_bytes, what, "take fewer folds, Columns(numeric='linear'), fewer columns, or a part of the rows"
+    )
 
 
 def sum_of(parts: Sequence[Tensor]) -> Tensor:

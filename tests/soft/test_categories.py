@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
-from sstorch.data import Preprocessor, Schema, preprocessing
+from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of, preprocessing
 from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
+from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
@@ -88,6 +89,35 @@ def test_codes_indicators_and_sparse_columns_are_one_encoding(
     risks = plain.predict(numbers)
     np.testing.assert_allclose(SurvivalRegression(leaf).fit(columns, y).predict(columns), risks, rtol=1e-10)
     np.testing.assert_allclose(SurvivalRegression(leaf).fit(sparse, y).predict(sparse), risks, rtol=1e-10)
+
+
+def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
+    # Splits of different lengths, in small blocks, so that some blocks are beyond the rows of a split.
+    frame, y = simulated(200, 25, seed=1)
+    data = SurvivalData(frame, y)
+    fold = folds_of(data, 3, 0)
+    splits = [data.subset(np.flatnonzero(fold < 2)), data.subset(np.flatnonzero(fold == 1)), data]
+    settings = PrognosticTree(depth=1, leaf="weibull")._batch_settings()
+    risks = []
+    for coded in (False, True):
+        if coded:
+            indicators.undo()
+            indicators.setattr("sstorch.optim.linear_design._ELEMENTS", 2000)
+            indicators.setattr("sstorch.optim.linear_design._SCORES", 3000)
+        batch = train_batch(splits, settings, Schema.of(frame))
+        trees = [batch.fitted(split, 0) for split in range(3)]
+        risks.append([tree.risk(tree.encode(data.frame), data.event_times) for tree in trees])
+    np.testing.assert_allclose(risks[1], risks[0], rtol=1e-10)
+
+
+def test_fit_beyond_memory_raises_before_rows_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, y = simulated(60, 20, seed=1)
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    with (
+        memory.memory("20kB"),
+        pytest.raises(ConfigError, match=r"60 rows with .* take .*fewer"),
+    ):
+        SurvivalRegression("weibull").fit(frame, y)
 
 
 def test_category_of_a_product_is_not_coded() -> None:
