@@ -21,8 +21,9 @@ from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
 from sstorch.plots.figures import colour_of, new_figure, survival_text, time_label
+from sstorch.reading.late_fit import outside
 
-_INK, _GREY = "#222222", "#777777"
+_INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
 # labels of two lines beside it.
 _WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
@@ -85,6 +86,7 @@ def plot_groups(
     below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
+    left_band = False
     for number in numbers:
         inside, colour = counted & (group == number), colour_of(number)
         band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
@@ -99,6 +101,9 @@ def plot_groups(
         mean = np.average(curves[inside], axis=0, weights=weight[inside])
         (line,) = ax.plot(grid[seen], mean[seen], "--", color=_dark(colour), linewidth=1.5)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
+        off = outside(mean[seen], *band.at(grid[seen])[1:])
+        left_band |= bool(off.any())
+        ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
@@ -111,6 +116,8 @@ def plot_groups(
         Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
+    if left_band:
+        handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
     _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]

@@ -14,6 +14,7 @@ from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.fitted import FittedTree
+from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
 from sstorch.reading.texts import as_graphviz, as_text
@@ -55,6 +56,12 @@ class ReadableTree:
         return self._make_node_table()
 
     @cached_property
+    def late_fit_(self) -> tuple[str, ...]:
+        """Groups whose mean curve leaves the band of Kaplan-Meier late in follow-up, a sentence each."""
+        self._make_node_table()
+        return self.late_fit_
+
+    @cached_property
     def _gate_rules(self) -> dict[int, GateRule]:
         """Rules of the gates, with as few digits as separate the training rows."""
         self._make_node_table()
@@ -64,6 +71,7 @@ class ReadableTree:
         """Hold the training rows until what is read of them is looked at: of most trees it never is."""
         self.__dict__.pop("node_table_", None)
         self.__dict__.pop("_gate_rules", None)
+        self.__dict__.pop("late_fit_", None)
         self._training_rows = data
 
     def _make_node_table(
@@ -74,6 +82,7 @@ class ReadableTree:
         x = tree.encode(data.frame) if x is None else x
         self.node_table_ = node_table(tree, x, data, self.event_times_, incidences)
         self._gate_rules = gate_rules(tree, x)
+        self.late_fit_ = late_fit(tree, x, data)
         del self._training_rows
         return self.node_table_
 

@@ -92,6 +92,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             number.
         covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, of which
             :mod:`sstorch.inference` makes standard errors and intervals.
+        late_fit_: groups whose mean curve leaves the 95 % band of Kaplan-Meier late in follow-up, a sentence
+            each, with time and remedy; `summary()` has them.
         choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
             evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with effective
             degrees of freedom.
@@ -639,6 +641,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         parts = [describe_tree(tree, self.node_table_, self._gate_rules, self._title, not coefficients)]
         if coefficients:
             parts.append(coefficients)
+        parts += ["\n".join(self.late_fit_)] * bool(self.late_fit_)
         if self.choice_ is not None:
             parts.append(self.choice_.summary())
         if "group_validation_" in vars(self):
@@ -689,6 +692,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "outcome_type": self.outcome_type_.to_dict(),
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
+            "late_fit": list(self.late_fit_),
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
@@ -764,6 +768,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
+            estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
             if "training_record" in state:

@@ -1,0 +1,60 @@
+"""Mean curves of groups that leave the band of Kaplan-Meier late in follow-up."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sstorch import Columns, Surv, SurvivalRegression
+from sstorch.metrics import KaplanMeierBand
+from sstorch.plots import plot_groups
+
+
+def _cured(n: int, seed: int = 0) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:
+    """Most rows have the event between 2 and 3, the others never; follow-up ends at 5."""
+    rng = np.random.default_rng(seed)
+    time = np.where(rng.random(n) < 0.6, rng.uniform(2.0, 3.0, n), np.inf)
+    end = rng.uniform(3.0, 5.0, n)
+    return pd.DataFrame({"x": rng.normal(size=n)}), (np.minimum(time, end), time <= end)
+
+
+def _model(leaf: str) -> SurvivalRegression:
+    return SurvivalRegression(leaf=leaf, columns=Columns(numeric="linear"), time_unit="years")
+
+
+def test_weibull_curve_of_cured_rows_is_named_with_group_time_and_remedy(tmp_path: Path) -> None:
+    X, y = _cured(300)
+    tree = _model("weibull").fit(X, y)
+    (text,) = tree.late_fit_
+    end = 0.9 * y[0].max()
+    km, lower, upper = (float(part) for part in KaplanMeierBand.fit(y).at(end))
+    mean = float(tree.predict_survival_function(X, end).mean())
+    assert mean < lower
+    assert text.startswith("Group 1: from ")
+    assert f"S({end:.4g}) = {mean:.3f} by the model, {km:.3f} ({lower:.3f} to {upper:.3f}) observed" in text
+    assert "years on the mean curve is outside the 95 % confidence band of Kaplan-Meier" in text
+    assert "leaf='spline_ph'" in text
+    assert text in tree.summary()
+    since = float(text.split("from ")[1].split()[0])
+    band = KaplanMeierBand.fit(y).at([since])
+    assert tree.predict_survival_function(X, [since]).mean() < band.lower[0]
+    tree.save(tmp_path / "tree")
+    assert SurvivalRegression.load(tmp_path / "tree").late_fit_ == tree.late_fit_
+    axes, _ = plot_groups(tree, X, y)
+    assert "model outside the band" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_curve_within_the_band_is_not_named() -> None:
+    rng = np.random.default_rng(1)
+    x, end = rng.normal(size=300), rng.uniform(0.5, 3.0, 300)
+    time = rng.weibull(1.5, 300) * np.exp(0.5 * x)
+    X, y = pd.DataFrame({"x": x}), (np.minimum(time, end), time <= end)
+    tree = _model("weibull").fit(X, y)
+    assert tree.late_fit_ == ()
+    axes, _ = plot_groups(tree, X, y)
+    assert "model outside the band" not in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_left_truncation_has_no_comparable_estimate() -> None:
+    X, (time, event) = _cured(300)
+    assert _model("weibull").fit(X, Surv(time, event, entry=0.05 * time)).late_fit_ == ()
