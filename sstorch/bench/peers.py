@@ -34,6 +34,8 @@ SCORES = (*names_of("event", "peers"), LIKELIHOOD)
 TREE, KAPLAN_MEIER, ONE_LEAF, COX, FOREST = "tree", "Kaplan-Meier", "one leaf", "Cox", "random forest"
 AALEN_JOHANSEN, CAUSE_COX = "Aalen-Johansen", "cause-specific Cox"
 TURNBULL, AFT = "Turnbull", "Weibull AFT"
+# One estimate for all rows: a reference, never the best model.
+NULL_MODELS = KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL
 # Rows above which a forest takes minutes, and its curves gigabytes.
 MOST_FOREST_ROWS = 5_000
 
@@ -120,7 +122,7 @@ def _fits(
         yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))
         return
     baselines: dict[str, Baseline] = {AFT: WeibullAFT(), COX: RidgeCox(), CAUSE_COX: RidgeCox()}
-    baselines |= dict.fromkeys((KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL), KaplanMeierBaseline())
+    baselines |= dict.fromkeys(NULL_MODELS, KaplanMeierBaseline())
     baseline = baselines[name] if name in baselines else make_baseline("rsf")
     for fold, train in enumerate(splits):
         try:

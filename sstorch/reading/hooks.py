@@ -13,6 +13,7 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
+from sstorch.data.fingerprint import fingerprint
 from sstorch.fitted import FittedTree
 from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
@@ -62,6 +63,12 @@ class ReadableTree:
         return self.late_fit_
 
     @cached_property
+    def training_rows_(self) -> str:
+        """Fingerprint of the training rows."""
+        self._make_node_table()
+        return self.training_rows_
+
+    @cached_property
     def _gate_rules(self) -> dict[int, GateRule]:
         """Rules of the gates, with as few digits as separate the training rows."""
         self._make_node_table()
@@ -72,6 +79,7 @@ class ReadableTree:
         self.__dict__.pop("node_table_", None)
         self.__dict__.pop("_gate_rules", None)
         self.__dict__.pop("late_fit_", None)
+        self.__dict__.pop("training_rows_", None)
         self._training_rows = data
 
     def _make_node_table(
@@ -82,7 +90,7 @@ class ReadableTree:
         x = tree.encode(data.frame) if x is None else x
         self.node_table_ = node_table(tree, x, data, self.event_times_, incidences)
         self._gate_rules = gate_rules(tree, x)
-        self.late_fit_ = late_fit(tree, x, data)
+        self.late_fit_, self.training_rows_ = late_fit(tree, x, data), fingerprint(data)
         del self._training_rows
         return self.node_table_
 

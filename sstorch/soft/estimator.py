@@ -92,6 +92,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             number.
         covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, of which
             :mod:`sstorch.inference` makes standard errors and intervals.
+        training_rows_: fingerprint of the training rows, by which :func:`~sstorch.validate` recognises them.
         late_fit_: groups whose mean curve leaves the 95 % band of Kaplan-Meier late in follow-up, a sentence
             each, with time and remedy; `summary()` has them.
         choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
@@ -693,6 +694,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "objective": self.objective_,
             "node_table": _split_table(self.node_table_),
             "late_fit": list(self.late_fit_),
+            "training_rows": self.training_rows_,
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
@@ -768,6 +770,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             estimator.objective_ = float(state["objective"])
             estimator.node_table_ = _join_table(state["node_table"])
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
+            estimator.training_rows_ = str(state["training_rows"])
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}

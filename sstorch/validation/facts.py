@@ -14,6 +14,11 @@ from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.validation.predicting import Cohort
 
+APPARENT = (
+    "Apparent: these are the training rows, on which the model looks better than on others. Validate on "
+    "other rows, or correct for optimism by n_refits=100"
+)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -42,6 +47,7 @@ class Facts:
         after: landmark from which times count; None for time zero.
         late: whether rows entered after time zero.
         weighted: whether rows have uneven weights.
+        apparent: whether the rows are those that the model was trained on.
     """
 
     model: str
@@ -66,6 +72,7 @@ class Facts:
     after: float | None = None
     late: bool = False
     weighted: bool = False
+    apparent: bool = False
 
     @classmethod
     def of(
@@ -78,6 +85,7 @@ class Facts:
         n_resamples: int,
         confidence: float,
         random_state: int,
+        apparent: bool = False,
     ) -> Self:
         """Ask the model and the rows."""
         X, rows = cohort.X, next(iter(parts.values()))
@@ -115,6 +123,7 @@ class Facts:
             after=cohort.after,
             late=rows.entry is not None,
             weighted=rows.weight is not None,
+            apparent=apparent,
         )
 
     def with_unit(self, time: float) -> str:
@@ -151,6 +160,7 @@ class Facts:
             "weighted" if self.weighted else "",
         ]
         kind = "; ".join(name for name in kinds if name)
+        rows = f"apparent validation, on the training rows: {rows}" if self.apparent else rows
         text = (
             f"{rows}, {self.n_events} events, {self.n_by_horizon} of them up to {self.at_horizon}{causes}, "
             f"{self.n_followed} followed beyond"

@@ -26,7 +26,7 @@ from sstorch.document import (
 from sstorch.exceptions import DataError
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.plots import plot_calibration, plot_decision_curve
-from sstorch.validation.facts import Facts
+from sstorch.validation.facts import APPARENT, Facts
 from sstorch.validation.measures import MEASURES, name_of_net_benefit
 
 
@@ -62,7 +62,10 @@ def document(
     if facts.summary:
         sections.append(Section("The model", [Code(facts.summary)], folded=True))
     subtitle = f"{facts.model} on {n} row{'s' * (n != 1)}, predictions at {facts.at_horizon}"
-    return Document("Validation", subtitle, [*sections, _checklist(tripod)])
+    if facts.apparent:
+        sections.insert(0, Section("Apparent validation", [Paragraph(f"{APPARENT}.")]))
+    title = "Apparent validation" if facts.apparent else "Validation"
+    return Document(title, subtitle, [*sections, _checklist(tripod)])
 
 
 def _titled(title: str, cause: str) -> str:
@@ -74,6 +77,7 @@ def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: st
         [
             Cell(measure.title),
             Cell(number(table["value"][name])),
+            *([Cell(number(table["corrected"][name]))] if "corrected" in table else []),
             Cell(_limits(table, name)),
             Cell(f"{measure.ideal:g}"),
             Cell(measure.method_for(rows)),
@@ -81,13 +85,14 @@ def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: st
         for name, measure in MEASURES.items()
         if measure.defined_for(rows)
     ]
-    header = ["", "value", f"{100 * facts.confidence:g} %", "ideal", "limits by"]
+    corrected = ["corrected for optimism"] if "corrected" in table else []
+    header = ["", "value", *corrected, f"{100 * facts.confidence:g} %", "ideal", "limits by"]
     undefined: dict[str, list[str]] = {}
     for name, row in table.iterrows():
         if row["reason"]:
             title = MEASURES[name].title if name in MEASURES else str(name)
             undefined.setdefault(row["reason"], []).append(title)
-    blocks: list[Block] = [Table("", header, body, left=frozenset({4}))]
+    blocks: list[Block] = [Table("", header, body, left=frozenset({len(header) - 1}))]
     if undefined:
         blocks.append(Bullets([f"{', '.join(titles)}: {reason}" for reason, titles in undefined.items()]))
     text = (

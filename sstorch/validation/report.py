@@ -31,7 +31,7 @@ from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
-from sstorch.validation.facts import Facts
+from sstorch.validation.facts import APPARENT, Facts
 from sstorch.validation.measures import (
     MEASURES,
     NEEDS_LANDMARK,
@@ -39,8 +39,9 @@ from sstorch.validation.measures import (
     name_of_net_benefit,
     net_benefit_of,
 )
+from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document
-from sstorch.validation.predicting import Cohort, check_model
+from sstorch.validation.predicting import Cohort, check_model, on_training_rows
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
@@ -71,9 +72,9 @@ class ValidationReport:
             calibration_slope, ici, e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each
             threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and
             c_uno_t, and no oe_hazard.
-            Columns: value; lower and upper limit; ideal, the value of perfect predictions, NaN for a net
-            benefit; method, of the limits; n_undefined, resamples in which the measure has no value; reason,
-            why there is no value or no limits, or "".
+            Columns: value; with refits corrected, the value less its optimism; lower and upper limit;
+            ideal, the value of perfect predictions, NaN for a net benefit; method, of the limits; n_undefined, resamples
+            in which the measure has no value; reason, why there is no value or no limits, or "".
         """
         return self.table.copy()
 
@@ -96,7 +97,8 @@ class ValidationReport:
     def __repr__(self) -> str:
         facts = self.facts
         title = f"{facts.model} on {facts.n_rows} rows, {facts.n_by_horizon} events up to {facts.at_horizon}"
-        return f"{title}\n{self.table[['value', 'lower', 'upper']].round(3)}"
+        title = f"{title}\n{APPARENT}" if facts.apparent else title
+        return f"{title}\n{self.table[['value', 'lower', 'upper']].round(3) + 0.0}"
 
     def calibration_curve(self, cause: int | str | None = None) -> pd.DataFrame:
         """Observed against predicted survival, see :func:`sstorch.metrics.hazard_calibration_curve`.
@@ -264,6 +266,7 @@ def validate(
     confidence: float = 0.95,
     random_state: int = 0,
     time_unit: str | None = None,
+    n_refits: int = 0,
 ) -> ValidationReport:
     """Validate a fitted model on other rows, at one horizon.
 
@@ -321,6 +324,9 @@ def validate(
         confidence: of all limits, in (0, 1).
         random_state: seed of the resamples.
         time_unit: for the page, such as "years"; that of the model if it knows one.
+        n_refits: of the model to resamples of its training rows, 100 or more to correct an apparent
+            validation for optimism (Harrell's bootstrap): the table gets a column ``corrected``. Limits stay
+            those of the apparent values. 0 for none.
 
     Returns:
         The report. A measure that is not defined for these rows or predictions, such as the slope of ones
@@ -366,6 +372,15 @@ def validate(
         for name, part in parts.items()
     }
     table = tables[""] if "" in tables else pd.concat(tables, names=["cause", "measure"])
+    apparent = on_training_rows(model, X, y)
+    if check_integer("n_refits", n_refits, 0):
+        if not apparent:
+            raise ConfigError(
+                "n_refits corrects for the optimism of training rows, and these are other rows or the model "
+                "does not know its own; use n_refits=0"
+            )
+        lost = optimism(model, cohort, at, cause, n_refits, random_state)
+        table.insert(1, "corrected", table["value"] - lost.reindex(table.index))
     unit = time_unit or getattr(model, "time_unit_", None)
-    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, confidence, random_state)
+    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, confidence, random_state, apparent)
     return ValidationReport(parts, facts, table)

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import CoxPHFitter
+from sklearn.base import clone
 
-from sstorch import validate
+from sstorch import Columns, Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import calibration_error_interval, net_benefit
+from sstorch.metrics import calibration_error_interval, concordance_interval, net_benefit
 from sstorch.validation import ValidationReport
 
 T = 1.2
@@ -225,3 +226,39 @@ def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> 
         assert table["value"][no_variance].notna().all()
         assert table["lower"][no_variance].isna().all()
         assert (((table["reason"] != "") & ~no_variance) == table["value"].isna()).all()
+
+
+def test_training_rows_are_recognised_and_corrected_for_optimism(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    X = pd.DataFrame(rng.normal(size=(80, 6)), columns=list("abcdef")).assign(g=rng.choice(["u", "v"], 80))
+    time, end = rng.exponential(np.exp(-0.5 * X["a"])), rng.exponential(2.0, 80)
+    y = Surv(np.minimum(time, end), time <= end)
+    model = SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y)
+    options = {"horizon": 0.7, "n_resamples": 0, "thresholds": [0.5]}
+    report = validate(model, X, y, **options)
+    assert report.facts.apparent
+    assert "Apparent: these are the training rows" in repr(report)
+    assert report.tripod().loc["21", "told"].startswith("apparent validation")
+    assert "Apparent validation" in report.to_html(tmp_path / "page.html").read_text()
+    order = rng.permutation(80)
+    assert validate(model, X.iloc[order, ::-1], y[order], **options).facts.apparent
+    model.save(tmp_path / "model")
+    assert validate(SurvivalRegression.load(tmp_path / "model"), X, y, **options).facts.apparent
+    assert not validate(model, X[:70], y[:70], **options).facts.apparent
+    changed = X.assign(a=X["a"] + 1e-3)
+    assert not validate(model, changed, y, **options).facts.apparent
+    with pytest.raises(ConfigError, match="n_refits corrects for the optimism of training rows"):
+        validate(model, changed, y, n_refits=2, **options)
+    table = validate(model, X, y, n_refits=3, **options).to_frame()
+    draws, lost = np.random.default_rng(0), []
+    for _ in range(3):
+        rows = draws.integers(0, 80, 80)
+        refit = clone(model).fit(X.iloc[rows], y[rows])
+        parts = [
+            concordance_interval(each, refit.predict_survival_function(frame, 0.7)[:, 0], t=0.7).value
+            for each, frame in ((y[rows], X.iloc[rows]), (y, X))
+        ]
+        lost.append(parts[0] - parts[1])
+    expected = table["value"]["c_harrell_t"] - np.mean(lost)
+    assert table["corrected"]["c_harrell_t"] == pytest.approx(expected, abs=1e-12)
+    assert table["corrected"]["c_harrell_t"] < table["value"]["c_harrell_t"]

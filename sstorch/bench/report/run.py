@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
-from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF, TREE, peer_table
+from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, NULL_MODELS, ONE_LEAF, TREE, peer_table
 from sstorch.bench.report.results import measure_of
 from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
@@ -396,21 +396,28 @@ def _scores(run: Run) -> Section | None:
         return None
     table = peer_table(run.peers)
     names = {str(name): measure_of(str(name)) for name in table if name != "folds"}
+    models = table.drop(index=[name for name in NULL_MODELS if name in table.index])
     best = {
-        name: (table[name].max() if measure.higher_is_better else table[name].min())
+        name: float(models[name].max() if measure.higher_is_better else models[name].min())
         for name, measure in names.items()
     }
     rows = [
         [
             Cell("this tree" if model == TREE else str(model), _folds_note(int(row["folds"]), run)),
-            *(_score_cell(name, float(row[name]), best[name]) for name in names),
+            *(
+                _score_cell(float(row[name]), np.nan if model in NULL_MODELS else best[name])
+                for name in names
+            ),
         ]
         for model, row in table.iterrows()
     ]
     arrows = {True: " ↑", False: " ↓", None: ""}
     header = ["model", *(f"{m.short}{arrows[m.higher_is_better]}" for m in names.values())]
     n_folds = int(run.folds.max()) + 1
-    caption = f"Means over the {n_folds} folds, of rows that a model was not trained on; the best in bold."
+    caption = (
+        f"Means over the {n_folds} folds, of rows that a model was not trained on; the best in bold, "
+        "without the estimates that are the same for all rows."
+    )
     legend = [f"{m.short}: {m.title}, {m.direction}." for m in names.values()]
     known = {
         ONE_LEAF: "“one leaf” is the regression of the leaves for all rows, the same tree without gates.",
@@ -435,7 +442,7 @@ def _folds_note(folds: int, run: Run) -> str:
     return "" if folds == int(run.folds.max()) + 1 else f"{folds} folds"
 
 
-def _score_cell(name: str, value: float, best: float) -> Cell:
+def _score_cell(value: float, best: float) -> Cell:
     return Cell(number(value), best=bool(np.isfinite(value) and round(value, 3) == round(best, 3)))
 
 

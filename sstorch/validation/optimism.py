@@ -1,0 +1,66 @@
+"""Optimism of an apparent validation: measures of models refitted to resamples of the training rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, clone
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.comparison import resampler
+from sstorch.validation.measures import MEASURES
+from sstorch.validation.predicting import Cohort
+
+
+def optimism(
+    model: Any, cohort: Cohort, t: float, cause: int | str | None, n_refits: int, seed: int
+) -> pd.Series:
+    """How much better each measure is, on average, of a model's own training rows than of all rows.
+
+    Args:
+        model: fitted to the rows; an estimator of scikit-learn, which is cloned and fitted to each resample.
+        cohort: the training rows, one a subject.
+        t: the horizon.
+        cause: of competing ones.
+        n_refits: number of resamples.
+        seed: of the draws.
+
+    Returns:
+        Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure.
+
+    Raises:
+        ConfigError: the model cannot be cloned.
+        DataError: subjects with several rows, or a landmark.
+
+    References:
+        Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.
+    """
+    if not isinstance(model, BaseEstimator):
+        raise ConfigError(
+            "n_refits needs an estimator of scikit-learn, which can be fitted anew; got "
+            f"{type(model).__name__}"
+        )
+    if cohort.y.id is not None or cohort.after is not None:
+        raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")
+    rng, draw = np.random.default_rng(seed), resampler(len(cohort.y))
+    found = []
+    for _ in range(n_refits):
+        own = cohort._take(draw(rng))
+        refit = clone(model).fit(own.X, own.y)
+        found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
+    return pd.concat(found, axis=1).mean(axis=1)
+
+
+def _values(model: Any, cohort: Cohort, t: float, cause: int | str | None) -> pd.Series:
+    values = {}
+    for name, rows in cohort.rows(model, t, cause).items():
+        for title, measure in MEASURES.items():
+            if measure.defined_for(rows):
+                try:
+                    value = measure.of(rows)
+                except DataError:  # such as no finite calibration slope: the mean is over the other refits
+                    value = np.nan
+                values[(name, title) if name else title] = value
+    return pd.Series(values)
