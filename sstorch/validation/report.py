@@ -73,8 +73,9 @@ class ValidationReport:
             threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and
             c_uno_t, and no oe_hazard.
             Columns: value; with refits corrected, the value less its optimism; lower and upper limit;
-            ideal, the value of perfect predictions, NaN for a net benefit; method, of the limits; n_undefined, resamples
-            in which the measure has no value; reason, why there is no value or no limits, or "".
+            ideal, the value of perfect predictions, NaN for a net benefit; method, of the limits;
+            n_undefined, resamples in which the measure has no value; reason, why there is no value or no
+            limits, or "".
         """
         return self.table.copy()
 
