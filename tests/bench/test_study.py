@@ -274,7 +274,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(cohort: DatasetConfig, t
 def test_an_optional_baseline_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no Rscript
     # What another test has found out of this machine's R is not to be known here.
-    monkeypatch.setattr(r_trees, "_r_versions", r_trees._r_versions.__wrapped__)
+    monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
     with pytest.warns(DataWarning, match="rpart is left out: .*install R with"):
         assert baseline_models({"rpart": {"depth": 2, "optional": True}}, 0) == []
     with pytest.raises(ConfigError, match="install R with"):

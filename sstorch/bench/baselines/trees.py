@@ -138,19 +138,27 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
-@functools.cache
 def _r_versions() -> dict[str, str]:
     """Versions of R and of the packages that are used, all of which must be there."""
+    found = _r_found()
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return found
+
+
+@functools.cache
+def _r_found() -> dict[str, str] | str:
+    """Versions by package, or what is missing; R takes seconds to start, and is asked once."""
     remedy = (
         "install R with its packages rpart, party and pec; on Debian, as root: "
         "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"
     )
     if shutil.which("Rscript") is None:
-        raise ConfigError(f"there is no Rscript; {remedy}")
+        return f"there is no Rscript; {remedy}"
     try:
         lines = _run("versions").splitlines()
     except TrainingError as error:
-        raise ConfigError(f"R lacks a package: {error}; {remedy}") from error
+        return f"R lacks a package: {error}; {remedy}"
     return dict(line.split() for line in lines)
 
 

@@ -96,7 +96,7 @@ def test_an_error_of_r_is_repeated() -> None:
 
 def test_the_remedy_is_said_without_r(gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(r_trees.shutil, "which", lambda _: None)
-    r_trees._r_versions.cache_clear()
+    monkeypatch.setattr(r_trees, "_r_found", r_trees._r_found.__wrapped__)
     for name in ("rpart", "ctree"):
         with pytest.raises(ConfigError, match=r"no Rscript; .*apt-get install r-base-core"):
             make_baseline(name).fit(gbsg2, Schema.of(gbsg2.frame))
