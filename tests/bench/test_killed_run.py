@@ -16,7 +16,7 @@ import pytest
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
-from sstorch.progress import Progress, Watch, report, report_part
+from sstorch.progress import Progress, Watch, report, report_part, shown
 from tests.app import sstorch
 from tests.conftest import nightly_but
 
@@ -168,3 +168,18 @@ def test_an_error_of_a_listener_is_raised_where_the_work_reports() -> None:
         time.sleep(0.1)
         with pytest.raises(OSError, match="no room"):
             report("encoding", 1, 2)
+
+
+def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ""
+    with shown(every=0.05):
+        report("regressions", 1, 4)
+        deadline = time.monotonic() + 10
+        while "\n" not in told:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            told += capsys.readouterr().err
+    assert re.fullmatch(r"regressions: 25% of 4, \d+ MiB in memory\n", told), told
+    with shown():
+        report("encoding", 0, 1)
+    assert capsys.readouterr().err == ""  # it took no time
