@@ -39,7 +39,7 @@ class Progress:
     def __str__(self) -> str:
         memory = resident_memory()
         taken = "" if memory is None else f", {memory / 2**20:.0f} MiB in memory"
-        return f"{self.phase}: {self.done / max(self.total, 1):.0%} of {self.total}{taken}"
+        return f"{self.phase}: {100 * self.done / max(self.total, 1):.0f} % done{taken}"
 
 
 _watch: ContextVar[Watch | None] = ContextVar("sstorch_progress", default=None)

@@ -179,7 +179,7 @@ def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.Captu
             assert time.monotonic() < deadline
             time.sleep(0.02)
             told += capsys.readouterr().err
-    assert re.fullmatch(r"regressions: 25% of 4, \d+ MiB in memory\n", told), told
+    assert re.fullmatch(r"regressions: 25 % done, \d+ MiB in memory\n", told), told
     with shown():
         report("encoding", 0, 1)
     assert capsys.readouterr().err == ""  # it took no time
