@@ -53,11 +53,13 @@ class Wording:
             positions.
         options: What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line
             and nothing in Python; None where the table came without options.
+        part: Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all.
     """
 
     lines: IntArray | None = None
     options: str | None = None
     labels: pd.Index | None = None
+    part: BoolArray | None = None
 
 
 _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
@@ -65,7 +67,11 @@ _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa
 
 @contextmanager
 def wording(
-    *, lines: IntArray | None = None, options: str | None = None, rows: object = None
+    *,
+    lines: IntArray | None = None,
+    options: str | None = None,
+    rows: object = None,
+    part: BoolArray | None = None,
 ) -> Iterator[None]:
     """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays.
 
@@ -73,6 +79,7 @@ def wording(
         lines: As of `Wording`.
         options: As of `Wording`.
         rows: Rows that are read; the index of a frame has their labels, unless it counts from 0.
+        part: As of `Wording`.
     """
     index = getattr(rows, "index", None)
     counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
@@ -83,6 +90,7 @@ def wording(
         lines=lines if outer.lines is None else outer.lines,
         options=options if outer.options is None else outer.options,
         labels=labels if outer.labels is None else outer.labels,
+        part=part if outer.part is None else outer.part,
     )
     token = _wording.set(inner)
     try:
@@ -138,12 +146,14 @@ def rows_text(bad: BoolArray) -> str:
     While a text file is read these are its lines, ``"2 rows (lines 5, 10)"``, and while a frame is read with
     an index of its own its labels, ``"2 rows (index labels p7, p12)"``.
     """
-    where, wording = np.flatnonzero(bad), _wording.get()
+    where, wording, n = np.flatnonzero(bad), _wording.get(), len(bad)
+    if wording.part is not None and n == wording.part.sum():
+        where, n = np.flatnonzero(wording.part)[where], len(wording.part)
     names: Sequence[object] = where[:_ROWS_SHOWN].tolist()
     what = "0-based position"
-    if wording.lines is not None and len(wording.lines) == len(bad):
+    if wording.lines is not None and len(wording.lines) == n:
         names, what = wording.lines[where[:_ROWS_SHOWN]].tolist(), "line"
-    elif wording.labels is not None and len(wording.labels) == len(bad):
+    elif wording.labels is not None and len(wording.labels) == n:
         names, what = wording.labels[where[:_ROWS_SHOWN]].tolist(), "index label"
     shown = ", ".join(map(str, names))
     if len(where) == 1:

@@ -170,11 +170,14 @@ class SurvivalData:
         return odd
 
     def _oddities(self, of_histories: list[Oddity]) -> list[Oddity]:
-        """What is odd about training rows."""
-        found = odd_columns(self.frame, self.nominal_time, self.event) + of_histories
-        if self.person is None:
-            found += repeated_rows(self.frame, self.nominal_time, self.event)
-        return found
+        """What is odd about the training rows of positive weight."""
+        used = self.sample_weight > 0.0
+        frame, time, event = self.frame, self.nominal_time, self.event
+        if not used.all():
+            frame, time, event = frame[used].reset_index(drop=True), time[used], event[used]
+        with wording(part=used):
+            found = odd_columns(frame, time, event) + of_histories
+            return found if self.person is not None else found + repeated_rows(frame, time, event)
 
     @classmethod
     def from_frame(

@@ -243,6 +243,7 @@ def test_hostile_files_get_one_line_and_exit_code_2(
     assert not folder.exists()
 
 
+@pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
 def test_a_hard_but_honest_file_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

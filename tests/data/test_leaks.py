@@ -161,6 +161,17 @@ def test_odd_numbers_are_named_with_their_labels(frame: pd.DataFrame, words: str
     assert words in text
 
 
+def test_rows_without_weight_are_not_named() -> None:
+    frame, weight = altered("size", [7, 9], 1e12), np.ones(N)
+    weight[[0, 9]] = 0.0
+    with pytest.warns(DataWarning, match=r"is 1e\+12 in 1 row \(index label p7\)"):
+        SurvivalData(frame, (TIME, EVENT), sample_weight=weight)
+    weight[7] = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SurvivalData(frame, (TIME, EVENT), sample_weight=weight)
+
+
 def test_times_of_another_unit_are_named() -> None:
     time = np.minimum(TIME / 365.25, 9.5)
     time[3] = 3000.0

@@ -155,6 +155,7 @@ def test_same_seed_same_tree_and_forms_of_y(gbsg2: SurvivalData) -> None:
     np.testing.assert_array_equal(risks[0], risks[2])
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
     X, y = small_data.frame, (small_data.time, small_data.event)
     twice = np.r_[np.arange(len(X)), np.arange(40)]
@@ -268,6 +269,7 @@ def test_bad_times_are_refused(fitted: SoftSurvivalTree, gbsg2: SurvivalData, ti
         fitted.predict_survival_function(gbsg2.frame[:2], times)
 
 
+@pytest.mark.filterwarnings("ignore:column 'holes' is missing in 55%")
 def test_constant_column_heavy_ties_and_missing_values() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=80), "constant": 3.0, "holes": rng.normal(size=80)})
