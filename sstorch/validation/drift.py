@@ -76,9 +76,10 @@ class DriftReport:
             ``confidence``) without drift; finding, in words, or "".
         periods: a row for each period, with competing causes for each period and cause: n; risk, mean
             predicted risk at the horizon, with lower and upper limits. With an outcome also: events up to the
-            horizon; expected, the sum of predicted cumulative hazards while rows were observed; oe_hazard,
-            their ratio, with limits; oe_ratio, observed over expected risk at the horizon, with limits;
-            concordance with limits; reason, why a number is NaN; finding, in words, or "".
+            horizon; expected, the sum of predicted cumulative hazards while rows were observed, both weighted
+            if the outcome is; oe_hazard, their ratio, with limits; oe_ratio, observed over expected risk at
+            the horizon, with limits; concordance with limits; reason, why a number is NaN; finding, in words,
+            or "".
         horizon: time of the predicted risks, and up to which events count.
         time_unit: of the horizon, or "".
         confidence: of all limits.
@@ -223,6 +224,8 @@ def drift(
     at = check_horizon(model.horizon_ if horizon is None else horizon, "horizon")
     check_same_order(X=X, y=y)
     X = to_pandas(X)
+    if not len(X):
+        raise DataError("the data have no rows")
     outcome = None if y is None else outcome_of(model, y)
     if outcome is not None and len(outcome) != len(X):
         raise DataError(f"X has {len(X)} rows but y has {len(outcome)}; give one outcome for every row")
@@ -397,7 +400,7 @@ def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests
     if rows is None:
         measures = dict.fromkeys(("expected", *_with_limits(_MEASURES)), np.nan)
         return {
-            "events": 0,
+            "events": 0.0,
             **measures,
             "reason": "no time of the period is as short as the horizon",
             "finding": "",
@@ -419,7 +422,7 @@ def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests
 
     judged = "oe_ratio" if rows.competing else "oe_hazard"
     found: dict[str, object] = {
-        "events": int((rows.interest & (rows.time <= rows.t)).sum()),
+        "events": float(rows.weights[rows.interest & (rows.time <= rows.t)].sum()),
         "expected": np.nan if rows.expected is None else float((rows.weights * rows.expected).sum()),
     }
     for name in _MEASURES:

@@ -245,6 +245,38 @@ def test_competing_causes_have_a_row_each(tmp_path: Path) -> None:
     assert tree.causes_[1] in report.to_html(tmp_path / "drift.html").read_text()
 
 
+def test_weights_count_as_repeated_rows(
+    model: SurvivalRegression, parts: tuple[SurvivalData, SurvivalData]
+) -> None:
+    later, weight = parts[1], np.where(np.arange(286) % 3, 1.0, 2.0)
+    again = np.repeat(np.arange(286), weight.astype(int))
+    one = drift(model, later.frame, later.y.weighted(weight)).periods.loc["all rows"]
+    two = drift(model, later.frame.iloc[again], later.y[again]).periods.loc["all rows"]
+    names = ["events", "expected", "oe_hazard", "concordance"]
+    np.testing.assert_allclose(one[names].astype(float), two[names].astype(float), rtol=1e-9)
+
+
+def test_start_stop_rows_count_the_time_they_were_observed() -> None:
+    rng = np.random.default_rng(0)
+    subject = np.repeat(np.arange(150), 2)
+    entry = np.tile([0.0, 50.0], 150)
+    time = np.where(entry > 0, entry + rng.exponential(100, 300) + 1, 50.0)
+    event = (entry > 0) & (rng.uniform(size=300) < 0.7)
+    frame = pd.DataFrame({"x": rng.normal(size=300)})
+    y = Surv(time, event, entry=entry, id=subject)
+    model = SurvivalRegression("weibull").fit(frame, y)
+    report = drift(model, frame, y, horizon=120)
+    row = report.periods.loc["all rows"]
+    ends = np.column_stack([np.minimum(entry, 120), np.minimum(time, 120)])
+    hazards = [
+        np.diff(model.predict_cumulative_hazard_function(frame.iloc[[k]], ends[k], after=0)[0])
+        for k in range(300)
+    ]
+    assert row["expected"] == pytest.approx(np.sum(hazards))
+    assert row["events"] == (event & (time <= 120)).sum()
+    assert "left truncation" in row["reason"]
+
+
 def test_dates_are_binned_and_names_are_kept(model: SurvivalRegression, shifted: pd.DataFrame) -> None:
     def periods(by: object, **options: object) -> list[str]:
         found = drift(model, shifted, by=by, **options)  # type: ignore[arg-type]
@@ -275,6 +307,8 @@ def test_what_cannot_be_monitored_raises(
         drift(model, shifted, parts[0].y)
     with pytest.raises(ConfigError, match="every: 'minute' is unknown"):
         drift(model, shifted, by="seen", every="minute")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the data have no rows"):
+        drift(model, shifted.iloc[:0])
     with pytest.raises(ConfigError, match="has no record of its training rows"):
         drift(KaplanModel(), shifted)
 
