@@ -145,6 +145,7 @@ def test_saved_tree_predicts_alike(tree: PrognosticTree, rows: Rows, tmp_path: P
     np.testing.assert_array_equal(clone(tree).fit(X, y).predict(X), tree.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_weights_count_rows(rows: Rows) -> None:
     X, y = rows
     weight = np.random.default_rng(0).integers(0, 3, len(X))

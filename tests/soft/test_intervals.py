@@ -107,6 +107,7 @@ def test_trainers_of_gates_lower_the_same_objective(gbsg2: SurvivalData) -> None
     assert after <= before + 1e-9
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_weights_and_entries_enter(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 4))
     y, rng = to_visits(data, 200), np.random.default_rng(0)
