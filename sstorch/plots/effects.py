@@ -49,6 +49,7 @@ def plot_effects(
     inner: float = 0.98,
     figure: Figure | SubFigure | None = None,
     cause: int | str = 1,
+    intervals: bool = False,
 ) -> list[Axes]:
     """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
 
@@ -62,12 +63,13 @@ def plot_effects(
         X: rows, best those of training: references, ranges and ticks come from them.
         columns: to draw; those with the largest effects if None.
         sample: trees for a band: :func:`sstorch.soft.bootstrap_trees` of the same parameters, at depth 0.
-        level: share of the sample's trees in the band at each value.
+        level: share of the sample's trees in the band at each value, or level of the confidence limits.
         max_columns: columns drawn at most where none are chosen.
         inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
             are, a curve has little to say.
         figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
         cause: where causes compete, the one whose hazard is drawn, by number or name.
+        intervals: draw pointwise confidence limits, as :func:`sstorch.reading.effects` has them.
 
     Returns:
         The axes, one a column, in the order drawn.
@@ -78,7 +80,7 @@ def plot_effects(
             exist: see :func:`sstorch.reading.effects`; or there is no such cause.
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
-    table = effects(tree, X, columns, _POINTS, sample, level)
+    table = effects(tree, X, columns, _POINTS, sample, level, intervals)
     if "cause" in table:
         of_cause = tree.causes_[cause_number(cause, tree.causes_) - 1]
         table = table[table["cause"] == of_cause].dropna(axis="columns", how="all")
@@ -112,9 +114,10 @@ def plot_effects(
         row[0].set_ylabel("change" if ratio is None else what, fontsize=9)
     has_words = any(panels[name].numbers is None for name in order)
     title = f"{what} against the median{' or most frequent category' * has_words}"
+    limits = f", with {100 * level:.4g} % confidence limits" if intervals else ""
     band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
     hazard = f" ({of_cause})" if "cause" in table else ""
-    figure.suptitle(title[0].upper() + title[1:] + hazard + band, fontsize=11)
+    figure.suptitle(title[0].upper() + title[1:] + hazard + band + limits, fontsize=11)
     if any(not panels[name].alike for name in order):
         handles = [
             Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")

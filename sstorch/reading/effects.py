@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.stats import norm
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_columns_exist, check_integer, check_share, names_text
@@ -18,6 +19,7 @@ from sstorch.data.coded import dense
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
+from sstorch.inference import FitCovariance, HazardCovariance
 
 _OTHER_TREES = (
     "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
@@ -39,6 +41,7 @@ def effects(
     n_points: int,
     sample: SampleOfTrees | None,
     level: float,
+    covariance: FitCovariance | None = None,
 ) -> pd.DataFrame:
     """Effects of columns by group, column and value: see :func:`sstorch.reading.effects`.
 
@@ -49,25 +52,35 @@ def effects(
         n_points: values of a number at most, its median aside, >= 2.
         sample: trees for a band; none if None.
         level: of the band, in (0, 1).
+        covariance: of the coefficients, for confidence limits; none if None.
     """
+    if sample is not None and covariance is not None:
+        raise ConfigError("limits come from a sample or from intervals=True: give one of them")
+    level = check_share(level, "level", "a share in (0, 1)", closed=False)
     varied = _Varied.of(tree.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
     trees = None if sample is None else list(sample.fitted_trees())
+    hazards = {} if covariance is None else covariance.hazards
     if not tree.competing:
-        return _table(tree, varied, trees, level)
+        return _table(tree, varied, trees, level, hazards.get(tree.causes[0]))
     if trees and trees[0].causes != tree.causes:
         raise ConfigError(_OTHER_TREES)
     tables = []
     for name in tree.causes:
         own = None if trees is None else [each.of_cause(name) for each in trees]
-        tables.append(_table(tree.of_cause(name), varied, own, level))
+        tables.append(_table(tree.of_cause(name), varied, own, level, hazards.get(name)))
         tables[-1].insert(0, "cause", name)
     return pd.concat(tables, ignore_index=True)
 
 
 def _table(
-    tree: FittedTree, varied: _Varied, trees: Sequence[FittedTree] | None, level: float
+    tree: FittedTree,
+    varied: _Varied,
+    trees: Sequence[FittedTree] | None,
+    level: float,
+    hazard: HazardCovariance | None,
 ) -> pd.DataFrame:
-    by_leaf = varied.effects(tree)[tree.group_numbers.argsort()]
+    order = tree.group_numbers.argsort()
+    by_leaf = varied.effects(tree)[order]
     n_leaves, family = len(by_leaf), tree.module.family
     table = pd.DataFrame(
         {
@@ -81,10 +94,13 @@ def _table(
     if family.ratio is not None and family.ancillary == "constant":
         table[family.ratio] = np.exp(table["effect"])
     if trees is not None:
-        tail = (1 - check_share(level, "level", "a share in (0, 1)", closed=False)) / 2
+        tail = (1 - level) / 2
         draws = _of_sample(tree, varied, trees)
         for name, share in (("lower", tail), ("upper", 1 - tail)):
             table[name] = np.tile(np.quantile(draws, share, axis=0), n_leaves)
+    if hazard is not None:
+        width = norm.ppf((1 + level) / 2) * varied.errors(tree, hazard)[order].ravel()
+        table["lower"], table["upper"] = table["effect"] - width, table["effect"] + width
     return table
 
 
@@ -126,6 +142,18 @@ class _Varied:
         with torch.no_grad():
             moved = leaves.features(x[1:] - x[:1]).double()
             return (leaves.slope.double() @ moved.mT).cpu().numpy()
+
+    def errors(self, tree: FittedTree, hazard: HazardCovariance) -> FloatArray:
+        """Standard errors of :meth:`effects`, (L, R); zero at the reference, NaN where the data give none."""
+        x = tree.encode(self.rows)
+        moved = tree.module.leaf_parameters().features(x[1:] - x[:1]).detach().cpu().double()
+        out: FloatArray = np.empty((hazard.n_groups, len(moved)))
+        for group, map in enumerate(hazard.by_group):
+            combined = moved @ map[: moved.shape[1]]
+            unseen = hazard.unseen(combined) & (moved != 0).any(-1)
+            out[group] = torch.where(unseen, torch.nan, (combined @ hazard.root).norm(dim=-1)).numpy()
+        errors: FloatArray = out[hazard.groups.numpy()]
+        return errors
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from sstorch.data.persons import Paths
+from sstorch.inference.model import covariance_of
 from sstorch.reading import tables
 from sstorch.reading.effects import SampleOfTrees
 from sstorch.reading.effects import effects as effects_of
@@ -136,6 +137,7 @@ def effects(
     n_points: int = 60,
     sample: SampleOfTrees | None = None,
     level: float = 0.9,
+    intervals: bool = False,
 ) -> pd.DataFrame:
     """What each column does in the groups: the change of the linear predictor as it alone varies.
 
@@ -151,20 +153,25 @@ def effects(
         columns: that vary; all if None.
         n_points: >= 2.
         sample: trees for a band, :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows.
-        level: share of the sample's trees between lower and upper end at each value, in (0, 1).
+        level: share of the sample's trees between lower and upper end at each value, or of the confidence
+            limits, in (0, 1).
+        intervals: give confidence limits, by the covariance of the coefficients (:mod:`sstorch.inference`);
+            of groups given their gates.
 
     Returns:
         Columns ``cause`` where causes compete, ``group``, ``column``, ``value`` (a number or a category),
         ``effect`` (change of the linear predictor in the group), and its exponential as ``hazard ratio``,
-        ``time ratio`` or ``odds ratio``, whichever the family has; with a sample ``lower`` and ``upper`` of
-        the effect.
+        ``time ratio`` or ``odds ratio``, whichever the family has; with a sample or ``intervals``
+        ``lower`` and ``upper`` of the effect.
 
     Raises:
         DataError: columns are missing, or have no known value in any row.
-        ConfigError: ``n_points`` or ``level`` is out of range; or a band is asked for, and the groups of
-            a tree have slopes of their own: groups of different trees do not correspond.
+        ConfigError: ``n_points`` or ``level`` is out of range; the model has no covariance; or a band of a
+            sample is asked for, and the groups of a tree have slopes of their own: groups of different trees
+            do not correspond.
     """
-    return effects_of(tree._tree, tree._cleaned(X), columns, n_points, sample, level)
+    covariance = covariance_of(tree) if intervals else None
+    return effects_of(tree._tree, tree._cleaned(X), columns, n_points, sample, level, covariance)
 
 
 def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int = 9) -> pd.DataFrame:

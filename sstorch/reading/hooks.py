@@ -15,6 +15,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
 from sstorch.fitted import FittedTree
+from sstorch.inference import FitCovariance
 from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
@@ -36,6 +37,7 @@ class ReadableTree:
 
     event_times_: FloatArray
     feature_names_in_: npt.NDArray[np.object_]
+    covariance_: FitCovariance
     _training_rows: SurvivalData
 
     @property

@@ -113,7 +113,6 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     history_: History | Mapping[str, History]
     objective_: float
     choice_: GroupChoice | None
-    covariance_: FitCovariance
     metrics_: dict[str, float]
     training_record_: TrainingRecord
     time_unit_: str | None
