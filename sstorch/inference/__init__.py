@@ -2,6 +2,7 @@
 
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
+from sstorch.inference.groups import groups
 from sstorch.inference.model import Inferable, with_covariance
 from sstorch.inference.predictions import Intervals, predict
 from sstorch.inference.rows import LeafDerivatives
@@ -17,6 +18,7 @@ __all__ = [
     "LeafDerivatives",
     "coefficients",
     "effect",
+    "groups",
     "predict",
     "term_facts",
     "terms",

@@ -1,0 +1,82 @@
+"""Mean predictions of groups, and differences of neighbours, with intervals given the gates."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import Tensor
+
+from sstorch.checks import check_share
+from sstorch.inference.model import Inferable, covariance_of
+from sstorch.inference.predictions import IDENTITY, Intervals, Link, Quantity, What, limits
+
+
+def groups(
+    model: Inferable,
+    X: object,
+    what: What = "survival",
+    times: npt.ArrayLike | None = None,
+    *,
+    q: float = 0.5,
+    tau: float | None = None,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """Mean prediction of each group's rows, and the differences between adjacent groups, with intervals.
+
+    Intervals hold given the gates, as if these had been known before: the rows that have placed them make
+    differences look surer than they are. :func:`sstorch.validation.group_table` with ``n_resamples`` corrects
+    Kaplan-Meier estimates for that.
+
+    Args:
+        model: fitted groups.
+        X: rows, whose covariates are averaged over.
+        what: as of :func:`predict`.
+        times: of curves, original units.
+        q: of the quantile, in (0, 1).
+        tau: end of the restricted mean, original units.
+        level: of the limits, in (0, 1).
+
+    Returns:
+        Indexed by ``group``, number or ``"2 - 1"``, and by cause and time where there are some: ``estimate``,
+        ``standard error``, ``lower`` and ``upper``. Groups without rows in X are left out.
+
+    Raises:
+        ConfigError: an argument is out of range, or the model has no covariance.
+        DataError: X lacks columns.
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, fitted = covariance_of(model), model._tree
+    quantity = Quantity.of(fitted, what, times, q, tau)
+    x = fitted.encode(model._cleaned(X))
+    number = fitted.apply(x)
+    shown = np.unique(number).tolist()
+    means: list[tuple[Tensor, Tensor]] = []
+    for group in shown:
+        own = x[torch.as_tensor(number == group)]
+        chunks = [
+            (value.sum(0), moves.sum(0)) for value, moves in quantity.deviations(fitted, covariance, own)
+        ]
+        value, moves = (torch.stack(each).sum(0) / len(own) for each in zip(*chunks, strict=True))
+        means.append((value, moves))
+    changes = [(later[0] - first[0], later[1] - first[1]) for first, later in pairwise(means)]
+    names = [f"{later} - {first}" for first, later in pairwise(shown)]
+    parts = [_table(quantity, means, [str(group) for group in shown], quantity.link, level)]
+    if changes:
+        parts.append(_table(quantity, changes, names, IDENTITY, level))
+    return pd.concat(parts).rename_axis(index={"row": "group"})
+
+
+def _table(
+    quantity: Quantity, parts: list[tuple[Tensor, Tensor]], names: list[str], link: Link, level: float
+) -> pd.DataFrame:
+    value, moves = (torch.stack(each) for each in zip(*parts, strict=True))
+    found = limits(value, moves, link, level, simultaneous=False)
+    intervals = Intervals(
+        quantity.what, *found, level=level, times=quantity.times, causes=quantity.causes, index=names
+    )
+    table = intervals.to_frame()
+    return table if table.index.nlevels > 1 else table.rename_axis("row")
