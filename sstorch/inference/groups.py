@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sstorch.checks import check_share
+from sstorch.data.coded import dense
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Intervals, Link, Quantity, What, limits
 
@@ -51,7 +52,7 @@ def groups(
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
-    x = fitted.encode(model._cleaned(X))
+    x = dense(fitted.encode(model._cleaned(X)))
     number = fitted.apply(x)
     shown = np.unique(number).tolist()
     means: list[tuple[Tensor, Tensor]] = []

@@ -145,7 +145,7 @@ class _Varied:
 
     def errors(self, tree: FittedTree, hazard: HazardCovariance) -> FloatArray:
         """Standard errors of :meth:`effects`, (L, R); zero at the reference, NaN where the data give none."""
-        x = tree.encode(self.rows)
+        x = dense(tree.encode(self.rows))
         moved = tree.module.leaf_parameters().features(x[1:] - x[:1]).detach().cpu().double()
         out: FloatArray = np.empty((hazard.n_groups, len(moved)))
         for group, map in enumerate(hazard.by_group):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import SurvivalData
+from sstorch.data.coded import RowFeatures
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics import KaplanMeierBand
 
@@ -15,7 +15,7 @@ _UP_TO, _LEAST_EVENTS = 0.9, 10
 _MOST_TIMES = 64
 
 
-def late_fit(tree: FittedTree, x: Tensor, data: SurvivalData) -> tuple[str, ...]:
+def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
     """A sentence on each group whose mean curve is outside the 95 % limits at 90 % of its follow-up.
 
     Families and shared or shrunk coefficients can bend curves where few events are, after the times at which
