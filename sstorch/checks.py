@@ -199,8 +199,9 @@ def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
     Raises:
         DataError: A wanted name is missing; the message lists the columns and the nearest name.
     """
+    there = set(present)
     for name in wanted:
-        if name not in present:
+        if name not in there:
             raise DataError(
                 f"no column {name!r}; the columns are {names_text(present)}.{nearest_text(name, present)}"
             )

@@ -4,6 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -77,7 +78,7 @@ class Schema:
         """Names of the numeric columns."""
         return tuple(name for name in self.columns if name not in self.categories)
 
-    @property
+    @cached_property
     def origins(self) -> list[tuple[str, str | None]]:
         """Column and category (None: numeric) of each encoded feature, in order."""
         out: list[tuple[str, str | None]] = []

@@ -32,6 +32,8 @@ _NOTHING = 0.01
 # Inverse variance, around the start, of the coefficients that are not penalised: so vague that estimates do
 # not change, and enough for the evidence to exist.
 _VAGUE = 1e-2
+# Number of the kind of coefficients that are held, and their precision.
+HELD, _HELD = -2, 1e8
 # Change of a log inverse variance, and gain in nats, below which the fixed point is reached.
 _SETTLED, _GAIN = 0.01, 1e-4
 # Gain of a Newton step, in nats, below which the penalties move.
@@ -51,11 +53,24 @@ class Kinds:
 
     Attributes:
         names: of the kinds.
-        of: number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept.
+        of: number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
+            ``HELD`` for those that stay where they start.
+        known: kinds whose variance is one and is not estimated.
     """
 
     names: tuple[str, ...]
     of: Tensor
+    known: frozenset[str] = frozenset()
+
+    @property
+    def estimated(self) -> Tensor:
+        """Kinds whose variance is estimated, boolean (G,)."""
+        free = [name not in self.known for name in self.names]
+        return torch.tensor(free, dtype=torch.bool, device=self.of.device)
+
+    def precision(self, penalty: Tensor) -> Tensor:
+        """Prior precision of each coefficient, (K, G) -> (K, D)."""
+        return torch.where(self.of == HELD, _HELD, self.spread(penalty, _VAGUE))
 
     def sums(self, values: Tensor) -> Tensor:
         """Sums over the coefficients of each kind, (K, D) -> (K, G)."""
@@ -147,9 +162,10 @@ def estimate(
     for name, values in ({} if first is None else first).items():
         if name in kinds.names:
             penalty[:, kinds.names.index(name)] = values
+    penalty[:, ~kinds.estimated] = 1.0
 
     def prior(penalty: Tensor, rows: Tensor | slice = slice(None)) -> Gaussian:
-        return Gaussian(kinds.spread(penalty, _VAGUE), mean[rows])
+        return Gaussian(kinds.precision(penalty), mean[rows])
 
     if stride > 1:
         at = Optimum.of(problems, start)
@@ -185,13 +201,13 @@ def estimate(
 def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
     right = at.hessian.times(at.theta) - at.gradient
-    precision = kinds.spread(penalty, _VAGUE)
+    precision = kinds.precision(penalty)
     system = at.hessian.factored(precision)
     slope = at.gradient + precision * (at.theta - mean)
     left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1, keepdim=True) / 2
     reach = torch.where(left < _NEAR, _FACTOR, 1.0)
     least, largest = penalty / reach, penalty * reach
-    before = torch.zeros_like(penalty)
+    before, estimated = torch.zeros_like(penalty), kinds.estimated
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)
     for update in range(_MAX_UPDATES):
         target = system.solve((right + precision * mean)[..., None]).squeeze(-1)
@@ -204,10 +220,10 @@ def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tens
             step = step / (1 - ratio)
         before = step
         new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
-        moved = torch.where(new < _ASLEEP, (new / penalty).log().abs(), 0.0)
+        moved = torch.where(estimated & (new < _ASLEEP), (new / penalty).log().abs(), 0.0)
         # Each stops for itself, so that a problem does not depend on those beside it.
-        penalty = torch.where(done, penalty, new)
-        precision = kinds.spread(penalty, _VAGUE)
+        penalty = torch.where(done | ~estimated, penalty, new)
+        precision = kinds.precision(penalty)
         system = at.hessian.factored(precision)
         done = done | (moved < _SETTLED / 4).all(-1, keepdim=True)
         if bool(done.all()):

@@ -73,7 +73,7 @@ class LinearHazards(Batched):
             return self.design.linear(theta[:, None, :p], rows).squeeze(1), shapes[..., 0][:, None]
         each = theta[:, None, :p].repeat(1, n_groups, 1)
         each[..., 0] += theta[:, p : p + n_groups]
-        each[..., self.own] += theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, -1))
+        each[..., self.own] += theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, len(self.own)))
         group = self.group[:, rows]
         linear = self.design.linear(each, rows).gather(1, group[:, None]).squeeze(1)
         values = (shapes[..., :1] + shapes[..., 1:]).mT  # (K, L, m)

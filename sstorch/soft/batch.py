@@ -16,6 +16,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
+from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
 from sstorch.inference import FitCovariance, HazardCovariance, LeafDerivatives
@@ -68,6 +69,7 @@ from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
+from sstorch.soft.wide import is_wide
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
@@ -343,6 +345,8 @@ def _train(
     if settings.fairness is not None:
         _check_groups(splits)
     report("encoding", 0, len(splits) + 1)
+    if is_wide(len(schema.numeric), max(len(data) for data in splits)):
+        settings = replace(settings, numeric=settings.numeric.settled(Linear()))
     preprocessors = fit_preprocessors(splits, settings, schema)
     of_causes = {}
     for name in events_of_causes(splits[0]):
@@ -365,7 +369,7 @@ def _train(
             checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
     choices: tuple[GroupChoice, ...] = ()
     if settings.estimated:
-        estimator = _estimator(causes, splits, preprocessors, checkpoint)
+        estimator = _estimator(causes, splits, preprocessors, settings.seed, checkpoint)
         if plain:
             choices = tuple(estimator.choose(settings))
         else:
@@ -408,6 +412,8 @@ def _covariance(
     sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
     if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
         return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
+    if estimator is not None and estimator.has_column_priors:
+        return FitCovariance(reason="columns are many, and each has a prior variance of its own")
     if estimator is not None:
         return FitCovariance(estimator.covariances(0))
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
@@ -534,6 +540,7 @@ def _estimator(
     causes: Mapping[str, _Problems],
     splits: Sequence[SurvivalData],
     preprocessors: Sequence[Preprocessor],
+    seed: int,
     checkpoint: Checkpoint | None,
 ) -> Estimator:
     """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
@@ -544,7 +551,7 @@ def _estimator(
         first = counts.cumsum(0) - counts
         trees = {name: tree.select(first) for name, tree in trees.items()}
         samples = {name: sample.select(first) for name, sample in samples.items()}
-    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), checkpoint)
+    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), seed, checkpoint)
 
 
 def _initialize(problems: _Problems, n_splits: int, settings: BatchSettings) -> None:

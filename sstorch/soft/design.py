@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
@@ -16,9 +17,10 @@ from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.objective import counted_weight as counted_weight
-from sstorch.optim.evidence import Kinds
+from sstorch.optim.evidence import HELD, Estimates, Kinds
 from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
+from sstorch.soft.rotation import Rotation
 
 # Kinds of coefficients, each with a variance of its own.
 KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own shape")
@@ -47,18 +49,21 @@ class Design:
     variances with sum one; categories are centred indicators. Means and deviations are weighted.
 
     Attributes:
-        x: features of S splits, (S, n, p), from which the centre is taken off before the scale divides them.
-        centre: shape (S, p).
-        scale: +inf for features that are the same in all rows, (S, p).
+        columns: what the linear predictors of S splits are sums of: of the p features those that are not
+            rotated, in order, then the components of each rotation.
+        centre: what was taken off the features, (S, p).
+        scale: by what was divided, +inf for features that are the same in all rows, (S, p).
         kinds: of the features.
-        own: features that groups have slopes of their own of, boolean (p,).
+        own: columns of z that groups have slopes of their own of, boolean (d,).
+        rotations: kinds with more features than rows; their coefficients have variance one.
     """
 
-    x: SplitMatrices
+    columns: LinearDesign
     centre: Tensor
     scale: Tensor
     kinds: tuple[str, ...]
     own: Tensor
+    rotations: tuple[Rotation, ...] = ()
 
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
@@ -82,25 +87,100 @@ class Design:
             kind == "line" or (kind == "category" and len(levels[feature.columns[0]]) <= _MANY_LEVELS)
             for kind, feature in zip(kinds, features, strict=True)
         ]
-        return cls(x, centre, scale, kinds, torch.tensor(own, device=centre.device))
+        split = torch.arange(len(centre), device=centre.device)
+        columns = LinearDesign(x, split, centre, scale)
+        return cls(columns, centre, scale, kinds, torch.tensor(own, device=centre.device))
 
     def lines(self, split: int, rows: slice | Tensor) -> Tensor:
         """Features that groups have slopes of their own of, of some rows of a split, (m, q)."""
-        own = self.own[self.x.places]
-        numbers = self.x[split].numbers[rows][:, own].double()
-        places = self.x.places[own]
-        return (numbers - self.centre[split, places]) / self.scale[split, places]
+        columns = self.columns
+        own = self.own[columns.matrix.places]
+        numbers = columns.matrix[split].numbers[rows][:, own].double()
+        places = columns.matrix.places[own]
+        return (numbers - columns.centre[split, places]) / columns.scale[split, places]
+
+    @property
+    def z(self) -> Tensor:
+        """The columns of all rows, (S, n, d), for few rows."""
+        return self.columns.dense()[..., 1:]
+
+    def rotated(self, kind: str, variance: Tensor) -> Self:
+        """The same with a prior variance (S, p) of each feature of a kind, which is rotated.
+
+        Groups then have no slopes of their own.
+        """
+        alike = torch.tensor([name == kind for name in self.kinds], device=self.centre.device)
+        places, straight = alike.nonzero().squeeze(-1), self._straight
+        scale = self.scale.clone()
+        scale[:, places] = scale[:, places] / variance[:, places].sqrt()
+        stays = ~torch.isin(straight, places)
+        z = self.z
+        turned = z[..., torch.isin(straight, places).nonzero().squeeze(-1)] * variance[:, None, places].sqrt()
+        rotations = (*self.rotations, Rotation.of(kind, places, turned))
+        kept = z[..., : len(straight)][..., stays]
+        one = torch.ones_like(z[..., :1])
+        columns = LinearDesign.of(torch.cat([one, kept, *(each.scores for each in rotations)], -1))
+        own = torch.zeros(columns.width - 1, dtype=torch.bool, device=z.device)
+        return replace(self, columns=columns, scale=scale, own=own, rotations=rotations)
+
+    @property
+    def _straight(self) -> Tensor:
+        """Places of the features that are not rotated."""
+        straight = torch.ones(len(self.kinds), dtype=torch.bool, device=self.centre.device)
+        for rotation in self.rotations:
+            straight[rotation.places] = False
+        return straight.nonzero().squeeze(-1)
+
+    @property
+    def _parts(self) -> list[tuple[Rotation, slice]]:
+        """Rotations, and where their components are in z."""
+        ends = list(
+            accumulate((each.scores.shape[-1] for each in self.rotations), initial=len(self._straight))
+        )
+        return [(each, slice(*ends[k : k + 2])) for k, each in enumerate(self.rotations)]
+
+    def of_features(self, slope: Tensor) -> Tensor:
+        """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
+        out = slope.new_zeros(*slope.shape[:-1], len(self.kinds))
+        straight = self._straight
+        out[..., straight] = slope[..., : len(straight)]
+        for rotation, places in self._parts:
+            out[..., rotation.places] = rotation.coefficients(slope[..., places])
+        return out / self.scale[:, None]
+
+    def freedom(self, estimates: Estimates, split: int) -> Tensor:
+        """Effective degrees of freedom of each feature in what all groups share, (p,)."""
+        straight, first = self._straight, 1  # behind the intercept
+        out = estimates.theta.new_zeros(len(self.kinds))
+        out[straight] = estimates.freedom[split, first : first + len(straight)]
+        for rotation, places in self._parts:
+            own = slice(first + places.start, first + places.stop)
+            penalty = estimates.penalty[split, estimates.kinds.names.index(rotation.kind)]
+            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, own]
+            out[rotation.places] = rotation.freedom(split, estimates.quadratic(unit)[split], penalty)
+        return out
+
+    def precision(self, estimates: Estimates) -> Tensor:
+        """Prior precision of the slope of each feature as it is, (S, p)."""
+        penalty = estimates.penalty[:, [estimates.kinds.names.index(kind) for kind in self.kinds]]
+        return penalty * torch.where(self.scale.isinf(), 1.0, self.scale).square()
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
-        names: list[str | None] = [None, *self.kinds]
+        names: list[str | None] = [None, *(self.kinds[place] for place in self._straight.tolist())]
+        for rotation in self.rotations:
+            names += [rotation.kind] * rotation.scores.shape[-1]
         if n_groups > 1:
             names += ["level"] * n_groups + ["own slope"] * (n_groups * int(self.own.sum()))
         for _ in range(n_shapes):
             names += [None] + (["own shape"] * n_groups if n_groups > 1 else [])
         kinds = tuple(kind for kind in KINDS if kind in names)
         codes = [-1 if name is None else kinds.index(name) for name in names]
-        return Kinds(kinds, torch.tensor(codes, device=self.centre.device))
+        if self.rotations:  # with free shapes a perfect fit would be in reach
+            own = n_groups if n_groups > 1 else 0
+            codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
+        known = frozenset(rotation.kind for rotation in self.rotations)
+        return Kinds(kinds, torch.tensor(codes, device=self.centre.device), known)
 
     def hazards(
         self,
@@ -119,12 +199,10 @@ class Design:
             group: of each row, 0 ... n_groups - 1, (S, n).
             n_groups: how many there are.
         """
-        split = torch.arange(len(self.centre), device=self.centre.device)
-        design = LinearDesign(self.x, split, self.centre, self.scale)
         if group is None or n_groups == 1:
-            return LinearHazards(family, sample, weight, design)
+            return LinearHazards(family, sample, weight, self.columns)
         own = 1 + self.own.nonzero().squeeze(-1)
-        return LinearHazards(family, sample, weight, design, group, own, n_groups)
+        return LinearHazards(family, sample, weight, self.columns, group, own, n_groups)
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
@@ -141,9 +219,9 @@ class Design:
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
             shape = shape + shapes[..., 1:]
-        slope = slope / self.scale[:, None]
+        slope = self.of_features(slope)
         intercept = intercept - (slope * self.centre[:, None]).sum(-1)
-        none = slope.new_zeros(*slope.shape[:-1], 0, p)
+        none = slope.new_zeros(*slope.shape[:-1], 0, slope.shape[-1])
         return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
 
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:

@@ -41,6 +41,7 @@ from sstorch.soft.design import Design, counted_weight, in_double, null_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
 from sstorch.soft.teacher import Teacher
+from sstorch.soft.wide import is_wide, with_column_priors
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
 _FIRST_OWN = 100.0
+# Columns that gates may use where there are many.
+_GATE_COLUMNS = 50
+# Effective degrees of freedom below which one of many columns has no visible effect of its own.
+_NO_EFFECT = 0.05
 # Terms that a summary names.
 _TOLD_TERMS = 8
 
@@ -67,6 +72,7 @@ class Estimation:
             share.
         evidence: log marginal likelihood, in nats.
         log_likelihood: of the training rows, in nats.
+        column_prior: which prior many columns have, a key of :data:`sstorch.soft.wide.PRIORS`; empty for few.
     """
 
     kinds: tuple[str, ...]
@@ -76,29 +82,52 @@ class Estimation:
     term_freedom: Mapping[str, float]
     evidence: float
     log_likelihood: float
+    column_prior: str = ""
 
     @classmethod
-    def of(cls, estimates: Estimates, problem: int, terms: Sequence[str]) -> Self:
-        """Of one problem; ``terms`` are those of the features of leaves."""
+    def of(
+        cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design, column_prior: str
+    ) -> Self:
+        """Of one problem; ``terms`` are those of the features of leaves, which are the design's."""
         kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
-        counts = kinds.sums(torch.ones_like(freedom))[0]
+        counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
+        counts |= {rotation.kind: len(rotation.places) for rotation in design.rotations}
         of_terms = dict.fromkeys(terms, 0.0)
-        for term, value in zip(terms, freedom[0, 1 : 1 + len(terms)].tolist(), strict=True):
+        for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
             of_terms[term] += value
         return cls(
             kinds.names,
-            tuple(int(count) for count in counts.tolist()),
+            tuple(int(count) for count in counts.values()),
             tuple(estimates.penalty[problem].tolist()),
             tuple(kinds.sums(freedom)[0].tolist()),
             of_terms,
             float(estimates.evidence[problem]),
             float(estimates.log_likelihood[problem]),
+            column_prior,
         )
 
     @property
     def deviation(self) -> tuple[float, ...]:
         """Standard deviation of the prior of each kind."""
         return tuple(each**-0.5 for each in self.penalty)
+
+    @property
+    def terms_text(self) -> str:
+        """Terms with the most degrees of freedom, and how many others there are."""
+        terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
+        shown = _TOLD_TERMS
+        if self.column_prior:
+            shown = min(shown, sum(value >= _NO_EFFECT for _, value in terms))
+        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
+        rest = terms[shown:]
+        hidden = sum(value < _NO_EFFECT for _, value in rest) if self.column_prior else 0
+        parts = [told] if told else []
+        if more := len(rest) - hidden:
+            parts.append(f"{more:,} more")
+        if hidden:
+            together = sum(value for _, value in rest[more:])
+            parts.append(f"{hidden:,} columns with no visible effect of their own (together {together:.1f})")
+        return " and ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
@@ -148,13 +177,14 @@ class GroupChoice:
         """What the groups are, and the effective degrees of freedom of each term, as text."""
         lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
         for cause, each in self.estimations.items():
-            terms = sorted(each.term_freedom.items(), key=lambda item: -item[1])
-            told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:_TOLD_TERMS])
-            more = len(terms) - _TOLD_TERMS
-            rest = f" and {more} more" if more > 0 else ""
             whose = f" of {cause}" if len(self.estimations) > 1 else ""
             total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
-            lines.append(f"Penalties by marginal likelihood; {total}: {told}{rest}")
+            lines.append(f"Penalties by marginal likelihood; {total}: {each.terms_text}")
+            if each.column_prior:
+                lines.append(
+                    f"Many columns{whose}: straight lines; prior variances {each.column_prior}, the best of "
+                    "five inner folds"
+                )
         return "\n".join(lines)
 
     @property
@@ -232,6 +262,7 @@ class Estimator:
         splits: the same rows.
         preprocessors: of the splits.
         columns: raw columns of the features of gates.
+        seed: of the folds by which priors of many columns are chosen.
         checkpoint: keeps regressions and candidates as soon as they are estimated; may be None.
     """
 
@@ -242,24 +273,42 @@ class Estimator:
         splits: Sequence[SurvivalData],
         preprocessors: Sequence[Preprocessor],
         columns: GateColumns,
+        seed: int = 0,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.trees, self.samples, self.splits, self.columns = trees, samples, splits, columns
+        self.trees, self.samples, self.splits = trees, samples, splits
         self._checkpoint = checkpoint
+        self._n_gate_columns = len(columns.places)
         self._terms = [":".join(feature.columns) for feature in preprocessors[0].leaf_features]
         self._tree, self._sample = next(iter(trees.values())), next(iter(samples.values()))
-        self.design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
+        design = Design.of(self._sample, self._tree.n_features, preprocessors[0])
+        wide = is_wide(design.kinds.count("line"), self._sample.weight.shape[-1])
+        self._designs = dict.fromkeys(trees, design)
+        self._priors = dict.fromkeys(trees, ("",) * len(splits))
         self._hazards: dict[str, LinearHazards] = {}
         self.regressions: dict[str, Estimates] = {}
         for number, (name, tree) in enumerate(trees.items()):
             report("regressions", number, len(trees))
             sample, family = in_double(samples[name], tree.family)
-            hazards = self.design.hazards(family, sample, counted_weight(samples[name]))
-            kinds = self.design.kinds_of(1, len(family.shape_names))
+            weight = counted_weight(samples[name])
+            if wide:
+                plain = design.hazards(family, sample, weight)
+                own, self._priors[name], shapes = with_column_priors(design, plain, splits, seed)
+                self._designs[name] = own
+            hazards = self._designs[name].hazards(family, sample, weight)
+            kinds = self._designs[name].kinds_of(1, len(family.shape_names))
             self._hazards[name] = hazards
+            start = null_start(hazards)
+            if wide:
+                start[:, :1], start[:, hazards.n_linear :] = shapes[:, :1], shapes[:, 1:]
             self.regressions[name] = self._kept(
-                f"regression/{name}", partial(estimate, hazards, kinds, null_start(hazards))
+                f"regression/{name}", partial(estimate, hazards, kinds, start)
             )
+        self._gate_columns = (
+            [self._visible(columns, preprocessors[0], split) for split in range(len(splits))]
+            if wide and len(columns.places) > _GATE_COLUMNS
+            else [columns] * len(splits)
+        )
 
     def _kept(self, part: str, make: Callable[[], T]) -> T:
         return kept(self._checkpoint, part, make, self._tree.log_time_scale.device)
@@ -278,7 +327,7 @@ class Estimator:
         regression = self._as_candidate()
         # A priori a node is divided as likely as not, and then by each column alike (Chipman, George and
         # McCulloch, 1998).
-        charge = settings.gate_charge + math.log(2 * len(self.columns.places))
+        charge = settings.gate_charge + math.log(2 * self._n_gate_columns)
         evidence = [
             {REGRESSION: float(plain[split])}
             | {
@@ -299,7 +348,10 @@ class Estimator:
         choices = []
         for split, (name, model) in enumerate(zip(best, models, strict=True)):
             estimations = {
-                cause: Estimation.of(own, split, self._terms) for cause, own in model.estimates.items()
+                cause: Estimation.of(
+                    own, split, self._terms, self._designs[cause], self._priors[cause][split]
+                )
+                for cause, own in model.estimates.items()
             }
             n_groups = len(leaf[split][self._sample.weight[split] > 0].unique())
             choices.append(GroupChoice(evidence[split], name, n_groups, estimations))
@@ -326,7 +378,7 @@ class Estimator:
             assert given is not None
             rows, x, share = self._placing_rows(split, settings)
             own = target[split][:, rows]
-            columns, topology, least = self.columns, self._tree.topology, settings.min_leaf
+            columns, topology, least = self._gate_columns[split], self._tree.topology, settings.min_leaf
             grown[split] = regression_tree(x, own, share, columns, topology, least, given[split])
         filled = self._gates_of_splits(grown)
         places = torch.tensor(open_splits, device=gates.bias.device)
@@ -334,6 +386,11 @@ class Estimator:
             gates.weight.index_copy(0, places, filled.weight[places]),
             gates.bias.index_copy(0, places, filled.bias[places]),
         )
+
+    @property
+    def has_column_priors(self) -> bool:
+        """Whether columns are many, so that each has a prior variance of its own."""
+        return any(design.rotations for design in self._designs.values())
 
     @property
     def n_coefficients(self) -> int:
@@ -356,7 +413,7 @@ class Estimator:
                 posterior,
                 marginal_covariance(posterior, theta, precision, self._blocks(kinds)),
                 precision,
-                self.design.map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
+                self._designs[name].map_of(split, n_groups, len(self.trees[name].family.shape_names)).cpu(),
                 leaf_groups,
             )
         return found
@@ -375,9 +432,8 @@ class Estimator:
     def precision(self, cause: str) -> Tensor:
         """Of each slope of a cause's regressions, in units of the features, against the mean loss, (S, p)."""
         estimates = self.regressions[cause]
-        precision = estimates.kinds.spread(estimates.penalty, 0.0)[:, 1 : 1 + len(self.design.own)]
-        scale = torch.where(self.design.scale.isinf(), 1.0, self.design.scale)
-        return precision * scale.square() / self._hazards[cause].weight.sum(-1, keepdim=True)
+        precision = self._designs[cause].precision(estimates)
+        return precision / self._hazards[cause].weight.sum(-1, keepdim=True)
 
     def objective(self, cause: str) -> Tensor:
         """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
@@ -410,14 +466,40 @@ class Estimator:
             targets = teacher.targets(self.splits, self._sample)
         else:
             targets = self._predictor()
-        return gates_of_targets(
-            self._sample,
-            targets,
-            self._tree.n_gate_features,
-            self.columns,
-            self._tree.topology,
-            settings.distillation,
-            gate_rows(self.splits, settings.seed),
+        rows = gate_rows(self.splits, settings.seed)
+        batches: list[Tensor] = [torch.arange(len(self.splits))]
+        if len({id(columns) for columns in self._gate_columns}) > 1:
+            batches = list(batches[0][:, None])
+        parts = [
+            gates_of_targets(
+                self._sample.select(splits),
+                targets[splits],
+                self._tree.n_gate_features,
+                self._gate_columns[int(splits[0])],
+                self._tree.topology,
+                settings.distillation,
+                None if rows is None else rows[splits],
+            )
+            for splits in batches
+        ]
+        return GateParameters(
+            torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        )
+
+    def _visible(self, columns: GateColumns, preprocessor: Preprocessor, split: int) -> GateColumns:
+        """The columns of a split's gates: those with the most degrees of freedom in its regressions."""
+        total: dict[str, float] = {}
+        for cause, estimates in self.regressions.items():
+            freedom = self._designs[cause].freedom(estimates, split).tolist()
+            for feature, value in zip(preprocessor.leaf_features, freedom, strict=True):
+                for column in feature.columns:
+                    total[column] = total.get(column, 0.0) + value
+        features = preprocessor.gate_features
+        names = [features[places[0]].columns[0] for places in columns.places]
+        order = sorted(range(len(names)), key=lambda k: -total[names[k]])
+        kept = sorted(order[:_GATE_COLUMNS])
+        return GateColumns(
+            tuple(columns.places[k] for k in kept), tuple(columns.categorical[k] for k in kept)
         )
 
     @cached_property
@@ -426,7 +508,7 @@ class Estimator:
         return SplitMatrices.of(first_features(self._sample.x, self._tree.n_gate_features).stored)
 
     def _gates_of_splits(self, trees: Sequence[dict[int, Split]]) -> GateParameters:
-        like = self.design.centre
+        like = next(iter(self._designs.values())).centre
         return gates_of_splits(trees, self._tree.topology, self._gate_features.shape[-1], like)
 
     def _placing_rows(self, split: int, settings: BatchSettings) -> tuple[IntArray, GateRows, FloatArray]:
@@ -443,7 +525,7 @@ class Estimator:
         single = {}
         for name, tree in self.trees.items():
             single[name] = single_leaf(tree)
-            leaves = self.design.leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
+            leaves = self._designs[name].leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
             write_leaves(single[name], leaves)
         return regression_targets(single, self.samples, self.splits)
 
@@ -464,13 +546,16 @@ class Estimator:
             subject = np.arange(len(data)) if data.person is None else data.person
             subject = np.unique(subject[rows], return_inverse=True)[1]
             precision = np.stack([each[split, rows] for each in curvatures])
+            columns, seen = self._gate_columns[split], x
+            if len(columns.places) < self._n_gate_columns:
+                seen = GateRows.of(x.dense().numpy()[:, np.sort(np.concatenate(columns.places))])
             bags: list[FloatArray] = [
-                residual_bag(x, each[split, rows], own, subject, settings.seed)
+                residual_bag(seen, each[split, rows], own, subject, settings.seed)
                 for each, own in zip(residuals, precision, strict=True)
             ]
-            lines = self.design.lines(split, torch.as_tensor(rows)).cpu().numpy()
+            lines = next(iter(self._designs.values())).lines(split, torch.as_tensor(rows)).cpu().numpy()
             depth, least = self._tree.topology.depth, settings.min_leaf
-            given = lines, np.stack(bags), precision, share, self.columns
+            given = lines, np.stack(bags), precision, share, columns
             trees.append(model_tree(x, *given, depth, 2**depth, least))
         return trees
 
@@ -490,8 +575,9 @@ class Estimator:
         for cause, plain in self._hazards.items():
             family, n_groups = plain.family, len(reached)
             n_shapes = len(family.shape_names)
-            hazards = self.design.hazards(family, plain.sample, plain.weight, group, n_groups)
-            kinds = self.design.kinds_of(n_groups, n_shapes)
+            design = self._designs[cause]
+            hazards = design.hazards(family, plain.sample, plain.weight, group, n_groups)
+            kinds = design.kinds_of(n_groups, n_shapes)
             start = self._started(cause, hazards)
             plain_kinds = self.regressions[cause].kinds.names
             first = dict(zip(plain_kinds, self.regressions[cause].penalty.unbind(-1), strict=True))
@@ -499,7 +585,7 @@ class Estimator:
             estimates[cause] = self._kept(
                 f"{name}/{cause}", partial(estimate, hazards, kinds, start, small | first)
             )
-            groups[cause] = self.design.leaves(estimates[cause].rounded, n_groups, n_shapes)
+            groups[cause] = design.leaves(estimates[cause].rounded, n_groups, n_shapes)
         return Candidate(name, gates, splits, estimates, groups, position)
 
     def _started(self, cause: str, hazards: LinearHazards) -> Tensor:
@@ -515,11 +601,10 @@ class Estimator:
         """The regressions, as trees whose gates divide nothing."""
         gates = self._gates_of_splits([{}] * len(self.splits))
         groups = {
-            name: self.design.leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
+            name: self._designs[name].leaves(estimates.rounded, 1, len(self.trees[name].family.shape_names))
             for name, estimates in self.regressions.items()
         }
-        device = self.design.centre.device
-        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=device)
+        position = torch.zeros(2**self._tree.topology.depth, dtype=torch.long, device=gates.bias.device)
         return Candidate(REGRESSION, gates, None, self.regressions, groups, position)
 
     def _adopt_gates(self, gates: GateParameters) -> None:

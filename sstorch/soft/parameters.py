@@ -142,7 +142,8 @@ class Columns(Parameters):
     """What leaves and gates see of the columns.
 
     Attributes:
-        numeric: what leaves see of numeric columns: ``"auto"``, the same as ``"smooth"``; ``"linear"``, the
+        numeric: what leaves see of numeric columns: ``"auto"``, the same as ``"smooth"``, or as ``"linear"``
+            where columns are many (100, and half as many as the rows, or 500); ``"linear"``, the
             columns as they are; ``"log"``, the logarithm of those that are skewed to the right (skewness
             above 1.5); ``"smooth"``, natural cubic splines of this logarithm and of the other columns, from
             seven distinct values on; ``"spline"``, natural cubic splines of the columns; ``"piecewise"``,
