@@ -57,6 +57,16 @@ def report_part(share: float) -> None:
         watch.update(replace(at, done=int(at.done) + min(share, 0.999)))
 
 
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Keep the phase at work as it is: what is done in a ``with`` block is a step of it."""
+    token = _watch.set(None)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
 class Watch:
     """Call a function at each new phase, and every few seconds whatever the work does.
 

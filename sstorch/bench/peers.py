@@ -25,7 +25,7 @@ from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.metrics.registry import names_of
 from sstorch.optim.checkpoint import Checkpoint, kept
-from sstorch.progress import report
+from sstorch.progress import report, silenced
 from sstorch.soft import train_batch
 from sstorch.soft.estimator import SoftEstimator
 
@@ -97,7 +97,8 @@ def score_peers(
             return score_row(name, fold, model)
 
         def scored(train: Any = train, score: Any = score) -> list[dict[str, object]]:
-            return list(train_outside_score_inside(parts, train, score))
+            with silenced():
+                return list(train_outside_score_inside(parts, train, score))
 
         report("reference models", number, len(names))
         rows += kept(checkpoint, f"reference models/{name}", scored)

@@ -16,7 +16,7 @@ import pytest
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
-from sstorch.progress import Progress, Watch, report, report_part, shown
+from sstorch.progress import Progress, Watch, report, report_part, shown, silenced
 from tests.app import sstorch
 from tests.conftest import nightly_but
 
@@ -168,6 +168,17 @@ def test_an_error_of_a_listener_is_raised_where_the_work_reports() -> None:
         time.sleep(0.1)
         with pytest.raises(OSError, match="no room"):
             report("encoding", 1, 2)
+
+
+def test_a_step_that_is_silenced_keeps_the_phase() -> None:
+    phases = []
+    with Watch(lambda progress: phases.append(progress.phase)):
+        report("reference models", 0, 2)
+        with silenced():
+            report("encoding", 0, 1)
+            report_part(0.5)
+        report("writing", 0, 1)
+    assert phases == ["reference models", "writing"]
 
 
 def test_phases_that_last_are_printed_with_share_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
