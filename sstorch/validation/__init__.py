@@ -9,8 +9,9 @@ from sstorch.groups import (
 )
 from sstorch.groups.model_card import model_card
 from sstorch.soft.split_test import SplitTest, split_test
+from sstorch.validation.column_drift import population_stability_index
 from sstorch.validation.contrast import contrast
-from sstorch.validation.drift import DriftReport, drift, population_stability_index
+from sstorch.validation.drift import DriftReport, drift
 from sstorch.validation.report import ValidationReport, validate
 
 __all__ = [

@@ -16,7 +16,7 @@ from sstorch.data.columns import clean_features
 from sstorch.data.training_record import NumericColumn, TrainingRecord
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.validation import DriftReport, drift, population_stability_index
-from sstorch.validation.drift import _compared
+from sstorch.validation.column_drift import compared_columns
 from tests.causes import simulated
 
 MONTHS = np.array(["2024-01", "2024-02", "2024-03"])
@@ -83,7 +83,7 @@ def test_without_drift_findings_are_as_rare_as_the_limit_says(kind: str) -> None
         record = TrainingRecord.of(clean_features(frame))
         later = draw(200).rename(columns=str)
         # A confidence for one column, of forty: each is above its limit with a probability of 5 %.
-        rows = _compared(later, record, [("all", np.ones(200, dtype=bool))], 1 - 40 * 0.05)
+        rows = compared_columns(later, record, [("all", np.ones(200, dtype=bool))], 1 - 40 * 0.05)
         found += [row["psi"] > row["limit"] for row in rows]  # type: ignore[operator]
     assert 0.005 < np.mean(found) < 0.075
 
