@@ -16,6 +16,7 @@ from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.objective import Sample
 from sstorch.optim.compiled.mixture_sweeps import mixture_sweeps
 from sstorch.optim.evidence import Kinds, estimate
+from sstorch.optim.linear_design import LinearDesign
 from sstorch.soft.design import Design, counted_weight, null_start
 from sstorch.soft.wide import PRIORS, _Expansion, is_wide
 
@@ -47,7 +48,8 @@ def test_rotated_design_has_same_optimum_and_evidence(known: bool) -> None:
     variance[:, :5] = 0.0  # columns without a part
     rotated = Design.of(sample, 40, preprocessor).rotated("line", variance)
     (rotation,) = rotated.rotations
-    plain = replace(rotated, z=rotation.z, rotations=(), own=torch.zeros(40, dtype=torch.bool))
+    columns = LinearDesign.of(torch.nn.functional.pad(rotation.z, (1, 0), value=1.0))
+    plain = replace(rotated, columns=columns, rotations=(), own=torch.zeros(40, dtype=torch.bool))
     kinds_known = frozenset({"line"} if known else ())
     found = {}
     for design in (rotated, plain):
