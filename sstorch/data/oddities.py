@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binom
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
@@ -27,6 +28,8 @@ _MIN_IDENTIFIED = 20
 # And whole numbers that lie anywhere: fewer measurements can differ by chance.
 _MIN_SCATTERED = 100
 _MANY_CATEGORIES = 100
+# Probability from which on repeated rows are chance.
+_BY_CHANCE = 1e-3
 # Rows that say at the first look whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
@@ -232,10 +235,10 @@ def _folded(word: str) -> str:
 def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
     """Rows that repeat others in all features, time and event, more often than rows do by chance.
 
-    Where all features are coarse, different persons agree in everything. So repeats are told only where most
-    pairs of rows with equal features have equal outcomes, or where many more of those with events do than
-    any two rows with events: times of censoring can depend on a feature, such as the day of entry, and then
-    agree with it.
+    Where all features are coarse, different persons agree in everything. So repeats are named only where most
+    pairs of rows with equal features have equal outcomes, and more than any two rows, or where many more of
+    those with events do than any two rows with events: times of censoring can depend on a feature, such as
+    the day of entry, and then agree with it, or be the same for all, at the end of a study.
     """
     features = pd.util.hash_pandas_object(frame, index=False)
     outcome = pd.util.hash_pandas_object(pd.DataFrame({"time": time, "event": event}), index=False)
@@ -247,7 +250,9 @@ def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> li
     chance = _pairs(outcome[event]) / max(0.5 * n_events * (n_events - 1), 1.0)
     expected = _pairs(features[event]) * chance
     of_events = _pairs(whole[event]) > 2 * expected + 3 * math.sqrt(expected)
-    if not of_events and 2 * _pairs(whole) <= _pairs(features):
+    alike, agreeing, n = _pairs(features), _pairs(whole), len(outcome)
+    at_random = _pairs(outcome) / (0.5 * n * (n - 1))
+    if not of_events and (2 * agreeing <= alike or binom.sf(agreeing - 1, alike, at_random) > _BY_CHANCE):
         return []
     times = np.unique(whole.value_counts(sort=False).to_numpy())
     if len(times) == 1:

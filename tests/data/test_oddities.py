@@ -315,6 +315,20 @@ def test_repeats_are_told_from_chance_as_simulation_says() -> None:
         assert told.text.startswith(f"{n_repeats} rows (0-based positions ")
 
 
+def test_rows_that_agree_at_the_end_of_a_study_are_no_repeats() -> None:
+    """Coarse rows, three quarters of them censored at the same time: most pairs have equal outcomes."""
+    draws = np.random.default_rng(2)
+    for _ in range(20):
+        frame = pd.DataFrame({name: draws.integers(0, 5, 400).astype(float) for name in "abc"})
+        event = draws.uniform(size=400) < 0.25
+        time = np.where(event, draws.integers(1, 4, 400), 4).astype(float)
+        assert not repeated_rows(frame, time, event)
+        assert not repeated_rows(frame[["a"]] * 0.0, time, event)
+        rows = np.r_[np.arange(400), np.flatnonzero(~event)[:40]]
+        frame["d"] = draws.normal(size=400)
+        assert repeated_rows(frame.iloc[rows].reset_index(drop=True), time[rows], event[rows])
+
+
 def test_few_events_count_the_columns_that_a_model_gets() -> None:
     frame = pd.DataFrame({"x": np.arange(30.0), "g": pd.Categorical(["a", "b", "c"] * 10, list("abcdefgh"))})
     event = np.arange(30) < 10

@@ -39,6 +39,7 @@ def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
     assert inside.mean() == pytest.approx(0.9, abs=0.02)
 
 
+@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: SurvivalData) -> None:
     estimator = SoftSurvivalTree(
         depth=0, leaf="weibull", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.01), random_state=3
