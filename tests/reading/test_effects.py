@@ -86,6 +86,7 @@ def test_interactions_are_taken_at_the_reference_of_the_others(gbsg2: SurvivalDa
     assert np.abs(other["effect"] - table.loc[table["column"] == "age", "effect"].to_numpy()).max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:column .x0. is missing in 68")
 def test_missing_cells_and_unseen_categories_are_no_reference(small_data: SurvivalData) -> None:
     frame = small_data.frame.copy()
     frame.loc[:80, "x0"] = np.nan
