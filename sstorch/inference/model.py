@@ -98,12 +98,12 @@ def with_covariance(
     data = model._scored(X, y, sample_weight)
     labels = _clusters(data, cluster)
     tree = model._tree
-    x = dense(tree.encode(data.frame)).double()
-    leaf = torch.as_tensor(tree.leaf(x))
+    x = dense(tree.encode(data.frame))
+    leaf, x = torch.as_tensor(tree.leaf(x)), x.cpu().double()
     meats = {}
     for name, module in tree.hazards.items():
         rows = data if data.causes is None else data.of_cause(name)
-        sample, module = sample_of(module, x, rows), copy.deepcopy(module).double()
+        sample, module = sample_of(module, x, rows), copy.deepcopy(module).cpu().double()
         found = LeafDerivatives(module.family, module.leaf_parameters(), leaf, sample, counted_weight(sample))
         hazard = covariance.hazards[name]
         scores = _by_coefficient(found.scores(), hazard.groups[leaf], hazard.by_group)

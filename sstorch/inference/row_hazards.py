@@ -45,7 +45,8 @@ class RowHazards:
         for name, module in tree.hazards.items():
             with torch.no_grad():
                 parameters = module.leaf_parameters()
-                linear, shape = parameters.at_rows(x.to(parameters.slope), leaf)
+                at_rows = parameters.at_rows(x.to(parameters.slope), leaf.to(parameters.slope.device))
+                linear, shape = (part.cpu() for part in at_rows)
                 own = parameters.features(x)
             values += [linear[:, None].double(), shape.double()]
             hazard = covariance.hazards[name]
