@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.encodings import ColumnEncodings, Encodings
@@ -99,7 +100,7 @@ def test_terms_of_mgcv_have_its_lambda_and_freedom(
     )
     free = [0, *(names[name] for name in flat)]
     held = [j for j, kind in enumerate(design.kinds, 1) if kind in penalised and j not in free]
-    hazards = replace(whole, design=LinearDesign.of(whole.design.dense()[..., free + held]))
+    hazards = replace(whole, design=LinearDesign.of(pad(design.z, (1, 0), value=1.0)[..., free + held]))
     own = Kinds(
         penalised, torch.tensor([-1] * len(free) + [penalised.index(design.kinds[j - 1]) for j in held])
     )
