@@ -19,6 +19,7 @@ from sstorch.data.encodings import (
     Log,
     NumericEncoding,
     Pairs,
+    cubed,
     logarithm,
 )
 from sstorch.exceptions import FormatError
@@ -198,7 +199,7 @@ class Basis:
             np.ones((len(z), 1)),
             base,
             np.maximum(base[:, self.hinge_column] - self.hinge_knot, 0),
-            np.maximum(np.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot, 0) ** 3,
+            cubed(np.maximum(np.minimum(base[:, self.cube_column], self.cube_end) - self.cube_knot, 0)),
         ]
         mixed, away = np.concatenate(functions, axis=1) @ self.mixing, base - self.center
         products = self.factor * away[:, self.first] * away[:, self.second]

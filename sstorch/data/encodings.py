@@ -86,6 +86,12 @@ def logarithm(z: FloatArray, scale: float | FloatArray) -> FloatArray:
     return out
 
 
+def cubed(values: FloatArray) -> FloatArray:
+    """Third powers, by products: numpy's power takes ten times as long."""
+    out: FloatArray = values * values * values
+    return out
+
+
 @dataclass(frozen=True)
 class Linear(NumericEncoding):
     """A straight line: the column as it is."""
@@ -250,7 +256,7 @@ def _natural_curves(z: FloatArray, knots: Sequence[float]) -> list[Combination]:
         triangles.append((up_and_down, (last, (before + after) / 2)))
         values[:, k] = (before + after) / 2 * np.maximum(z - last, 0)
         for knot, _, coefficient in up_and_down:
-            values[:, k] += coefficient * np.maximum(np.minimum(z, last) - knot, 0) ** 3
+            values[:, k] += coefficient * cubed(np.maximum(np.minimum(z, last) - knot, 0))
     constants, slopes = _nearest_lines(z, values @ weights.T)
     curved = []
     for row, constant, slope in zip(weights.tolist(), constants, slopes, strict=True):

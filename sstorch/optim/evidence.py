@@ -135,7 +135,11 @@ class Estimates(Batched):
 
 @torch.no_grad()
 def estimate(
-    problems: LinearHazards, kinds: Kinds, start: Tensor, first: Mapping[str, Tensor] | None = None
+    problems: LinearHazards,
+    kinds: Kinds,
+    start: Tensor,
+    first: Mapping[str, Tensor] | None = None,
+    gain: float = _GAIN,
 ) -> Estimates:
     """Coefficients and the variance of each kind.
 
@@ -150,13 +154,15 @@ def estimate(
         kinds: of their coefficients.
         start: where to begin, and the mean of the vague priors of coefficients without a kind, (K, D).
         first: penalties of kinds to begin with, by name, (K,); others begin at 10.
+        gain: of a round, in nats, below which the fixed point is reached.
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))
     stride = problems.weight.shape[1] // _MANY_ROWS
     if stride > 1:
         # Most rounds are those of a part of the rows, whose estimates are near.
-        few = estimate(problems.thinned(stride), kinds, start, first)
+        gain = _GAIN_OF_MANY
+        few = estimate(problems.thinned(stride), kinds, start, first, gain)
         start, first = few.theta, dict(zip(kinds.names, few.penalty.unbind(-1), strict=True))
     penalty = start.new_full((len(start), len(kinds.names)), _FIRST)
     for name, values in ({} if first is None else first).items():
@@ -180,7 +186,7 @@ def estimate(
         penalty = penalty.index_copy(0, active, found)
         reached, promised, falls = step_to(part, prior(found, active), here, target)
         at = at.replaced(active, Optimum.of(part, reached))
-        settled = (moved < _SETTLED) & ((promised < (_GAIN if stride <= 1 else _GAIN_OF_MANY)) | ~falls)
+        settled = (moved < _SETTLED) & ((promised < gain) | ~falls)
         active = active[~settled]
         report_part(1 - len(active) / len(start))
         if len(active) == 0:

@@ -23,9 +23,9 @@ NPMLE_MEDIAN = "NPMLE median"
 KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
-# Rows from twice as many of which on halving sees a part of them; secants from there on, and how far a mean
-# survival may be from 1/2 then.
-_MANY_ROWS, _SECANTS, _CLOSE = 20_000, 20, 1e-10
+# Of so many times this number of rows halving sees a part; secants from there on, and how far a mean survival
+# may be from 1/2 then.
+_MANY, _FEW_ROWS, _SECANTS, _CLOSE = 8, 5_000, 20, 1e-10
 
 
 def node_table(
@@ -130,7 +130,7 @@ def _medians(
 
     low, high = np.zeros(n_nodes), np.full(n_nodes, last)
     unreached = (mean_survival(high) > 0.5) | (counts == 0)
-    if (stride := len(x) // _MANY_ROWS) > 1:
+    if (stride := len(x) // _FEW_ROWS) >= _MANY:
         near = _medians(tree, x[::stride], path[::stride], weight[::stride], last)
         known = ~(unreached | np.isnan(near))
         found = _near_root(lambda times: mean_survival(times) - 0.5, np.where(known, near, last / 2), last)
