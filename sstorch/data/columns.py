@@ -68,7 +68,7 @@ def to_rows(X: object) -> object:
     """
     if isinstance(X, pd.Series):
         return X.to_frame().T.infer_objects()
-    if not isinstance(X, Mapping):
+    if not isinstance(X, Mapping) or scipy.sparse.issparse(X):  # one kind of sparse matrix is a mapping
         return to_pandas(X)
     for name, value in X.items():
         if not pdt.is_scalar(value):
