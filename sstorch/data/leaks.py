@@ -44,7 +44,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
         event: whether each was observed, (n,).
     """
     some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
-    t, e = time[some], event[some]
+    t, e = rankdata(time[some]), event[some]
     found: list[Oddity] = []
     for name in map(str, frame.columns):
         column = frame[name]
@@ -55,7 +55,8 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
             values = column.to_numpy()[some]
             there = ~np.isnan(values)
             ranks: FloatArray = rankdata(values[there])
-            if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, t[there])) > _TELLS_TIME:
+            times = t if there.all() else rankdata(t[there])
+            if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, times)) > _TELLS_TIME:
                 found.append(
                     Oddity(
                         f"column {name!r} orders the rows as the follow-up time does (rank correlation above "
@@ -87,9 +88,9 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
     return found
 
 
-def _correlation(ranks: FloatArray, t: FloatArray) -> float:
-    """Spearman's rho, 0 where one of them is constant."""
-    a, b = (values - 0.5 * (len(t) + 1) for values in (ranks, rankdata(t)))
+def _correlation(ranks: FloatArray, others: FloatArray) -> float:
+    """Spearman's rho from two sets of ranks, 0 where one of them is constant."""
+    a, b = (values - 0.5 * (len(ranks) + 1) for values in (ranks, others))
     norm = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
     return float(a @ b) / norm if norm else 0.0
 

@@ -36,6 +36,8 @@ _RANK = 1e-8
 # Sums of squares below this share of the rows are rounding errors of zero, such as the scores of the level in
 # a category that has a slope of its own.
 _ROUNDING = 1e-12
+# Leverage of a row that has a category to itself is 1, and its score is 0.
+_MOST_LEVERAGE = 0.9
 # Elements of the largest intermediate, (flips, splits, parameters).
 _ELEMENTS = 2**21
 _ALPHA = 0.05
@@ -106,7 +108,8 @@ def split_test(
     statistic is as large; permuting the column instead supposes that it does not depend on the features
     of the leaf. Before the test one Newton step leads from the leaf's parameters to the maximum of the
     likelihood of its rows: scores of penalised parameters have a sum, and a drift along skewed columns
-    that would pass for a change even if they were centred.
+    that would pass for a change even if they were centred. For categorical columns flipped scores are
+    corrected for the leverage of their rows.
 
     Args:
         tree: a fitted soft tree.
@@ -130,7 +133,8 @@ def split_test(
         Neerlandica 61, 488-508. Zeileis, Hothorn and Hornik (2008), "Model-based recursive partitioning",
         Journal of Computational and Graphical Statistics 17, 492-514. Hemerik, Goeman and Finos (2020),
         "Robust testing in generalized linear models by sign flipping score contributions", Journal of
-        the Royal Statistical Society B 82, 841-864. Westfall and Young (1993), "Resampling-based multiple
+        the Royal Statistical Society B 82, 841-864. MacKinnon and White (1985), Journal of Econometrics 29,
+        305-325, for the leverage. Westfall and Young (1993), "Resampling-based multiple
         testing", for the p values adjusted for the search over columns.
     """
     data = tree._scored(X, y, sample_weight)
@@ -241,6 +245,10 @@ class _Scores(NamedTuple):
         curved: second derivatives of the loss in these numbers times ``design``, (n, q, d).
         solve: pseudo-inverse of the information, (d, d).
         is_level: marks intercept and shapes, (d,).
+        flipped: ``effective`` as it would be of rows that had no part in the estimates, whose signs are
+            flipped, (n, d). A row draws the estimates towards itself by its leverage h, so that its score has
+            the variance 1 - h in place of 1; flips of these would be too close to zero. With a Weibull leaf,
+            skewed columns and 150 rows sums over categories had 1.2 times the mean square of their flips.
     """
 
     effective: FloatArray
@@ -248,6 +256,7 @@ class _Scores(NamedTuple):
     curved: FloatArray
     solve: FloatArray
     is_level: BoolArray
+    flipped: FloatArray
 
     @classmethod
     def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, group: int) -> _Scores:
@@ -280,7 +289,9 @@ class _Scores(NamedTuple):
         # along every column that is correlated with the features.
         step = solve @ scores.sum(axis=0)
         scores = scores - np.einsum("nqd,nq->nd", design, curved @ step)
-        return cls(scores, design, curved, solve, is_level)
+        leverage = np.einsum("nqd,de,nqe->n", design, solve, curved)
+        free = 1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE)
+        return cls(scores, design, curved, solve, is_level, scores / np.sqrt(free)[:, None])
 
 
 def _derivatives(
@@ -380,7 +391,10 @@ def _statistics(
     ``whitening`` (d, r) makes the r parameters that are tested uncorrelated, of variance one.
     """
     sections = np.split(column.order, column.ends[:-1])
-    white = scores.effective @ whitening
+    # Maxima over the splits of a number hold their level without the correction for leverage, with which they
+    # are conservative. The first set of signs flips nothing.
+    turned = scores.effective if column.is_ordered else scores.flipped
+    white, observed = turned @ whitening, scores.effective @ whitening
     # Of each section, what estimating the parameters anew takes off its scores: (d, K, r), for sums (d,).
     taken = np.stack(
         [scores.solve @ _inner(scores.design[rows], scores.curved[rows]) @ whitening for rows in sections],
@@ -391,7 +405,11 @@ def _statistics(
     for first in range(0, len(signs), step):
         flips = signs[first : first + step].astype(np.float64)
         process = np.stack([flips[:, rows] @ white[rows] for rows in sections], axis=1)
-        process -= np.tensordot(flips @ scores.effective, taken, axes=1)
+        total = flips @ turned
+        if first == 0:
+            process[0] = [observed[rows].sum(axis=0) for rows in sections]
+            total[0] = scores.effective.sum(axis=0)
+        process -= np.tensordot(total, taken, axes=1)
         if column.is_ordered:
             process = process.cumsum(axis=1)[:, :-1]
         squares[first : first + step] = (process**2).sum(axis=-1)

@@ -59,8 +59,11 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
     signs = np.random.default_rng(0).choice(np.array([-1, 1], dtype=np.int8), (n_flips + 1, n))
     signs[0] = 1
 
-    def drift(rows: np.ndarray, sign: np.ndarray) -> float:
-        flipped = sign[:, None] * scores
+    leverage = np.einsum("nde,de->n", information, solve)
+    corrected = scores / np.sqrt(1 - np.minimum(leverage, 0.9))[:, None]
+
+    def drift(rows: np.ndarray, sign: np.ndarray, categories: bool) -> float:
+        flipped = sign[:, None] * (corrected if categories and (sign < 0).any() else scores)
         total = flipped[rows].sum(0) - information[rows].sum(0) @ solve @ flipped.sum(0)
         return float(total[tested] @ inverse @ total[tested])
 
@@ -71,7 +74,7 @@ def test_statistics_and_p_are_those_of_the_definition(parameters: str) -> None:
         groups = [column == cut if name == "d" else column <= cut for cut in cuts]
         if name != "d":
             groups = [group for group in groups if 6 <= group.sum() <= 54]
-        squares = np.array([[drift(group, sign) for group in groups] for sign in signs])
+        squares = np.array([[drift(group, sign, name == "d") for group in groups] for sign in signs])
         usual, size = squares.mean(0), np.array([group.sum() for group in groups])
         if parameters == "level":
             usual = size if name == "d" else size * (n - size) / n
