@@ -60,7 +60,7 @@ class Kinds:
 
     names: tuple[str, ...]
     of: Tensor
-    known: frozenset[str] = frozenset()
+    known: tuple[str, ...] = ()
 
     @property
     def estimated(self) -> Tensor:

@@ -86,7 +86,8 @@ def plot_groups(
     below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
-    left_band = False
+    # Curves that hold while the covariates stay as in the row are none of the same persons.
+    compared, left_band = outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = counted & (group == number), colour_of(number)
         band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
@@ -101,9 +102,10 @@ def plot_groups(
         mean = np.average(curves[inside], axis=0, weights=weight[inside])
         (line,) = ax.plot(grid[seen], mean[seen], "--", color=_dark(colour), linewidth=1.5)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
-        off = outside(mean[seen], *band.at(grid[seen])[1:])
-        left_band |= bool(off.any())
-        ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
+        if compared:
+            off = outside(mean[seen], *band.at(grid[seen])[1:])
+            left_band |= bool(off.any())
+            ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"

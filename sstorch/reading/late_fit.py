@@ -37,7 +37,7 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         band, end = KaplanMeierBand.fit(rows.weighted_y), _UP_TO * float(rows.time.max())
         times = np.append(band.times[band.times < end], end)[-_MOST_TIMES:]
         curves = tree.curves(x[inside], times)
-        mean = np.average(curves, axis=0, weights=rows.sample_weight)
+        mean = np.average(curves, axis=0, weights=rows.sample_weight / rows.sample_weight.max())
         km, lower, upper = band.at(times)
         side = np.sign(mean - km)
         marks = outside(mean, lower, upper) & (side == side[-1])

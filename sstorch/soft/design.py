@@ -179,7 +179,7 @@ class Design:
         if self.rotations:  # with free shapes a perfect fit would be in reach
             own = n_groups if n_groups > 1 else 0
             codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
-        known = frozenset(rotation.kind for rotation in self.rotations)
+        known = tuple(rotation.kind for rotation in self.rotations)
         return Kinds(kinds, torch.tensor(codes, device=self.centre.device), known)
 
     def hazards(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.comparison import resampler
 from sstorch.validation.measures import MEASURES
 from sstorch.validation.predicting import Cohort
@@ -48,7 +49,9 @@ def optimism(
     found = []
     for _ in range(n_refits):
         own = cohort._take(draw(rng))
-        refit = clone(model).fit(own.X, own.y)
+        with warnings.catch_warnings():  # rows of a resample repeat others
+            warnings.simplefilter("ignore", DataWarning)
+            refit = clone(model).fit(own.X, own.y)
         found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
     return pd.concat(found, axis=1).mean(axis=1)
 

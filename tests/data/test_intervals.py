@@ -111,6 +111,6 @@ def test_whoever_does_not_know_intervals_is_stopped() -> None:
         OptimalSurvivalTree().fit(X, Y)
     with pytest.raises(DataError, match="same row labels in a different order"):
         Surv.interval(pd.Series([0, 1], index=[0, 1]), pd.Series([1, 2], index=[1, 0]))
-    tree = SurvivalRegression(penalties=Penalties(ridge=0.1)).fit(X, Y)
+    tree = SurvivalRegression("exponential", penalties=Penalties(ridge=0.1)).fit(X, Y)
     with pytest.raises(DataError, match="interval-censored"):
         tree.score(X, Y)

@@ -103,6 +103,7 @@ def test_penalties_shrink_the_frequentist_covariance_only(curved: SurvivalRegres
     assert (errors("bayesian") < errors("observed")).all()
 
 
+@pytest.mark.filterwarnings("ignore:every row stands 2 times")
 def test_rows_repeated_in_clusters_have_the_standard_errors_of_the_rows(lines: SurvivalRegression) -> None:
     frame, y = (
         pd.concat([DATA.frame] * 2, ignore_index=True),

@@ -185,6 +185,7 @@ def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> No
         np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
 
 
+@pytest.mark.filterwarnings("ignore:.*in every column")
 def test_rows_with_weight_two_are_two_rows() -> None:
     data = load_dataset("gbsg2").subset(np.arange(150))
     weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)

@@ -60,8 +60,10 @@ def integrated(problem: LinearHazards, mean: Tensor, slopes: int, reach: float) 
     nodes = torch.linspace(-reach, reach, 33, dtype=torch.float64)
     grid = torch.cartesian_prod(*[nodes] * d).reshape(-1, d)
     theta = centre + grid @ root.T
-    copies = problem.select(torch.zeros(len(theta), dtype=torch.long))
-    log_likelihood = -copies.value(theta)
+    sample, width = problem.sample, 1 + slopes
+    linear = theta[:, :width] @ problem.design.dense()[0].T
+    loss = problem.family.loss(sample.log_time, sample.event, linear, theta[:, None, width:])
+    log_likelihood = -loss.sum(-1)
     cell = d * torch.log(nodes[1] - nodes[0]) + root.diagonal().log().sum()
     is_slope = torch.zeros(d, dtype=torch.bool)
     is_slope[1 : 1 + slopes] = True

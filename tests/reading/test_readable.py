@@ -735,7 +735,8 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
         assert coefficient == pytest.approx(expected["coefficient"], rel=1e-3)
         assert ratio == pytest.approx(np.exp(expected["coefficient"]), rel=1e-3)
         assert whole == pytest.approx(np.exp(expected["effect"]), rel=1e-3)
-    levels = pd.read_csv(io.StringIO(text[text.index("\n group ") :]), sep=r"\s+")["level"]
+    table = text[text.index("\n group ") :].split("\n\n")[0]
+    levels = pd.read_csv(io.StringIO(table), sep=r"\s+")["level"]
     order = np.argsort(tree._tree.group_numbers)
     intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)

@@ -90,6 +90,7 @@ def test_units_are_kept(small_data: SurvivalData, tmp_path: Path) -> None:
     assert (loaded.penalties.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
 
 
+@pytest.mark.filterwarnings("ignore:.*in every column")
 def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
     """Half of all progesterone receptors are below 33, the largest is 2380: on [0, 1] its gates are dear."""
     X = pd.DataFrame({"progrec": gbsg2.frame["progrec"], "age": gbsg2.frame["age"]})

@@ -197,6 +197,7 @@ def test_quantiles_and_restricted_means(leaf: str, prediction: str, small_data: 
             tree.predict_rmst(x, bad)
 
 
+@pytest.mark.filterwarnings("ignore:column .* in all others")
 @pytest.mark.parametrize(
     "leaf", nightly_but({"gompertz", "log_normal", "logistic_hazard", "spline_po"}, sorted(FAMILIES))
 )

@@ -228,6 +228,7 @@ def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> 
         assert (((table["reason"] != "") & ~no_variance) == table["value"].isna()).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*in every column")  # of the resample that the test draws
 def test_training_rows_are_recognised_and_corrected_for_optimism(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     X = pd.DataFrame(rng.normal(size=(80, 6)), columns=list("abcdef")).assign(g=rng.choice(["u", "v"], 80))

@@ -137,6 +137,7 @@ def test_missing_columns_are_refused(fitted: Curves, data: SurvivalData) -> None
         fitted.falling_curves(data.frame.drop(columns="age"), GRID)
 
 
+@pytest.mark.filterwarnings("ignore:.*in every column")
 def test_a_fold_knows_its_own_rows_only(baseline: Baseline, data: SurvivalData) -> None:
     """Rows left out have other scales, but they change nothing."""
     kept = np.arange(len(data)) < 120
