@@ -42,6 +42,8 @@ _MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
 _LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
+# A design is wide from so many columns on, where they are half as many as rows, or very many.
+_FEWEST, _MANY = 100, 500
 
 
 def to_pandas(values: object) -> object:
@@ -415,3 +417,8 @@ def parse_weights(sample_weight: object, n: int) -> FloatArray:
     if not weight.any():
         raise DataError("sample_weight is zero in every row; give some rows weight")
     return weight
+
+
+def is_wide(n_columns: int, n_rows: int) -> bool:
+    """Whether a regression on so many numeric columns has priors by column."""
+    return n_columns >= _FEWEST and (2 * n_columns >= n_rows or n_columns >= _MANY)

@@ -15,6 +15,7 @@ from scipy.stats import binom
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
+from sstorch.data.columns import is_wide
 from sstorch.data.leaks import leaks
 from sstorch.data.oddity import Oddity, drop_text
 from sstorch.data.strays import odd_values
@@ -111,7 +112,8 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
         int((_frequencies(frame[name]) > 0).sum()) if isinstance(kind, pd.CategoricalDtype) else 1
         for name, kind in frame.dtypes.items()
     )
-    if n_encoded <= n_events:
+    n_numeric = sum(not isinstance(kind, pd.CategoricalDtype) for kind in frame.dtypes)
+    if n_encoded <= n_events or is_wide(n_numeric, len(frame)):  # columns that have priors of their own
         return []
     return [
         Oddity(

@@ -62,7 +62,7 @@ def observed_expected_ratio(
     Examples:
         >>> y = [1, 2, 3], [1, 0, 1]
         >>> [round(part, 3) for part in observed_expected_ratio(y, [0.5, 0.6, 0.8], t=2.5)]
-        [0.909, 0.128, 6.454]
+        [0.909, 0.183, 4.504]
     """
     rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
     return risk_ratio_of(rows, confidence)

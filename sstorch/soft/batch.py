@@ -16,6 +16,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
+from sstorch.data.columns import is_wide
 from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.fitted import EVENT, FittedTree
@@ -69,7 +70,6 @@ from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
-from sstorch.soft.wide import is_wide
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 

@@ -17,6 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import SplitMatrices
+from sstorch.data.columns import is_wide
 from sstorch.inference import HazardCovariance
 from sstorch.inference.penalties import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
@@ -41,7 +42,7 @@ from sstorch.soft.design import Design, counted_weight, in_double, null_start
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
 from sstorch.soft.teacher import Teacher
-from sstorch.soft.wide import is_wide, with_column_priors
+from sstorch.soft.wide import with_column_priors
 
 T = TypeVar("T")
 

@@ -44,8 +44,6 @@ from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.design import Design, null_start
 
-# A design is wide from so many columns on, where they are half as many as rows, or very many.
-_FEWEST, _MANY = 100, 500
 # Columns that the sparse priors look at, those with the largest scores, and folds by which priors are chosen.
 SCREENED, N_FOLDS = 5_000, 5
 # Variances of the components of the mixture, columns standardised, and shares of the point mass at zero from
@@ -76,11 +74,6 @@ PRIORS: dict[str, tuple[float, float, float | None]] = {
     "dense and sparse": (0.5, 0.5, _FEW),
     "dense and graded": (0.5, 0.5, _EVEN),
 }
-
-
-def is_wide(n_columns: int, n_rows: int) -> bool:
-    """Whether a regression on so many columns has priors by column."""
-    return n_columns >= _FEWEST and (2 * n_columns >= n_rows or n_columns >= _MANY)
 
 
 @dataclass(frozen=True)

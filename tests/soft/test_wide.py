@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal, norm
 
 from sstorch import PrognosticTree, Surv, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
+from sstorch.data.columns import is_wide
 from sstorch.nn import make_family
 from sstorch.nn.design_matrix import DesignMatrix
 from sstorch.objective import Sample
@@ -18,7 +19,7 @@ from sstorch.optim.compiled.mixture_sweeps import mixture_sweeps
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_design import LinearDesign
 from sstorch.soft.design import Design, counted_weight, null_start
-from sstorch.soft.wide import PRIORS, _Expansion, is_wide
+from sstorch.soft.wide import PRIORS, _Expansion
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.* columns after encoding", "ignore:4 events", "ignore:the curves of leaf"
