@@ -34,7 +34,6 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import lasso_path
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
@@ -316,6 +315,8 @@ class _Mixture:
 
 def _lasso(near: _Expansion, x: FloatArray) -> FloatArray:
     """Coefficients of the first lasso on a path with so many that are not zero, (q,)."""
+    from sklearn.linear_model import lasso_path  # of wide data alone, and slow to load
+
     root = np.sqrt(near.weight)
     most = _LASSO * int((near.weight > 0).sum())
     with warnings.catch_warnings():

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
+from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of, preprocessing
 from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
+from tests.conftest import nightly
 
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
 
@@ -89,6 +91,38 @@ def test_codes_indicators_and_sparse_columns_are_one_encoding(
     risks = plain.predict(numbers)
     np.testing.assert_allclose(SurvivalRegression(leaf).fit(columns, y).predict(columns), risks, rtol=1e-10)
     np.testing.assert_allclose(SurvivalRegression(leaf).fit(sparse, y).predict(sparse), risks, rtol=1e-10)
+
+
+@pytest.mark.parametrize("competing", [False, nightly(True)])
+def test_trees_of_dense_and_sparse_columns_predict_alike(competing: bool) -> None:
+    frame, y = simulated(150, 20, seed=4)
+    if competing:
+        cause = np.where(y.event, 1 + np.arange(150) % 2, 0)
+        y = Surv(y.time, cause, causes=("relapse", "death"))
+    numbers = pd.get_dummies(frame, dtype=float).fillna(0.0)
+    forms = numbers, numbers.astype(pd.SparseDtype(float, 0.0)), scipy.sparse.csr_array(numbers.to_numpy())
+
+    def predictions(X: pd.DataFrame | scipy.sparse.csr_array) -> list[FloatArray]:
+        tree = PrognosticTree(depth=1).fit(X, y)
+        groups = [tree.apply(X).astype(float), tree.predict_leaf_proba(X)]
+        return [*groups, tree.predict_cumulative_incidence(X, [0.5, 1.0]) if competing else tree.predict(X)]
+
+    expected, *others = map(predictions, forms)
+    for other in others:
+        for found, known in zip(other, expected, strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-10)
+
+
+def test_causes_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
+    frame, y = simulated(200, 25, seed=6)
+    causes = Surv(y.time, np.where(y.event, 1 + np.arange(200) % 2, 0), causes=("relapse", "death"))
+    found = []
+    for coded in (False, True):
+        if coded:
+            indicators.undo()
+        tree = PrognosticTree(depth=1).fit(frame, causes)
+        found.append(tree.predict_cumulative_incidence(frame, [0.5, 1.0]))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-10)
 
 
 def test_folds_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
