@@ -3,9 +3,11 @@
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
 from sstorch.inference.groups import groups
-from sstorch.inference.model import Inferable, with_covariance
+from sstorch.inference.hazard_rows import HazardRows
+from sstorch.inference.model import Inferable, Refitted
 from sstorch.inference.predictions import Intervals, predict
 from sstorch.inference.rows import LeafDerivatives
+from sstorch.inference.sandwich import with_covariance
 from sstorch.inference.terms import term_facts
 
 __all__ = [
@@ -13,9 +15,11 @@ __all__ = [
     "Effect",
     "FitCovariance",
     "HazardCovariance",
+    "HazardRows",
     "Inferable",
     "Intervals",
     "LeafDerivatives",
+    "Refitted",
     "coefficients",
     "effect",
     "groups",

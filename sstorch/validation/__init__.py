@@ -13,6 +13,7 @@ from sstorch.validation.column_drift import population_stability_index
 from sstorch.validation.contrast import contrast
 from sstorch.validation.drift import DriftReport, drift
 from sstorch.validation.report import ValidationReport, validate
+from sstorch.validation.residuals import residuals
 
 __all__ = [
     "DriftReport",
@@ -25,6 +26,7 @@ __all__ = [
     "model_card",
     "population_stability_index",
     "recalibrate",
+    "residuals",
     "split_test",
     "stability",
     "validate",

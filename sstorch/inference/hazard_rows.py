@@ -1,0 +1,75 @@
+"""Rows at the fitted hazard of one cause: their scores, cumulative hazards and information."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sstorch.data import SurvivalData
+from sstorch.data.coded import dense
+from sstorch.inference.covariance import HazardCovariance
+from sstorch.inference.model import Inferable, covariance_of
+from sstorch.inference.rows import LeafDerivatives, sample_of
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample, counted_weight
+
+
+@dataclass(frozen=True)
+class HazardRows:
+    """Rows with one event, at the fitted hazard of its cause.
+
+    Attributes:
+        cause: its name.
+        module: the hazard, in double precision.
+        covariance: of its coefficients.
+        sample: the rows, of one problem.
+        weight: what the loss of each row counts, (1, n).
+        leaf: of each row, (n,).
+    """
+
+    cause: str
+    module: SoftTree
+    covariance: HazardCovariance
+    sample: Sample
+    weight: Tensor
+    leaf: Tensor
+
+    @classmethod
+    def by_cause(cls, model: Inferable, data: SurvivalData) -> Iterator[HazardRows]:
+        """Of all causes of a model; rows with another cause count as censored."""
+        covariance, tree = covariance_of(model), model._tree
+        x = dense(tree.encode(data.frame))
+        leaf, x = torch.as_tensor(tree.leaf(x)), x.cpu().double()
+        for name, module in tree.hazards.items():
+            rows = data if data.causes is None else data.of_cause(name)
+            sample, module = sample_of(module, x, rows), copy.deepcopy(module).cpu().double()
+            yield cls(name, module, covariance.hazards[name], sample, counted_weight(sample), leaf)
+
+    def derivatives(self) -> LeafDerivatives:
+        """Derivatives of the negative log-likelihood in the parameters of each row's leaf."""
+        leaves = self.module.leaf_parameters()
+        return LeafDerivatives(self.module.family, leaves, self.leaf, self.sample, self.weight)
+
+    def gradients(self) -> Tensor:
+        """Derivatives of each row's negative log-likelihood in the coefficients, (n, D)."""
+        by_leaf, groups = self.derivatives().scores(), self.covariance.groups[self.leaf]
+        out = by_leaf.new_zeros(len(by_leaf), len(self.covariance.theta))
+        for group in groups.unique().tolist():
+            rows = groups == group
+            out[rows] = by_leaf[rows] @ self.covariance.by_group[group]
+        return out
+
+    def cumulative_hazard(self) -> Tensor:
+        """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""
+        sample = self.sample
+        with torch.no_grad():
+            linear, shape = self.module.leaf_parameters().at_rows(sample.x.matrices[0], self.leaf)
+            family = self.module.family
+            hazard = family.cumulative_hazard(sample.log_time[0], linear, shape)
+            if sample.log_entry is not None:
+                hazard = hazard - family.hazard_before(sample.log_entry[0], sample.log_time[0], linear, shape)
+        return hazard

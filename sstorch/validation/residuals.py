@@ -1,0 +1,142 @@
+"""Residuals and influence of the rows that a regression was fitted to."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sstorch._types import FloatArray
+from sstorch.data import SurvivalData
+from sstorch.data.columns import to_pandas
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import HazardRows, Refitted
+from sstorch.inference.model import covariance_of
+from sstorch.inference.terms import Contrasts
+
+ResidualKind = Literal["martingale", "deviance", "cox_snell", "score", "dfbeta"]
+
+
+def residuals(
+    model: Refitted,
+    X: object,
+    y: object,
+    kind: ResidualKind = "martingale",
+    sample_weight: object = None,
+) -> pd.DataFrame:
+    """Residuals of rows: one row each, by index label.
+
+    Where causes compete each has residuals of its own, the other causes counting as censored. Residuals of
+    start-stop rows are summed by subject where one value for each subject is wanted.
+
+    Args:
+        model: fitted regression, or groups.
+        X: n rows; the training rows for ``"dfbeta"``.
+        y: their outcome.
+        kind: ``"cox_snell"``, the cumulative hazard H between entry and time; ``"martingale"``, event less
+            H; ``"deviance"``, the same on a scale that is nearly symmetric; ``"score"``, derivatives of the
+            weighted log-likelihood in the parameters of the row's leaf, in the units of encoded features;
+            ``"dfbeta"``, the change of each coefficient by having the row in the data, its estimate less that
+            without the row, by one Newton step at the same penalties.
+        sample_weight: weights of the rows. Only ``"score"`` and ``"dfbeta"`` depend on them, by their ratios.
+
+    Returns:
+        Columns: causes for the first three kinds; parameters for ``"score"``; ``term`` and ``contrast`` as in
+        :func:`sstorch.inference.coefficients` for ``"dfbeta"``. Cause and group are outer levels where there
+        are several. The first three are NaN-free; ``"dfbeta"`` is NaN where a contrast has no estimate.
+
+    Raises:
+        ConfigError: the kind does not exist, or the model has no covariance of coefficients.
+        DataError: the rows cannot be used, or times are intervals and the kind needs exact or
+            right-censored ones.
+
+    References:
+        Therneau, Grambsch and Fleming (1990), "Martingale-based residuals for survival models", Biometrika
+        77, 147-160; Cain and Lange (1984), Biometrics 40, 493-499, on dfbeta.
+
+    >>> from sstorch import SurvivalRegression, load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> regression = SurvivalRegression("weibull").fit(data.frame, data.y)
+    >>> residuals(regression, data.frame[:2], data.y[:2]).round(2)
+       event
+    0   0.16
+    1   0.26
+    """
+    if kind not in get_args(ResidualKind):
+        raise ConfigError(f"kind must be one of {', '.join(get_args(ResidualKind))}, got {kind!r}")
+    data = model._scored(X, y, sample_weight)
+    tables: dict[tuple[str, ...], pd.DataFrame] = {}
+    for rows in HazardRows.by_cause(model, data):
+        if kind == "dfbeta":
+            tables |= _dfbeta(model, rows)
+        elif kind == "score":
+            names = _parameter_names(model, rows)
+            tables[(rows.cause,)] = pd.DataFrame((-rows.derivatives().scores()).numpy(), columns=names)
+        else:
+            tables[(rows.cause,)] = pd.DataFrame({rows.cause: of_events(rows, data, kind)})
+    if kind in ("cox_snell", "martingale", "deviance"):
+        found = pd.concat(tables.values(), axis=1)
+    else:
+        found = pd.concat(tables, axis=1)
+        outer = ["cause", "group"][: len(next(iter(tables)))]
+        found.columns.names = [*outer, *(["term", "contrast"] if kind == "dfbeta" else ["parameter"])]
+        for name in outer:
+            if found.columns.get_level_values(name).nunique() == 1:
+                found = found.droplevel(name, axis=1)
+    return found.set_axis(row_labels(X, len(data)), axis=0)
+
+
+def row_labels(X: object, n: int) -> pd.Index:
+    """Index labels of n rows, numbers from 0 where they have none."""
+    frame = to_pandas(X)
+    return frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(n)
+
+
+def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martingale") -> FloatArray:
+    """Cox-Snell, martingale or deviance residuals of a cause, (n,).
+
+    Raises:
+        DataError: times are intervals.
+    """
+    if data.intervals is not None:
+        raise DataError(
+            f"residuals of kind {kind!r} need exact or right-censored times, got intervals: use 'score' or "
+            "'dfbeta'"
+        )
+    expected, event = rows.cumulative_hazard().numpy(), rows.sample.event[0].numpy()
+    if kind == "cox_snell":
+        return np.asarray(expected)
+    martingale = event - expected
+    if kind == "martingale":
+        return np.asarray(martingale)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log = np.where(event > 0, np.log(expected), 0.0)
+    return np.asarray(np.sign(martingale) * np.sqrt(np.maximum(-2 * (martingale + log), 0.0)))
+
+
+def _dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
+    """By cause and group, the changes of contrasts."""
+    hazard, facts = rows.covariance, covariance_of(model).terms
+    contrasts = Contrasts(model._tree.preprocessor, facts).rows(list(facts))
+    names = pd.MultiIndex.from_tuples([(each.term, each.text) for each in contrasts])
+    features = torch.stack([each.features for each in contrasts])
+    # The gradient is of the negative log-likelihood: taking a row out moves the estimate by + V gradient.
+    moved = -rows.gradients() @ hazard.posterior
+    found: dict[tuple[str, ...], pd.DataFrame] = {}
+    for group in range(hazard.n_groups):
+        combined = features @ hazard.by_group[group][: features.shape[1]]
+        change = moved @ combined.mT
+        change[:, hazard.unseen(combined)] = torch.nan
+        found[rows.cause, str(group + 1)] = pd.DataFrame(change.numpy(), columns=names)
+    return found
+
+
+def _parameter_names(model: Refitted, rows: HazardRows) -> list[str]:
+    features = [feature.name for feature in model._tree.preprocessor.leaf_features]
+    shapes = list(rows.module.family.shape_names)
+    names = [*features, "intercept", *shapes]
+    if rows.module.family.ancillary == "linear":
+        names += [f"{shape}: {feature}" for shape in shapes for feature in features]
+    return names
