@@ -12,13 +12,16 @@ from sstorch.soft.split_test import SplitTest, split_test
 from sstorch.validation.column_drift import population_stability_index
 from sstorch.validation.contrast import contrast
 from sstorch.validation.drift import DriftReport, drift
+from sstorch.validation.model_check import ModelCheck, check
 from sstorch.validation.report import ValidationReport, validate
 from sstorch.validation.residuals import residuals
 
 __all__ = [
     "DriftReport",
+    "ModelCheck",
     "SplitTest",
     "ValidationReport",
+    "check",
     "concordance_of_groups",
     "contrast",
     "drift",

@@ -70,7 +70,7 @@ def residuals(
     tables: dict[tuple[str, ...], pd.DataFrame] = {}
     for rows in HazardRows.by_cause(model, data):
         if kind == "dfbeta":
-            tables |= _dfbeta(model, rows)
+            tables |= dfbeta(model, rows)
         elif kind == "score":
             names = _parameter_names(model, rows)
             tables[(rows.cause,)] = pd.DataFrame((-rows.derivatives().scores()).numpy(), columns=names)
@@ -116,8 +116,8 @@ def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martin
     return np.asarray(np.sign(martingale) * np.sqrt(np.maximum(-2 * (martingale + log), 0.0)))
 
 
-def _dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
-    """By cause and group, the changes of contrasts."""
+def dfbeta(model: Refitted, rows: HazardRows) -> dict[tuple[str, ...], pd.DataFrame]:
+    """By cause and group, changes of contrasts by each row, (n, contrasts): see :func:`residuals`."""
     hazard, facts = rows.covariance, covariance_of(model).terms
     contrasts = Contrasts(model._tree.preprocessor, facts).rows(list(facts))
     names = pd.MultiIndex.from_tuples([(each.term, each.text) for each in contrasts])

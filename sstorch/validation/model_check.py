@@ -1,0 +1,270 @@
+"""Checks of the assumptions of a fitted regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_share
+from sstorch.data import SurvivalData
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import HazardRows, Refitted, coefficients
+from sstorch.inference.model import covariance_of
+from sstorch.validation.residuals import dfbeta, of_events, row_labels
+from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary
+
+Transform = Literal["rank", "log"]
+# Periods of the test of effects in time, risk groups of the test of calibration, events of each at least.
+_PERIODS, _GROUPS, _EVENTS = 10, 10, 10
+# Values of a column from which its curvature is tested.
+_DISTINCT = 5
+# Change of an estimate, in its standard errors, above which a row is reported.
+_INFLUENCE = 0.5
+_REMEDIES = {
+    "time": "let shapes depend on covariates, as leaf=Weibull(ancillary='linear') does, or try another family",
+    "curve": "give the column a curve, as Columns(numeric='auto') does",
+    "calibration": "try another family, curves or interactions",
+}
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """Tests and tables of :func:`check`; printed, what matters in plain sentences.
+
+    Attributes:
+        tests: indexed by ``cause``, ``check`` (``"time"``, ``"curve"``, ``"calibration"``) and ``term``:
+            ``statistic``, ``df`` and ``p``. The term ``"all"`` is the joint test.
+        risk_groups: by ``cause`` and ``group``, of rising predicted risk: ``rows``, weighted ``events``, the
+            number ``expected`` and their ``ratio``.
+        influence: of each contrast the row, or subject, whose removal changes it most: its label, and the
+            ``change`` by it in standard errors.
+        level: of the tests.
+    """
+
+    tests: pd.DataFrame
+    risk_groups: pd.DataFrame
+    influence: pd.DataFrame
+    level: float
+
+    @property
+    def findings(self) -> list[str]:
+        """What matters, one sentence each, with the setting that answers it; empty if nothing does.
+
+        Single terms count where their p-value times their number is below the level (Bonferroni).
+        """
+        found, several = [], self.tests.index.get_level_values("cause").nunique() > 1
+        for (cause, kind), table in self.tests.groupby(level=["cause", "check"], sort=False):
+            part = table.droplevel(["cause", "check"])
+            of_cause = f" of {cause}" if several else ""
+            terms = part.drop("all", errors="ignore")
+            guilty = [str(name) for name in terms.index[terms["p"] * len(terms) < self.level]]
+            p_values = {str(term): float(p) for term, p in part["p"].items()}
+            whole = p_values.get("all", np.nan)
+            text = ""
+            if kind == "calibration" and whole < self.level:
+                text = f"Events{of_cause} differ from the expected number by predicted risk ({_p(whole)})"
+            elif kind != "calibration" and guilty:
+                what = "change with time" if kind == "time" else "have a shape that the model lacks"
+                names = ", ".join(f"{name} ({_p(p_values[name])})" for name in guilty)
+                text = f"Effects{of_cause} that {what}: {names}"
+            elif kind == "time" and whole < self.level:
+                text = f"Effects{of_cause} change with time, taken together ({_p(whole)})"
+            if text:
+                found.append(f"{text}: {_REMEDIES[str(kind)]}.")
+        large = self.influence[self.influence["change"].abs() > _INFLUENCE]
+        for label, own in large.groupby("row", sort=False):
+            names = ", ".join(
+                f"{each.term} {each.contrast} by {each.change:+.1f}"
+                for each in own.reset_index().itertuples(index=False)
+            )
+            found.append(f"Row {label} moves estimates, in standard errors ({names}): look at its values.")
+        return found
+
+    def __str__(self) -> str:
+        found = self.findings or ["No check shows a fault of the model at this level."]
+        tests = self.tests.copy()
+        tests["p"] = [_p(value) for value in tests["p"]]
+        tests["statistic"] = tests["statistic"].round(2)
+        return "\n".join([*found, "", tests.to_string()])
+
+
+def _p(value: float) -> str:
+    return "p < .001" if value < 0.001 else "no test" if np.isnan(value) else f"p = {value:.3f}"
+
+
+def check(
+    model: Refitted,
+    X: object,
+    y: object,
+    sample_weight: object = None,
+    *,
+    transform: Transform = "rank",
+    level: float = 0.05,
+) -> ModelCheck:
+    """Check a fitted regression at its training rows, without another fit.
+
+    1. Effects in time, as R's ``cox.zph`` but for every family: rows are cut at quantiles of the event
+       times, and each term times a function g of time is tested for an effect on the linear predictor of
+       the hazard.
+    2. Curvature: quadratic and cubic polynomials of the ranks of each numeric column of five values or more.
+    3. Calibration: the same polynomials of the ranks of predicted risk; a table has groups of equal size.
+    4. Influence: largest dfbeta of each contrast; of start-stop rows it is summed by subject.
+
+    The first three are score tests of features that the model lacks. They allow for the estimated
+    coefficients, and take penalties, and so priors of the coefficients, as known. Where causes compete
+    each has its own checks. A missing number counts as the middle rank.
+
+    Args:
+        model: fitted regression with a covariance of its coefficients.
+        X: training rows.
+        y: their outcome, exact or right-censored, with entry where training had it.
+        sample_weight: their weights in training; only ratios matter.
+        transform: g, the ``"rank"`` or ``"log"`` of time.
+        level: of the tests that are reported.
+
+    Raises:
+        ConfigError: the model has groups or no covariance, or an argument is out of range.
+        DataError: times are intervals, or the rows are not those of training.
+
+    References:
+        Grambsch and Therneau (1994), "Proportional hazards tests and diagnostics based on weighted
+        residuals", Biometrika 81, 515-526; Rao (1948), Mathematical Proceedings of the Cambridge
+        Philosophical Society 44, 50-57, on score tests.
+
+    >>> from sstorch import SurvivalRegression, load_dataset
+    >>> data = load_dataset("gbsg2")
+    >>> regression = SurvivalRegression("weibull").fit(data.frame, data.y)
+    >>> found = check(regression, data.frame, data.y)
+    >>> found.tests.loc["event"].loc["calibration"].round(2)
+          statistic  df     p
+    term
+    all         2.8   2  0.25
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    if transform not in get_args(Transform):
+        raise ConfigError(f"transform must be one of {', '.join(get_args(Transform))}, got {transform!r}")
+    covariance = covariance_of(model)
+    if any(hazard.n_groups > 1 for hazard in covariance.hazards.values()):
+        raise ConfigError("check() is for regressions: a model with groups has validate_groups()")
+    data = model._scored(X, y, sample_weight)
+    if data.intervals is not None:
+        raise DataError("check() needs exact or right-censored times, got intervals")
+    labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
+    tests, groups, influence = [], [], []
+    for rows in HazardRows.by_cause(model, data):
+        if not is_stationary(rows):
+            raise DataError(
+                "the model was not fitted to these rows with these weights: give the training rows, and "
+                "sample_weight if training had it"
+            )
+        tests += [(rows.cause, "time", *each) for each in _in_time(model, rows, transform)]
+        tests += [(rows.cause, "curve", *each) for each in _curvature(rows, data)]
+        outcome, table = _calibration(rows, data)
+        tests.append((rows.cause, "calibration", "all", *outcome))
+        groups.append(pd.concat({rows.cause: table}, names=["cause"]))
+        errors = table_of_errors.loc[rows.cause] if len(covariance.hazards) > 1 else table_of_errors
+        influence.append(_influence(model, errors, rows, data, labels))
+    names = ["cause", "check", "term", "statistic", "df", "p"]
+    return ModelCheck(
+        pd.DataFrame(tests, columns=names).set_index(names[:3]).sort_index(),
+        pd.concat(groups),
+        pd.concat(influence),
+        level,
+    )
+
+
+def _in_time(model: Refitted, rows: HazardRows, transform: Transform) -> list[tuple[str, float, int, float]]:
+    """Tests of each term times a function of time, and of all of them."""
+    log_time, event = rows.sample.log_time[0], rows.sample.event[0] > 0
+    count = min(_PERIODS, max(2, int(event.sum()) // _EVENTS))
+    shares = torch.arange(1, count) / count
+    cuts = torch.quantile(log_time[event], shares.double()).unique()
+    parts, row, period = episodes(rows, cuts)
+    moment = torch.arange(len(cuts) + 1).double()
+    if transform == "log":
+        of_event = torch.bucketize(log_time[event], cuts)
+        sums = torch.zeros_like(moment).index_add_(0, of_event, log_time[event])
+        moment = sums / torch.bincount(of_event, minlength=len(moment)).clamp(min=1)
+    moment = moment - moment.mean()
+    own = rows.module.leaf_parameters().features(rows.sample.x.matrices[0])
+    centred = own - own.mean(0)
+    features = model._tree.preprocessor.leaf_features
+    columns: list[Tensor] = []
+    places: dict[str, list[int]] = {}
+    for term, facts in covariance_of(model).terms.items():
+        plain = [place for place in facts.places if not features[place].curved]
+        chosen = plain or list(facts.places)
+        places[term] = list(range(len(columns), len(columns) + len(chosen)))
+        columns += [centred[row, place] * moment[period] for place in chosen]
+    test = ScoreTest.of(parts, torch.stack(columns, 1))
+    return [*((term, *test.test(own)) for term, own in places.items()), ("all", *test.test())]
+
+
+def _curvature(rows: HazardRows, data: SurvivalData) -> list[tuple[str, float, int, float]]:
+    """Tests of polynomials of the ranks of numeric columns."""
+    found = []
+    for name in data.frame.columns:
+        values = data.frame[name]
+        if isinstance(values.dtype, pd.CategoricalDtype) or values.nunique() < _DISTINCT:
+            continue
+        added = _bends(values.to_numpy())
+        found.append((str(name), *ScoreTest.of(rows, added).test()))
+    return found
+
+
+def _bends(values: FloatArray) -> Tensor:
+    """Legendre polynomials of degree two and three of middle ranks in (-1, 1), 0 where missing, (n, 2)."""
+    known = ~np.isnan(values)
+    rank = np.zeros(len(values))
+    rank[known] = (2 * rankdata(values[known]) - 1) / known.sum() - 1
+    return torch.as_tensor(np.stack([1.5 * rank**2 - 0.5, 2.5 * rank**3 - 1.5 * rank], 1))
+
+
+def _calibration(rows: HazardRows, data: SurvivalData) -> tuple[tuple[float, int, float], pd.DataFrame]:
+    """Test of curvature in predicted risk, and observed and expected events of groups of it."""
+    sample = rows.sample
+    events = int((sample.event[0] > 0).sum())
+    with torch.no_grad():
+        linear, shape = rows.module.leaf_parameters().at_rows(sample.x.matrices[0], rows.leaf)
+        at = sample.log_time[0][sample.event[0] > 0].median()
+        risk = rows.module.family.cumulative_hazard(at.expand(len(linear)), linear, shape)
+    count = min(_GROUPS, max(2, events // _EVENTS))
+    group = np.minimum((rankdata(risk.numpy()) - 0.5) * count / len(risk), count - 1).astype(int)
+    weight, expected = data.sample_weight, of_events(rows, data, "cox_snell")
+    table = pd.DataFrame(
+        {
+            "rows": np.ones(len(group)),
+            "events": weight * sample.event[0].numpy(),
+            "expected": weight * expected,
+        }
+    )
+    table = table.groupby(pd.Index(group + 1, name="group")).sum()
+    table["rows"] = table["rows"].astype(int)
+    table["ratio"] = table["events"] / table["expected"]
+    return ScoreTest.of(rows, _bends(risk.numpy())).test(), table
+
+
+def _influence(
+    model: Refitted, errors: pd.Series, rows: HazardRows, data: SurvivalData, labels: pd.Index
+) -> pd.DataFrame:
+    """By contrast the row, or the subject by its first row, of the largest change in standard errors."""
+    change = next(iter(dfbeta(model, rows).values()))
+    if data.person is not None:
+        change = change.groupby(data.person).sum()
+        labels = labels[np.unique(data.person, return_index=True)[1]]
+    found = []
+    for key in change.columns:
+        term, contrast = (str(part) for part in key)
+        scaled = (change[key] / errors.loc[key]).to_numpy()
+        if np.isfinite(scaled).all():
+            most = int(np.abs(scaled).argmax())
+            found.append((rows.cause, term, contrast, labels[most], scaled[most]))
+    names = ["cause", "term", "contrast", "row", "change"]
+    return pd.DataFrame(found, columns=names).set_index(names[:3]).sort_index()

@@ -1,0 +1,126 @@
+"""Score tests of what a fitted regression leaves out, without another fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+from sstorch.inference import HazardRows, LeafDerivatives
+from sstorch.nn import DesignMatrix, LeafParameters
+
+# Share of a direction's information that the model must leave free, else it has the direction already.
+_FREE = 1e-6
+# Size of the penalised gradient, in standard errors, above which rows are not those of training.
+_STATIONARY = 0.25
+
+
+@dataclass(frozen=True)
+class ScoreTest:
+    """Scores of features that are not in the model, at zero, and their covariance.
+
+    Attributes:
+        score: derivatives of the log-likelihood in the coefficients of k added features, (k,).
+        covariance: of these scores, the coefficients of the model having been estimated, (k, k).
+    """
+
+    score: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def of(cls, rows: HazardRows, added: Tensor) -> Self:
+        """Of features added to the linear predictor.
+
+        With estimated coefficients theta, Hessian A of all, and precision P of the priors of theta, the
+        covariance is A_gg - A_gt (A_tt + P)^-1 A_tg.
+
+        Args:
+            rows: training rows, or their episodes, in a model with one group.
+            added: values of the features, (n, k).
+        """
+        leaves, k = rows.module.leaf_parameters(), added.shape[1]
+        own = leaves.features(rows.sample.x.matrices[0])
+        p, m = own.shape[1], leaves.shape.shape[-1]
+        wider = LeafParameters(
+            torch.cat([leaves.slope, leaves.slope.new_zeros(1, k)], -1),
+            leaves.intercept,
+            leaves.shape,
+            torch.cat(
+                [
+                    leaves.shape_slope,
+                    leaves.shape_slope.new_zeros(*leaves.shape_slope.shape[:-1], k),
+                ],
+                -1,
+            ),
+        )
+        x = torch.cat([own, added.to(own)], 1)
+        sample = replace(rows.sample, x=DesignMatrix(x[None], (1,)))
+        found = LeafDerivatives(rows.module.family, wider, rows.leaf, sample, rows.weight)
+        new = torch.arange(p, p + k)
+        old = [torch.arange(p), torch.arange(p + k, p + k + 1 + m)]
+        for shape in range(leaves.shape_slope.shape[-2]):
+            start = p + k + 1 + m + shape * (p + k)
+            old.append(torch.arange(start, start + p))
+        known = torch.cat(old)
+        with torch.no_grad():
+            information = found.information()
+            across = information[new[:, None], known] @ rows.covariance.map
+            free = information[new[:, None], new] - across @ rows.covariance.posterior @ across.mT
+            scale = information.diagonal()[new].clamp(min=torch.finfo(x.dtype).tiny).sqrt()
+            return cls(-found.scores()[:, new].sum(0) / scale, free / scale / scale[:, None])
+
+    def test(self, places: list[int] | None = None) -> tuple[float, int, float]:
+        """Statistic, degrees of freedom and p-value, of all added features or some.
+
+        Directions that the model has already do not count; the p-value is NaN where none is left.
+        """
+        chosen = torch.arange(len(self.score)) if places is None else torch.tensor(places)
+        score, covariance = self.score[chosen], self.covariance[chosen[:, None], chosen]
+        values, vectors = torch.linalg.eigh(covariance)
+        good = values > _FREE
+        df = int(good.sum())
+        if not df:
+            return np.nan, 0, np.nan
+        statistic = float(((vectors.mT @ score)[good].square() / values[good]).sum())
+        return statistic, df, float(chi2.sf(statistic, df))
+
+
+def is_stationary(rows: HazardRows) -> bool:
+    """Whether the penalised gradient vanishes at the estimates, as it does at the training rows."""
+    hazard = rows.covariance
+    gradient = rows.gradients().sum(0) + hazard.precision * hazard.theta
+    return bool((gradient @ hazard.posterior @ gradient).sqrt() < _STATIONARY)
+
+
+def episodes(rows: HazardRows, cuts: Tensor) -> tuple[HazardRows, Tensor, Tensor]:
+    """Rows cut at times, each part a row that enters at a cut and, but for the last, has no event.
+
+    Args:
+        rows: n rows.
+        cuts: ascending log times in units of the model, (K - 1,).
+
+    Returns:
+        The parts; of which row each is; in which of the K periods, (c, c'], c and c' adjacent cuts.
+    """
+    sample = rows.sample
+    ends = sample.log_time[0]
+    entry = torch.full_like(ends, -torch.inf) if sample.log_entry is None else sample.log_entry[0]
+    edges = torch.cat([cuts.new_tensor([-torch.inf]), cuts, cuts.new_tensor([torch.inf])])
+    lower = torch.maximum(entry[:, None], edges[None, :-1])
+    upper = torch.minimum(ends[:, None], edges[None, 1:])
+    row, period = (lower < upper).nonzero(as_tuple=True)
+    last = upper[row, period] == ends[row]
+    x = sample.x.matrices[0][row]
+    parts = replace(
+        sample,
+        x=DesignMatrix(x[None], (1,)),
+        log_time=upper[row, period][None],
+        event=(sample.event[0, row] * last)[None],
+        weight=sample.weight[:, row],
+        log_entry=lower[row, period][None],
+    )
+    return replace(rows, sample=parts, weight=rows.weight[:, row], leaf=rows.leaf[row]), row, period

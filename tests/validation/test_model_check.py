@@ -1,0 +1,137 @@
+"""Model checks: score tests against likelihood-ratio tests and cox.zph, faults that are found, messages."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from sstorch import Columns, Penalties, Surv, SurvivalRegression, load_dataset
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.validation import check
+
+PLAIN = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
+
+
+def simulated(kind: str, n: int = 600) -> tuple[pd.DataFrame, Surv]:
+    """Exponential data: the effect of a is a line, a U, or ends at time 1."""
+    generator = np.random.default_rng(3)
+    X = pd.DataFrame({"a": generator.normal(size=n), "b": generator.uniform(-1, 1, n)})
+    total, rate = generator.exponential(size=n), np.exp(0.7 * X["a"].to_numpy())
+    if kind == "u":
+        rate = np.exp(0.7 * (X["a"].to_numpy() ** 2 - 1))
+    time = total / rate
+    if kind == "fades":
+        time = np.where(total > rate, 1 + total - rate, time)
+    end = generator.uniform(0.5, 4, n)
+    return X, Surv(np.minimum(time, end), time <= end)
+
+
+def test_effects_in_time_are_those_of_cox_zph() -> None:
+    data = load_dataset("gbsg2")
+    model = SurvivalRegression("spline_ph", **PLAIN).fit(data.frame, data.y)
+    found = check(model, data.frame, data.y).tests.loc[("event", "time")]
+    # R: cox.zph(coxph(Surv(time, event) ~ ., gbsg2), transform = "rank"), survival 3.5-3. Here the baseline
+    # is a spline and time is in ten periods.
+    in_r = {"horTh": 0.238, "age": 9.696, "menostat": 4.865, "tsize": 0.168, "pnodes": 1.123, "all": 22.003}
+    for term, statistic in in_r.items():
+        assert found.loc[term, "statistic"] == pytest.approx(statistic, rel=0.3, abs=0.5)
+    assert found.loc["tgrade", "df"] == 2
+    assert found.loc["all", "df"] == 9
+
+
+def test_score_of_curvature_is_that_of_an_independent_likelihood() -> None:
+    X, y = simulated("line", 300)
+    model = SurvivalRegression("weibull", **PLAIN).fit(X, y)
+    statistic = check(model, X, y).tests.loc[("event", "curve", "b"), "statistic"]
+    rank = 2 * (X["b"].rank().to_numpy() - 0.5) / len(X) - 1
+    added = np.stack([1.5 * rank**2 - 0.5, 2.5 * rank**3 - 1.5 * rank], 1)
+    design = np.column_stack([np.ones(len(X)), X, added])
+    log_time, event = torch.tensor(np.log(y.time)), torch.tensor(y.event).double()
+
+    def loss(theta: torch.Tensor) -> torch.Tensor:
+        z = (log_time - torch.as_tensor(design) @ theta[:-1]) * theta[-1].exp()
+        return (z.exp() - event * (z + theta[-1])).sum()
+
+    def of_null(values: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = torch.tensor(np.r_[values[:3], 0, 0, values[3]], requires_grad=True)
+        value = loss(theta)
+        value.backward()
+        assert theta.grad is not None
+        return value.item(), theta.grad.numpy()[[0, 1, 2, 5]]
+
+    fit = minimize(of_null, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-8})
+    theta = torch.tensor(np.r_[fit.x[:3], 0, 0, fit.x[3]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(theta), theta)
+    hessian = torch.autograd.functional.hessian(loss, theta.detach())
+    assert statistic == pytest.approx(float(gradient @ torch.linalg.solve(hessian, gradient)), rel=1e-4)
+
+
+@pytest.mark.parametrize("leaf", ["weibull", "spline_ph"])
+def test_faults_are_found_and_named(leaf: str) -> None:
+    X, y = simulated("fades")
+    found = check(SurvivalRegression(leaf, **PLAIN).fit(X, y), X, y)
+    assert found.tests.loc[("event", "time", "a"), "p"] < 1e-4
+    assert any(text.startswith("Effects that change with time: a (p < .001)") for text in found.findings)
+    X, y = simulated("u")
+    found = check(SurvivalRegression(leaf, **PLAIN).fit(X, y), X, y)
+    assert found.tests.loc[("event", "curve", "a"), "p"] < 1e-4
+    assert "Columns(numeric=" in str(found)
+    curved = check(SurvivalRegression(leaf).fit(X, y), X, y)
+    assert curved.tests.loc[("event", "curve", "a"), "p"] > 0.01
+
+
+def test_tests_do_not_depend_on_how_histories_are_cut() -> None:
+    X, y = simulated("line", 200)
+    assert y.time is not None
+    assert y.event is not None
+    middle = y.time / 2
+    twice = X.loc[X.index.repeat(2)].reset_index(drop=True)
+    both = np.stack([middle, y.time], 1).ravel()
+    entry = np.stack([np.zeros(len(X)), middle], 1).ravel()
+    event = np.stack([np.zeros(len(X), bool), y.event], 1).ravel()
+    cut = Surv(both, event, entry=entry, id=np.repeat(np.arange(len(X)), 2))
+    whole = check(SurvivalRegression("weibull", **PLAIN).fit(X, y), X, y)
+    parts = check(SurvivalRegression("weibull", **PLAIN).fit(twice, cut), twice, cut)
+    same = ["time"]
+    assert parts.tests.loc["event"].loc[same, "statistic"].to_numpy() == pytest.approx(
+        whole.tests.loc["event"].loc[same, "statistic"].to_numpy(), rel=1e-4
+    )
+    assert parts.influence["change"].to_numpy() == pytest.approx(
+        whole.influence["change"].to_numpy(), rel=1e-3
+    )
+    assert parts.influence["row"].to_list() == (2 * whole.influence["row"]).to_list()
+
+
+def test_influential_row_is_named_by_its_label() -> None:
+    X, y = simulated("line", 150)
+    X.index = pd.Index([f"subject {k}" for k in range(len(X))])
+    X.loc["subject 7", "b"] = -30.0
+    outcome = Surv(np.asarray(y.time), np.asarray(y.event))
+    found = check(SurvivalRegression("weibull", **PLAIN).fit(X, outcome), X, outcome)
+    assert found.influence.loc[("event", "b", "per unit"), "row"] == "subject 7"
+    assert any("Row subject 7 moves estimates" in text for text in found.findings)
+
+
+def test_competing_causes_have_checks_of_their_own() -> None:
+    X, y = simulated("fades")
+    cause = np.where(y.event, 1 + (np.arange(len(X)) % 2), 0)
+    outcome = Surv(y.time, cause, causes=("relapse", "death"))
+    found = check(SurvivalRegression("weibull", **PLAIN).fit(X, outcome), X, outcome)
+    assert set(found.tests.index.get_level_values("cause")) == {"relapse", "death"}
+    assert set(found.risk_groups.index.get_level_values("cause")) == {"relapse", "death"}
+    expected = found.risk_groups.groupby("cause")[["events", "expected"]].sum()
+    assert expected["events"].to_numpy() == pytest.approx(expected["expected"].to_numpy(), rel=1e-5)
+
+
+def test_other_rows_or_intervals_raise() -> None:
+    X, y = simulated("line", 200)
+    model = SurvivalRegression("weibull", **PLAIN).fit(X, y)
+    with pytest.raises(DataError, match="was not fitted to these rows"):
+        check(model, X[:100], y[:100])
+    with pytest.raises(ConfigError, match="transform must be one of rank, log"):
+        check(model, X, y, transform="km")  # type: ignore[arg-type]
+    bounds = Surv.interval(np.asarray(y.time) * 0.9, np.where(y.event, np.asarray(y.time) * 1.1, np.inf))
+    fitted = SurvivalRegression("weibull", **PLAIN).fit(X, bounds)
+    with pytest.raises(DataError, match="check\\(\\) needs exact or right-censored times"):
+        check(fitted, X, bounds)
