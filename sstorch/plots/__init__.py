@@ -1,5 +1,6 @@
 """Figures; every function returns the matplotlib axes or the figure it drew."""
 
+from sstorch.plots.checks import plot_check
 from sstorch.plots.curves import (
     plot_calibration,
     plot_curves_by_rho,
@@ -20,6 +21,7 @@ from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [
     "plot_calibration",
+    "plot_check",
     "plot_curves_by_rho",
     "plot_decision_curve",
     "plot_effects",

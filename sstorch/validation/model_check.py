@@ -28,7 +28,7 @@ _DISTINCT = 5
 # Change of an estimate, in its standard errors, above which a row is reported.
 _INFLUENCE = 0.5
 _REMEDIES = {
-    "time": "let shapes depend on covariates, as leaf=Weibull(ancillary='linear') does, or try another family",
+    "time": "let shapes depend on covariates, such as Weibull(ancillary='linear'), or try another family",
     "curve": "give the column a curve, as Columns(numeric='auto') does",
     "calibration": "try another family, curves or interactions",
 }

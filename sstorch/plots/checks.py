@@ -1,0 +1,58 @@
+"""Figure of the checks of a regression."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+from scipy.stats import chi2
+
+from sstorch.exceptions import ConfigError
+from sstorch.plots.figures import COLOURS
+
+# Contrasts that are shown, and the change of an estimate in standard errors that is marked.
+_CONTRASTS, _MARK = 12, 0.5
+
+
+def plot_check(risk_groups: pd.DataFrame, influence: pd.DataFrame, cause: str | None = None) -> Figure:
+    """Draw calibration by predicted risk and the most influential rows.
+
+    On the left observed over expected events of each group, with 95 % limits of a Poisson count; on the
+    right, for each coefficient, the largest change by one row, with the row's label.
+
+    Args:
+        risk_groups: ``risk_groups`` of :func:`sstorch.validation.check`.
+        influence: its ``influence``.
+        cause: where causes compete, the one that is drawn; the first if None.
+
+    Raises:
+        ConfigError: there is no such cause.
+    """
+    causes = risk_groups.index.get_level_values("cause").unique().tolist()
+    if cause is not None and cause not in causes:
+        raise ConfigError(f"cause must be one of {', '.join(causes)}, got {cause!r}")
+    groups = risk_groups.xs(cause or causes[0], level="cause")
+    rows = influence.xs(cause or causes[0], level="cause")
+    rows = rows.loc[rows["change"].abs().sort_values(ascending=False).index[:_CONTRASTS]][::-1]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    events, expected = groups["events"].to_numpy(), groups["expected"].to_numpy()
+    lower = np.where(events > 0, chi2.ppf(0.025, np.maximum(2 * events, 1e-9)) / 2, 0.0) / expected
+    upper = chi2.ppf(0.975, 2 * events + 2) / 2 / expected
+    ratio = groups["ratio"].to_numpy()
+    left.errorbar(groups.index, ratio, [ratio - lower, upper - ratio], fmt="o", color=COLOURS[0], capsize=2)
+    left.axhline(1.0, color="#9a9a9a", linewidth=0.8)
+    left.set_xlabel("group of predicted risk, from low to high", fontsize=9)
+    left.set_ylabel("observed / expected events, 95 % limits", fontsize=9)
+    names = [f"{term} {contrast}" for term, contrast in rows.index]
+    change = rows["change"].to_numpy()
+    right.barh(names, change, color=[COLOURS[1] if abs(v) > _MARK else COLOURS[0] for v in change])
+    for place, (label, value) in enumerate(zip(rows["row"], change, strict=True)):
+        right.annotate(
+            f" {label} ", (value, place), va="center", ha="left" if value > 0 else "right", fontsize=8
+        )
+    right.margins(x=0.15)
+    right.axvline(0.0, color="#9a9a9a", linewidth=0.8)
+    right.tick_params(labelsize=8)
+    right.set_xlabel("largest change by one row, standard errors", fontsize=9)
+    return figure
