@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, IntArray
+from sstorch.data.persons import parse_persons
+from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 
@@ -62,6 +64,15 @@ def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     if data.causes is None:
         return stratified_folds(data.event, n_folds, seed, data.person)
     return _spread(data.cause, n_folds, seed, data.person, data.cause_names)
+
+
+def folds_of_outcome(y: Surv, n_folds: int, seed: int) -> IntArray:
+    """Folds of the rows of an outcome; arguments, errors and order are those of :func:`folds_of`."""
+    subject = None if y.id is None else parse_persons(y.id, len(y))[0]
+    if y.causes is None:
+        return stratified_folds(y.right_censored("folds")[1], n_folds, seed, subject)
+    assert y.cause is not None
+    return _spread(y.cause, n_folds, seed, subject, y.causes)
 
 
 def _spread(

@@ -15,7 +15,7 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.intervals import concordance_and_error, logit_limits
+from sstorch.metrics.intervals import concordance_influence, logit_limits
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import WeightKind
 
@@ -248,7 +248,7 @@ def _error_of_concordance(place: IntArray, rows: SurvivalData) -> float:
     survival = 1.0 - place / max(int(place.max()), 1)
     try:
         at = HorizonRows.of(rows.weighted_y, survival, float(rows.time.max()))
-        return concordance_and_error(at)[1]
+        return float(at.error_of(concordance_influence(at)[1]))
     except DataError:
         return np.nan
 

@@ -88,11 +88,12 @@ def concordance_of(
     rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
 ) -> Estimate[float]:
     """`concordance_interval` of checked rows."""
-    return logit_limits(*concordance_and_error(rows, weights), confidence)
+    value, influence = concordance_influence(rows, weights)
+    return logit_limits(value, rows.error_of(influence), confidence)
 
 
-def concordance_and_error(rows: HorizonRows, weights: PairWeights = "harrell") -> tuple[float, float]:
-    """The concordance of `concordance_interval` and its standard error, NaN from a single event."""
+def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -> tuple[float, FloatArray]:
+    """The concordance of `concordance_interval` and the influences of rows, (n,), NaN from a single event."""
     check_choice(weights, "weights", ("harrell", "uno"))
     cut, inverse = _counted(rows, weights)
     n, own_weight = len(cut), cut.weights
@@ -127,7 +128,14 @@ def concordance_and_error(rows: HorizonRows, weights: PairWeights = "harrell") -
     influence = excess + (behind - value * behind_all) / total
     if weights == "uno":
         influence += _through_weights(rows, 2.0 * excess, 0.0)
-    return value, float(cut.error_of(influence)) if np.count_nonzero(ahead_all) > 1 else np.nan
+    if np.count_nonzero(ahead_all) == 1:
+        return value, np.full(len(rows), np.nan)
+    if len(cut) == len(rows):
+        return value, influence
+    assert rows.entry is not None
+    full = np.zeros(len(rows))
+    full[rows.entry < rows.t] = influence
+    return value, full
 
 
 def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
@@ -201,6 +209,12 @@ def auc_interval(
 
 def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`auc_interval` of checked rows."""
+    value, influence = auc_influence(rows)
+    return logit_limits(value, rows.error_of(influence), confidence)
+
+
+def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
+    """The AUC of `auc_interval` and the influences of rows, (n,), NaN from one case or one control."""
     rows.check_from_zero("the AUC")
     at_event, at_risk = censoring_weights(rows)
     ended = rows.time <= rows.t
@@ -221,8 +235,7 @@ def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     influence[control] = weight[control] * (beating - value) / other
     through = _through_weights(rows, np.where(ended, influence, 0.0), float(influence[~ended].sum()))
     several = min(np.count_nonzero(case), np.count_nonzero(control)) > 1
-    error = rows.error_of(influence + through) if several else np.nan
-    return logit_limits(value, error, confidence)
+    return value, influence + through if several else np.full(len(rows), np.nan)
 
 
 def brier_interval(
@@ -260,6 +273,17 @@ def brier_interval(
 
 def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
     """`brier_interval` of checked rows."""
+    value, influence = brier_influence(rows, scaled=scaled)
+    error = rows.error_of(influence)
+    if not scaled:
+        return logit_limits(value, error, confidence)
+    ratio = 1.0 - value
+    shift = half_width(confidence) * error / ratio if error > NO_ERROR else np.nan
+    return Estimate(value, 1.0 - ratio * float(np.exp(shift)), 1.0 - ratio * float(np.exp(-shift)))
+
+
+def brier_influence(rows: HorizonRows, *, scaled: bool = False) -> tuple[float, FloatArray]:
+    """The score of `brier_interval` and the influences of rows, (n,)."""
     rows.check_from_zero("the Brier score")
     value, influence = _brier(rows, rows.survival)
     if scaled:
@@ -272,10 +296,8 @@ def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = Fals
                 f"t: Kaplan-Meier makes no error at {rows.t:g}; give a time from the first event on."
             )
         ratio = value / best
-        error = rows.error_of((ratio * best_influence - influence) / best)
-        shift = half_width(confidence) * error / ratio if error > NO_ERROR else np.nan
-        return Estimate(1.0 - ratio, 1.0 - ratio * float(np.exp(shift)), 1.0 - ratio * float(np.exp(-shift)))
-    return logit_limits(value, rows.error_of(influence), confidence)
+        return 1.0 - ratio, (ratio * best_influence - influence) / best
+    return value, influence
 
 
 def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:

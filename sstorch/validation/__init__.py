@@ -10,6 +10,7 @@ from sstorch.groups import (
 from sstorch.groups.model_card import model_card
 from sstorch.soft.split_test import SplitTest, split_test
 from sstorch.validation.column_drift import population_stability_index
+from sstorch.validation.comparison import ModelComparison, compare
 from sstorch.validation.contrast import contrast
 from sstorch.validation.drift import DriftReport, drift
 from sstorch.validation.model_check import ModelCheck, check
@@ -19,9 +20,11 @@ from sstorch.validation.residuals import residuals
 __all__ = [
     "DriftReport",
     "ModelCheck",
+    "ModelComparison",
     "SplitTest",
     "ValidationReport",
     "check",
+    "compare",
     "concordance_of_groups",
     "contrast",
     "drift",

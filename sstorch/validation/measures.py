@@ -18,7 +18,16 @@ from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import net_benefits
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.intervals import auc_of, brier_of, concordance_of, concordance_value, wolbers_value
+from sstorch.metrics.intervals import (
+    auc_influence,
+    auc_of,
+    brier_influence,
+    brier_of,
+    concordance_influence,
+    concordance_of,
+    concordance_value,
+    wolbers_value,
+)
 from sstorch.metrics.weak_calibration import hazard_ratio_of, intercept_of, risk_ratio_of, slope_of
 
 _Interval = Callable[[HorizonRows, float], Estimate[float]]
@@ -39,6 +48,9 @@ class Measure:
         robust: method of the limits with uneven weights or several events of a subject; "" for the same.
         competing: method of the limits with competing causes; "" for the same.
         path: whether it is defined for start-stop rows with time-varying covariates, without a landmark.
+        higher_is_better: direction; None where a difference is no judgement, as of O/E.
+        influence: value and influences of the rows, (n,), whose root sum of squares is its error; None if it
+            has none.
     """
 
     title: str
@@ -50,6 +62,8 @@ class Measure:
     robust: str = ""
     competing: str = ""
     path: bool = False
+    higher_is_better: bool | None = None
+    influence: Callable[[HorizonRows], tuple[float, FloatArray]] | None = None
 
     def defined_for(self, rows: HorizonRows) -> bool:
         """Whether the measure belongs to the kind of outcome of some rows."""
@@ -77,14 +91,14 @@ def _calibration_error(name: str, title: str) -> Measure:
     def value(rows: HorizonRows) -> float:
         return float(getattr(errors_of(rows), name))
 
-    return Measure(title, 0.0, partial(error_of, name=name), "inverted test", value)
+    return Measure(title, 0.0, partial(error_of, name=name), "inverted test", value, higher_is_better=False)
 
 
 NEEDS_LANDMARK = (
     "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
     "time zero is not defined: give after=, a time from which the rows at risk are followed"
 )
-_NO_VARIANCE = (
+NO_VARIANCE = (
     "no limits: no variance can be estimated, as from a single event, or where all pairs are concordant"
 )
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
@@ -92,10 +106,25 @@ _COUNT = "count of events"
 _uno = partial(concordance_of, weights="uno")
 MEASURES = {
     "c_harrell_t": Measure(
-        "concordance, Harrell", 1.0, concordance_of, _JACKKNIFE, concordance_value, "one", path=True
+        "concordance, Harrell",
+        1.0,
+        concordance_of,
+        _JACKKNIFE,
+        concordance_value,
+        "one",
+        path=True,
+        higher_is_better=True,
+        influence=concordance_influence,
     ),
     "c_uno_t": Measure(
-        "concordance, Uno", 1.0, _uno, _JACKKNIFE, partial(concordance_value, weights="uno"), "one"
+        "concordance, Uno",
+        1.0,
+        _uno,
+        _JACKKNIFE,
+        partial(concordance_value, weights="uno"),
+        "one",
+        higher_is_better=True,
+        influence=partial(concordance_influence, weights="uno"),
     ),
     "c_cause_specific": Measure(
         "concordance, cause-specific",
@@ -105,9 +134,15 @@ MEASURES = {
         concordance_value,
         "competing",
         path=True,
+        higher_is_better=True,
+        influence=concordance_influence,
     ),
-    "c_wolbers": Measure("concordance, Wolbers", 1.0, None, _BOOTSTRAP, wolbers_value, "competing"),
-    "auc": Measure("AUC at the horizon", 1.0, auc_of, _JACKKNIFE),
+    "c_wolbers": Measure(
+        "concordance, Wolbers", 1.0, None, _BOOTSTRAP, wolbers_value, "competing", higher_is_better=True
+    ),
+    "auc": Measure(
+        "AUC at the horizon", 1.0, auc_of, _JACKKNIFE, higher_is_better=True, influence=auc_influence
+    ),
     "oe_ratio": Measure(
         "observed over expected risk",
         1.0,
@@ -133,8 +168,17 @@ MEASURES = {
     "e50": _calibration_error("e50", "median calibration error"),
     "e90": _calibration_error("e90", "90 % quantile of calibration errors"),
     "e_max": _calibration_error("e_max", "largest calibration error"),
-    "brier": Measure("Brier score", 0.0, brier_of, _JACKKNIFE),
-    "scaled_brier": Measure("scaled Brier score", 1.0, partial(brier_of, scaled=True), _JACKKNIFE),
+    "brier": Measure(
+        "Brier score", 0.0, brier_of, _JACKKNIFE, higher_is_better=False, influence=brier_influence
+    ),
+    "scaled_brier": Measure(
+        "scaled Brier score",
+        1.0,
+        partial(brier_of, scaled=True),
+        _JACKKNIFE,
+        higher_is_better=True,
+        influence=partial(brier_influence, scaled=True),
+    ),
 }
 
 
@@ -172,7 +216,7 @@ def measure_table(
         else:
             try:
                 estimate = measure.interval(rows, confidence)
-                reason = _NO_VARIANCE if np.isnan(estimate[1:]).all() else ""
+                reason = NO_VARIANCE if np.isnan(estimate[1:]).all() else ""
                 row = (*estimate, measure.ideal, method, 0, reason)
             except DataError as error:
                 row = (np.nan, np.nan, np.nan, measure.ideal, method, 0, str(error))

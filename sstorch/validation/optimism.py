@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, clone
 
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import DataError
 from sstorch.metrics.comparison import resampler
 from sstorch.validation.measures import MEASURES
-from sstorch.validation.predicting import Cohort
+from sstorch.validation.predicting import Cohort, refitted
 
 
 def optimism(
@@ -38,20 +36,13 @@ def optimism(
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.
     """
-    if not isinstance(model, BaseEstimator):
-        raise ConfigError(
-            "n_refits needs an estimator of scikit-learn, which can be fitted anew; got "
-            f"{type(model).__name__}"
-        )
     if cohort.y.id is not None or cohort.after is not None:
         raise DataError("n_refits is for rows that are subjects, without a landmark; use n_refits=0")
     rng, draw = np.random.default_rng(seed), resampler(len(cohort.y))
     found = []
     for _ in range(n_refits):
         own = cohort._take(draw(rng))
-        with warnings.catch_warnings():  # rows of a resample repeat others
-            warnings.simplefilter("ignore", DataWarning)
-            refit = clone(model).fit(own.X, own.y)
+        refit = refitted(model, own)
         found.append(_values(refit, own, t, cause) - _values(refit, cohort, t, cause))
     return pd.concat(found, axis=1).mean(axis=1)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.base import clone
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import blocks, check_weight
@@ -17,7 +18,7 @@ from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.persons import check_histories, join_rows, parse_persons
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
@@ -266,6 +267,30 @@ def on_training_rows(model: Any, X: Any, y: object) -> bool:
     with warnings.catch_warnings():  # of the rows, which those of the predictions repeat
         warnings.simplefilter("ignore")
         return bool(fingerprint(fitted._rows(X, y).joined()) == known)
+
+
+def refitted(model: Any, rows: Cohort) -> Any:
+    """A clone of an estimator, fitted to some rows.
+
+    Raises:
+        ConfigError: it cannot be cloned, or is of another package and the outcome is not right-censored
+            without weights.
+    """
+    if not hasattr(model, "get_params") or not hasattr(model, "fit"):
+        raise ConfigError(
+            "refits need an estimator of scikit-learn with fit(X, y) and get_params; got "
+            f"{type(model).__name__}"
+        )
+    if type(model).__module__.split(".")[0] != "sksurv":
+        with warnings.catch_warnings():  # a resample repeats rows, and a fold has the oddities of all rows
+            warnings.simplefilter("ignore", DataWarning)
+            return clone(model).fit(rows.X, rows.y)
+    if rows.y.type != "right" or rows.y.weight is not None:
+        raise ConfigError(
+            f"{type(model).__name__} of scikit-survival is refitted to right-censored rows without weights "
+            "only; leave it out"
+        )
+    return clone(model).fit(rows.X, rows.y.to_structured())
 
 
 def check_model(model: object) -> None:

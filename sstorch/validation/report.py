@@ -1,10 +1,9 @@
-"""The report of a validation: its table, figures, page and comparisons."""
+"""The report of a validation: its table, figures and page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sstorch._types import IntArray
 from sstorch.checks import check_after, check_horizon, check_integer, check_share
 from sstorch.data import as_surv
 from sstorch.data.causes import cause_number
@@ -23,7 +21,6 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics.calibration_errors import curve_of
 from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.comparison import bootstrap_difference
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
@@ -33,11 +30,8 @@ from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import APPARENT, Facts
 from sstorch.validation.measures import (
-    MEASURES,
     NEEDS_LANDMARK,
     measure_table,
-    name_of_net_benefit,
-    net_benefit_of,
 )
 from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document
@@ -174,82 +168,6 @@ class ValidationReport:
         )
         write_whole(target, to_html(page).encode())
         return target
-
-    def compare(
-        self, other: ValidationReport, *, n_resamples: int = 200, random_state: int = 0
-    ) -> pd.DataFrame:
-        """Compare with the report of another model on the same rows, measure by measure.
-
-        Each resample draws the same subjects for both models, see :func:`sstorch.metrics.paired_bootstrap`.
-
-        Args:
-            other: a report of the same times, events and horizon, in the same order.
-            n_resamples: number of resamples, at least 20.
-            random_state: seed of the draws; every measure sees the same resamples.
-
-        Returns:
-            A row a measure, indexed as `to_frame`, for the thresholds that both reports have: first (this
-            report), second, difference, lower, upper and p_value of no difference, n_undefined and reason.
-            For the measures of calibration a difference is no judgement: look at how far each is from its
-            ideal.
-
-        Raises:
-            ConfigError: too few resamples, or the reports have different horizons.
-            DataError: they have different rows.
-        """
-        one, two = self.predictions, other.predictions
-        if (one.t, self.facts.after) != (two.t, other.facts.after):
-            raise ConfigError(
-                f"other: expected the horizon {self.facts.horizon_text}; got {other.facts.horizon_text}."
-            )
-        if self.rows.keys() != other.rows.keys() or not all(
-            _same_rows(part, other.rows[cause]) for cause, part in self.rows.items()
-        ):
-            raise DataError(
-                "other: expected a report of the same rows in the same order; times or events differ."
-            )
-        both = [threshold for threshold in self.facts.thresholds if threshold in other.facts.thresholds]
-        scores = {name: measure.of for name, measure in MEASURES.items() if measure.defined_for(one)}
-        scores |= {
-            name_of_net_benefit(threshold): partial(net_benefit_of, threshold=threshold) for threshold in both
-        }
-        table = []
-        for cause, part in self.rows.items():
-            paired = other.rows[cause]
-            for name, score in scores.items():
-                key = (cause, name) if cause else name
-                row = (key, self.table["value"][key], other.table["value"][key])
-
-                def difference(
-                    rows: IntArray,
-                    score: _Score = score,
-                    first: HorizonRows = part,
-                    second: HorizonRows = paired,
-                ) -> float:
-                    return score(first.take(rows)) - score(second.take(rows))
-
-                try:
-                    result = bootstrap_difference(
-                        difference, len(part), n_resamples, self.facts.confidence, random_state, part.subject
-                    )
-                    limits = (result.difference, result.lower, result.upper, result.p_value)
-                    table.append((*row, *limits, result.n_undefined, ""))
-                except DataError as error:
-                    table.append((*row, np.nan, np.nan, np.nan, np.nan, 0, str(error)))
-        columns = ["measure", "first", "second", "difference", "lower", "upper", "p_value"]
-        found = pd.DataFrame(table, columns=[*columns, "n_undefined", "reason"]).set_index("measure")
-        if one.competing:
-            found.index = pd.MultiIndex.from_tuples(found.index, names=self.table.index.names)
-        return found
-
-
-_Score = Callable[[HorizonRows], float]
-
-
-def _same_rows(one: HorizonRows, two: HorizonRows) -> bool:
-    """Whether outcomes, entry times and weights are equal."""
-    parts = ("time", "event", "interest", "weight", "entry")
-    return all(np.array_equal(getattr(one, name), getattr(two, name)) for name in parts)
 
 
 def validate(

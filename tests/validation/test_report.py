@@ -116,21 +116,6 @@ def test_without_resamples_there_are_no_limits_by_bootstrap() -> None:
     assert (table["reason"] == "").all()
 
 
-def test_comparison_with_another_model(report: ValidationReport) -> None:
-    X, y = _rows()
-    worse = validate(Known(slope=-1.0, level=0.3), X, y, horizon=T, thresholds=[0.5], n_resamples=0)
-    table = report.compare(worse, n_resamples=20)
-    assert table.index.tolist() == [*NAMES, "net_benefit(0.5)"]
-    np.testing.assert_allclose(table["first"] - table["second"], table["difference"], atol=1e-12)
-    assert table["lower"]["auc"] > 0
-    assert table["upper"]["brier"] < 0
-    other_rows = validate(Known(), *_rows(seed=1), horizon=T, n_resamples=0)
-    with pytest.raises(DataError, match="a report of the same rows"):
-        report.compare(other_rows)
-    with pytest.raises(ConfigError, match=r"expected the horizon 1.2; got 1"):
-        report.compare(validate(Known(), X, y, horizon=1.0, n_resamples=0))
-
-
 def test_the_page_needs_no_other_file(report: ValidationReport, tmp_path: Path) -> None:
     path = report.to_html(tmp_path / "page.html")
     page = path.read_text(encoding="utf-8")

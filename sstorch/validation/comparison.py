@@ -1,0 +1,484 @@
+"""Several models on the same rows: scores at several times and paired differences, with limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from scipy.stats import norm
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import (
+    as_numbers,
+    check_after,
+    check_choice,
+    check_horizon,
+    check_integer,
+    check_share,
+    check_weight,
+)
+from sstorch.data import Surv, as_surv
+from sstorch.data.columns import check_same_order
+from sstorch.data.folds import folds_of_outcome
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.checks import half_width
+from sstorch.metrics.comparison import (
+    bootstrap_difference,
+    corrected_resampled_t_test,
+    resampler,
+    subjects_of,
+)
+from sstorch.metrics.horizon_rows import HorizonRows
+from sstorch.metrics.registry import check_names
+from sstorch.metrics.robust import NO_ERROR
+from sstorch.plots.comparison import plot_comparison
+from sstorch.validation.measures import MEASURES, NO_VARIANCE, Measure
+from sstorch.validation.predicting import Cohort, check_model, refitted
+
+By = Literal["data", "folds", "bootstrap"]
+_NO_DIFFERENCE = "no limits: the variance of the difference cannot be estimated"
+_LIMITS = ["lower", "upper"]
+
+
+class _Cell(NamedTuple):
+    """What is scored: one measure of one cause at one time."""
+
+    cause: str
+    t: float
+    score: str
+
+
+class _Estimate(NamedTuple):
+    value: float
+    lower: float = np.nan
+    upper: float = np.nan
+    p_value: float = np.nan
+    method: str = ""
+    reason: str = ""
+
+
+# Of each cell the scores by model, and the differences by pair of models.
+_Estimates = dict[tuple[str, ...], _Estimate]
+_Found = dict[_Cell, _Estimates]
+_Resampling = Callable[..., _Estimate]
+_Split = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelComparison:
+    """Scores of several models and their paired differences.
+
+    Attributes:
+        scores: indexed by cause (with competing causes), time, score and model: value, lower, upper, method
+            of the limits, and reason, why there is no value or no limits, or "".
+        differences: indexed by cause (with competing causes), time, score, first and second: difference
+            (first minus second), lower, upper, p_value of no difference, method and reason.
+        by: where the rows of the scores come from, "data", "folds" or "bootstrap".
+        confidence: of the limits.
+    """
+
+    scores: pd.DataFrame
+    differences: pd.DataFrame
+    by: By
+    confidence: float
+
+    def best(self) -> pd.Series:
+        """The model that is better than each other one, by limits of the difference that exclude 0.
+
+        Limits are those of single differences, without adjustment for the number of models.
+
+        Returns:
+            Indexed by cause (with competing causes), time and score: name of the model, or "" if none was
+            shown to be better than all others, or the score has no direction (O/E, intercept, slope).
+        """
+        names = list(self.scores.index.unique("model"))
+        wins: dict[tuple[Any, ...], dict[str, int]] = {}
+        limits = self.differences[_LIMITS].to_numpy(dtype=np.float64)
+        for (*cell, first, second), (lower, upper) in zip(
+            self.differences.index.to_list(), limits, strict=True
+        ):
+            count, higher = wins.setdefault(tuple(cell), dict.fromkeys(names, 0)), _higher_is_better(cell)
+            if higher is not None and (lower > 0.0 or upper < 0.0):
+                count[first if (lower > 0.0) == higher else second] += 1
+        best = [
+            next((name for name in names if count[name] == len(names) - 1), "") for count in wins.values()
+        ]
+        index = pd.MultiIndex.from_tuples(list(wins), names=self.differences.index.names[:-2])
+        return pd.Series(best, index=index, name="best")
+
+    def __repr__(self) -> str:
+        percent = f"{100 * self.confidence:g} %"
+        where = {"data": "the same rows", "folds": "held-out folds", "bootstrap": "rows outside resamples"}
+        lines = [f"Comparison of models on {where[self.by]}, {percent} confidence limits"]
+        table = self.scores[["value", *_LIMITS]].round(3) + 0.0
+        lines += [str(table), ""]
+        called = self.best()
+        for (*cause, t, score), best in zip(called.index.to_list(), called, strict=True):
+            measure = MEASURES[score]
+            what = f"{measure.title} at {t:g}{f' ({cause[0]})' if cause else ''}"
+            if best:
+                lines.append(f"{what}: {best} is best; the limits of its differences exclude 0")
+            elif measure.higher_is_better is None:
+                lines.append(f"{what}: no model is called best; compare each value with {measure.ideal:g}")
+            else:
+                lines.append(f"{what}: no model was shown to be better than all others")
+        return "\n".join(lines)
+
+    def plot(self, score: str, cause: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw one score of each model against time, with confidence limits.
+
+        Args:
+            score: name of a score that was compared.
+            cause: name of the competing cause; None for the first.
+            ax: axes to draw on; of a new figure if None.
+
+        Raises:
+            ConfigError: the score or the cause was not compared.
+        """
+        table = self.scores
+        if score not in table.index.unique("score"):
+            raise ConfigError(f"score must be one of {list(table.index.unique('score'))}, got {score!r}")
+        if "cause" in table.index.names:
+            causes = list(table.index.unique("cause"))
+            if cause is not None and cause not in causes:
+                raise ConfigError(f"cause must be one of {causes}, got {cause!r}")
+            table = _of_level(table, "cause", causes[0] if cause is None else cause)
+        elif cause is not None:
+            raise ConfigError(f"cause must be None for one event, got {cause!r}")
+        return plot_comparison(_of_level(table, "score", score), MEASURES[score].title, ax)
+
+
+def compare(
+    models: Mapping[str, Any],
+    X: Any,
+    y: Any,
+    *,
+    times: npt.ArrayLike,
+    scores: Iterable[str] = ("auc", "brier"),
+    by: By = "data",
+    cause: int | str | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    after: float | None = None,
+    n_folds: int = 5,
+    n_repeats: int = 1,
+    n_resamples: int = 200,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> ModelComparison:
+    """Compare models at several times, with limits of each score and of each paired difference.
+
+    * ``by="data"``: fitted models on rows that none of them was fitted to. Differences of concordance, AUC
+      and Brier score have Wald limits from the influences of the rows, which the models share; those of other
+      measures percentiles of a paired bootstrap of subjects. The models stay as they are.
+    * ``by="folds"``: each model is fitted outside each of `n_folds` folds, `n_repeats` times, and scored
+      inside. Limits are of the t test for overlapping training rows, see
+      :func:`sstorch.metrics.corrected_resampled_t_test`.
+    * ``by="bootstrap"``: each model is fitted to `n_resamples` resamples of subjects and scored on the
+      subjects outside of each; limits as for folds. Scores are those of models of about 63 % of the subjects.
+
+    Censoring weights come from the rows that are scored. Limits are not adjusted for several comparisons.
+
+    Args:
+        models: by name, two or more: any with ``predict_survival_function(X, times)``, for competing causes
+            ``predict_cumulative_incidence(X, times)``. For folds and bootstrap estimators of scikit-learn
+            with ``fit(X, y)``, fitted or not, which are cloned; those of scikit-survival get a structured
+            array as y.
+        X: features of n rows.
+        y: their outcome, a :class:`~sstorch.Surv` or (time, event); not interval-censored.
+        times: the times that are predicted for, in the unit of y.
+        scores: names of measures of :func:`sstorch.validation.validate`, without net benefits.
+        by: "data", "folds" or "bootstrap".
+        cause: number or name of one competing cause; None for all.
+        sample_weight: weights of the rows, shape (n,), of scores and refits; None for those of `y`.
+        after: a landmark: rows at risk then are scored, times count from there. With ``by="data"`` only.
+        n_folds: number of folds, at least 2.
+        n_repeats: how often the rows are divided into folds.
+        n_resamples: of a bootstrap, at least 20.
+        confidence: of all limits, in (0, 1).
+        random_state: seed of folds and resamples.
+
+    Returns:
+        Tables of scores and differences, a figure, and a text that names a model as best only where the
+        limits of its differences exclude 0.
+
+    Raises:
+        DataError: rows or predictions that cannot be used; ``by="data"`` and a model that is not fitted.
+        ConfigError: fewer than two models, unknown scores, times that are none > 0, or models that cannot be
+            cloned where they have to be refitted.
+
+    References:
+        Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397, for paired
+        influences; Nadeau and Bengio (2003), Machine Learning 52, 239-281, for the corrected t test.
+
+    Examples:
+        >>> from sstorch import PrognosticTree, SurvivalRegression, load_dataset
+        >>> data = load_dataset("gbsg2")
+        >>> train, test = data.subset(range(400)), data.subset(range(400, 686))
+        >>> models = {"regression": SurvivalRegression(), "tree": PrognosticTree(depth=1)}
+        >>> fitted = {name: model.fit(train.frame, train.y) for name, model in models.items()}
+        >>> found = compare(fitted, test.frame, test.y, times=[730, 1500])
+        >>> found.differences.shape
+        (4, 6)
+    """
+    outcome = as_surv(y)
+    check_same_order(("X", X), ("y", outcome))
+    if not isinstance(models, Mapping) or len(models) < 2:
+        raise ConfigError("models must be a mapping from names to two or more models")
+    grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
+    names = _names_of_scores(scores, outcome)
+    check_choice(by, "by", ("data", "folds", "bootstrap"))
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_integer("n_folds", n_folds, 2)
+    check_integer("n_repeats", n_repeats, 1)
+    check_integer("n_resamples", n_resamples, 20)
+    for model in models.values():
+        check_model(model)
+    if by == "data":
+        landmark = None if after is None else float(check_after(after, 1)[0])
+        _check_fitted(models)
+        cohorts = {
+            name: Cohort.of(model, X, outcome, sample_weight, "sampling", landmark)
+            for name, model in models.items()
+        }
+        found = _on_data(models, cohorts, grid, cause, names, n_resamples, confidence, random_state)
+    else:
+        if after is not None:
+            raise ConfigError(f'after must be None unless by="data", got {after!r}')
+        weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
+        cohort = Cohort(X, outcome.weighted(weight))
+        if by == "folds":
+            splits = _fold_splits(cohort.y, n_folds, n_repeats, random_state)
+        else:
+            splits = _resample_splits(cohort.y, n_resamples, random_state)
+        found = _on_splits(models, cohort, splits, grid, cause, names, confidence)
+    return _tables(found, by, confidence)
+
+
+def _of_level(table: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
+    return table[table.index.get_level_values(level) == value].droplevel(level)
+
+
+def _higher_is_better(cell: Sequence[Any]) -> bool | None:
+    """Direction of the score that a cell ends with."""
+    return MEASURES[cell[-1]].higher_is_better
+
+
+def _names_of_scores(scores: Iterable[str], y: Surv) -> list[str]:
+    kind = "one" if y.causes is None else "competing"
+    known = [name for name, measure in MEASURES.items() if measure.events in ("both", kind)]
+    return check_names(scores, known)
+
+
+def _check_fitted(models: Mapping[str, Any]) -> None:
+    for name, model in models.items():
+        if isinstance(model, BaseEstimator):
+            try:
+                check_is_fitted(model)
+            except NotFittedError as error:
+                raise DataError(
+                    f'model {name!r} is not fitted: fit it to other rows, or use by="folds" or "bootstrap"'
+                ) from error
+
+
+def _on_data(
+    models: Mapping[str, Any],
+    cohorts: Mapping[str, Cohort],
+    times: list[float],
+    cause: int | str | None,
+    names: list[str],
+    n_resamples: int,
+    confidence: float,
+    seed: int,
+) -> _Found:
+    found: _Found = {}
+    for t in times:
+        parts = {name: cohorts[name].rows(model, t, cause) for name, model in models.items()}
+        for label in next(iter(parts.values())):
+            rows = {name: part[label] for name, part in parts.items()}
+            for score in names:
+                bootstrap = partial(
+                    _bootstrap, n_resamples=n_resamples, confidence=confidence, random_state=seed
+                )
+                measure = MEASURES[score]
+                single: _Estimates = {
+                    (name,): _single(measure, part, confidence, bootstrap) for name, part in rows.items()
+                }
+                paired: _Estimates = {
+                    (one, two): _paired(measure, rows[one], rows[two], confidence, bootstrap)
+                    for one, two in combinations(rows, 2)
+                }
+                found[_Cell(label, t, score)] = single | paired
+    return found
+
+
+def _single(measure: Measure, rows: HorizonRows, confidence: float, bootstrap: _Resampling) -> _Estimate:
+    """A score with its limits on the rows; NaN with the reason where it is not defined."""
+    try:
+        value = measure.of(rows)
+        if measure.interval is None:
+            return bootstrap(measure.of, rows)
+        limits = measure.interval(rows, confidence)
+    except DataError as error:
+        return _Estimate(np.nan, reason=str(error))
+    reason = NO_VARIANCE if np.isnan(limits.lower) and np.isnan(limits.upper) else ""
+    return _Estimate(value, limits.lower, limits.upper, method=measure.method_for(rows), reason=reason)
+
+
+def _paired(
+    measure: Measure, one: HorizonRows, two: HorizonRows, confidence: float, bootstrap: _Resampling
+) -> _Estimate:
+    """The difference of a score of two models on the same rows."""
+    try:
+        if measure.influence is None:
+            return bootstrap(measure.of, one, two)
+        measure.of(one)  # start-stop rows without a landmark have no such score
+        (first, of_first), (second, of_second) = measure.influence(one), measure.influence(two)
+    except DataError as error:
+        return _Estimate(np.nan, reason=str(error))
+    difference, method = first - second, "infinitesimal jackknife"
+    if np.array_equal(one.survival, two.survival):
+        return _Estimate(0.0, 0.0, 0.0, 1.0, method)
+    deviation = float(one.error_of(of_first - of_second))
+    if not deviation > NO_ERROR:
+        return _Estimate(difference, method=method, reason=_NO_DIFFERENCE)
+    half = half_width(confidence) * deviation
+    p_value = 2.0 * float(norm.sf(abs(difference) / deviation))
+    return _Estimate(difference, difference - half, difference + half, p_value, method)
+
+
+def _bootstrap(
+    score: Callable[[HorizonRows], float],
+    first: HorizonRows,
+    second: HorizonRows | None = None,
+    **options: Any,
+) -> _Estimate:
+    """A score, or its difference, with percentiles of resamples of subjects."""
+
+    def statistic(rows: IntArray) -> float:
+        value = score(first.take(rows))
+        return value if second is None else value - score(second.take(rows))
+
+    found = bootstrap_difference(statistic, len(first), subject=first.subject, **options)
+    p_value = np.nan if second is None else found.p_value
+    return _Estimate(found.difference, found.lower, found.upper, p_value, "bootstrap")
+
+
+def _fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[_Split]:
+    for repeat in range(n_repeats):
+        folds = folds_of_outcome(y, n_folds, seed + repeat)
+        for number in range(n_folds):
+            yield np.flatnonzero(folds != number), np.flatnonzero(folds == number)
+
+
+def _resample_splits(y: Surv, n_resamples: int, seed: int) -> Iterator[_Split]:
+    rng, draw = np.random.default_rng(seed), resampler(len(y), subjects_of(y))
+    for _ in range(n_resamples):
+        train = draw(rng)
+        yield train, np.setdiff1d(np.arange(len(y)), train)
+
+
+def _on_splits(
+    models: Mapping[str, Any],
+    cohort: Cohort,
+    splits: Iterator[_Split],
+    times: list[float],
+    cause: int | str | None,
+    names: list[str],
+    confidence: float,
+) -> _Found:
+    """Scores of models that are fitted to the first rows of each split and scored on the second."""
+    values: dict[_Cell, dict[str, list[float]]] = {}
+    reasons: dict[tuple[_Cell, str], str] = {}
+    sizes = []
+    for train, test in splits:
+        sizes.append((np.unique(train).size, test.size))
+        for name, model in models.items():
+            fitted = refitted(model, cohort._take(train))
+            inside = cohort._take(test)
+            inside = Cohort.of(fitted, inside.X, inside.y, None, "sampling", None)
+            for t in times:
+                for label, rows in inside.rows(fitted, t, cause).items():
+                    for score in names:
+                        cell, value = _Cell(label, t, score), np.nan
+                        try:
+                            value = MEASURES[score].of(rows)
+                        except DataError as error:  # a fold may hold no event by t: counted and reported
+                            reasons[cell, name] = str(error)
+                        values.setdefault(cell, {one: [] for one in models})[name].append(value)
+    n_train, n_test = (max(1, round(float(size))) for size in np.mean(sizes, axis=0))
+    test_of = partial(
+        _over_splits, n_train=n_train, n_test=n_test, confidence=confidence, n_splits=len(sizes)
+    )
+    found: _Found = {}
+    for cell, lists in values.items():
+        why = {name: reasons.get((cell, name), "") for name in lists}
+        arrays = {name: np.array(each) for name, each in lists.items()}
+        single: _Estimates = {(name,): test_of(each, None, why=why[name]) for name, each in arrays.items()}
+        paired: _Estimates = {
+            (one, two): test_of(arrays[one], arrays[two], why=why[one] or why[two])
+            for one, two in combinations(arrays, 2)
+        }
+        found[cell] = single | paired
+    return found
+
+
+def _over_splits(
+    first: FloatArray,
+    second: FloatArray | None,
+    *,
+    why: str,
+    n_train: int,
+    n_test: int,
+    n_splits: int,
+    confidence: float,
+) -> _Estimate:
+    other = np.zeros_like(first) if second is None else second
+    known = np.isfinite(first) & np.isfinite(other)
+    lost, method = n_splits - int(known.sum()), "corrected resampled t"
+    reason = f"undefined in {lost} of {n_splits} splits, the last: {why}" if lost else ""
+    if known.sum() < 2:
+        return _Estimate(np.nan, method=method, reason=reason)
+    found = corrected_resampled_t_test(
+        first[known], other[known], n_train=n_train, n_test=n_test, confidence=confidence
+    )
+    reason = reason or (_NO_DIFFERENCE if np.isnan(found.lower) else "")
+    p_value = np.nan if second is None else found.p_value
+    return _Estimate(found.difference, found.lower, found.upper, p_value, method, reason)
+
+
+def _tables(found: _Found, by: By, confidence: float) -> ModelComparison:
+    competing = any(cell.cause for cell in found)
+    tables = []
+    for n_models, value, levels in ((1, "value", ["model"]), (2, "difference", ["first", "second"])):
+        table = pd.DataFrame(
+            [
+                (*cell, *names, *estimate)
+                for cell, estimates in found.items()
+                for names, estimate in estimates.items()
+                if len(names) == n_models
+            ],
+            columns=[
+                "cause",
+                "time",
+                "score",
+                *levels,
+                value,
+                "lower",
+                "upper",
+                "p_value",
+                "method",
+                "reason",
+            ],
+        ).set_index(["cause", "time", "score", *levels])
+        tables.append(table if competing else table.droplevel("cause"))
+    return ModelComparison(tables[0].drop(columns="p_value"), tables[1], by, confidence)
