@@ -32,5 +32,5 @@ def plot_comparison(table: pd.DataFrame, title: str, ax: Axes | None = None) -> 
     ax.set(xlabel="time", ylabel=title, xlim=(times[0] - 0.6 * step, times[-1] + 0.6 * step))
     ax.set_xticks(times, [f"{t:g}" for t in times])
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
     return ax

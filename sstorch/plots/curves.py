@@ -43,6 +43,10 @@ class TreeWithCurves(Protocol):
         """Leaf of each row, shape (n,)."""
 
 
+# Of the histogram of predictions under a calibration curve: bins, and height of the highest bar.
+_BINS, _HIGHEST = 50, 0.1
+
+
 def plot_survival_by_leaf(
     tree: TreeWithCurves,
     X: object,
@@ -182,7 +186,8 @@ def plot_calibration(
     Args:
         curve: columns ``predicted``, ``observed``, ``lower`` and ``upper``: of
             :func:`sstorch.metrics.calibration_curve`.
-        predicted: predictions of all rows, shape (n,), drawn as ticks along the axis.
+        predicted: predictions of all rows, shape (n,), drawn as a histogram below the curve, whose highest
+            bar is a tenth of the axis.
         ax: axes to draw on; of a new figure if None.
         incidence: draw one minus all values: incidences, as of a competing cause.
 
@@ -193,18 +198,28 @@ def plot_calibration(
         raise ConfigError(f"curve lacks the columns {missing}; give that of metrics.calibration_curve")
     ax = given_or_new(ax, 4.8, 4.8)
     drawn = {name: curve[name] for name in ("predicted", "observed", "lower", "upper")}
-    ticks = None if predicted is None else np.asarray(predicted, dtype=np.float64)
+    values = None if predicted is None else np.asarray(predicted, dtype=np.float64)
     what = "survival"
     if incidence:
-        what, drawn = "incidence", {name: 1.0 - values for name, values in drawn.items()}
-        ticks = None if ticks is None else 1.0 - ticks
+        what, drawn = "incidence", {name: 1.0 - column for name, column in drawn.items()}
+        values = None if values is None else 1.0 - values
     ax.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=1.0, linestyle="--", label="perfect")
     ax.fill_between(
         drawn["predicted"], drawn["lower"], drawn["upper"], color=COLOURS[0], alpha=0.2, linewidth=0
     )
     ax.plot(drawn["predicted"], drawn["observed"], color=COLOURS[0], linewidth=2.0, label="observed")
-    if ticks is not None:
-        ax.plot(ticks, np.full(len(ticks), 0.01), "|", color="#444444", alpha=0.35, markersize=7)
+    if values is not None:
+        counts, edges = np.histogram(values, bins=_BINS, range=(0.0, 1.0))
+        ax.bar(
+            edges[:-1],
+            _HIGHEST * counts / counts.max(),
+            width=1.0 / _BINS,
+            align="edge",
+            color="#444444",
+            alpha=0.35,
+            linewidth=0,
+            label="predictions",
+        )
     ax.set(xlabel=f"predicted {what}", ylabel=f"observed {what}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")

@@ -13,14 +13,16 @@ _COLUMNS = ("net_benefit", "treat_all", "treat_none")
 _BELOW = 0.25
 
 
-def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Net benefit of a model against the threshold of the risk, beside treating all and none.
+def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None, *, horizon: str = "") -> Axes:
+    """Net benefit of a model against the threshold of the risk, compared with treating all and none.
 
-    Where the net benefit is not known, the curve has a gap.
+    Where the net benefit is not known, the curve has a gap. The axis ends at the highest threshold at which a
+    row is treated: beyond the highest predicted risk the model treats nobody.
 
     Args:
         table: a row a threshold, of :func:`sstorch.metrics.net_benefit`.
         ax: axes to draw on; of a new figure if None.
+        horizon: the time of the risk, such as "1500 days", for the label of the axis; "" for none.
 
     Raises:
         ConfigError: a column is missing.
@@ -28,15 +30,17 @@ def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if missing := [name for name in _COLUMNS if name not in table]:
         raise ConfigError(f"table lacks the columns {missing}; give that of metrics.net_benefit")
     ax = given_or_new(ax, 5.6, 4.2)
+    if "n_above" in table and (table["n_above"] > 0).any():
+        table = table.loc[: table.index[table["n_above"] > 0].max()]
     at = table.index.to_numpy()
     ax.plot(at, table["treat_all"], color="#8a8a8a", linewidth=1.5, label="all")
     ax.plot(at, table["treat_none"], color="#444444", linewidth=1.0, linestyle="--", label="none")
     ax.plot(at, table["net_benefit"], color=COLOURS[0], linewidth=2.0, label="by the model")
     top = max(float(table[["net_benefit", "treat_all"]].max().max()), 0.0) or 0.1
     ax.set(
-        xlabel="threshold of the risk",
+        xlabel=f"threshold of the risk by {horizon}" if horizon else "threshold of the risk",
         ylabel="net benefit",
-        xlim=(at.min(), at.max()),
+        xlim=(at.min(), at.max()) if at.size > 1 else None,
         ylim=(-_BELOW * top, 1.08 * top),
     )
     ax.spines[["top", "right"]].set_visible(False)

@@ -126,7 +126,7 @@ def _calibration(
     what = "incidence, smoothed by pseudo-values," if cause else "survival, smoothed by a Cox model,"
     caption = (
         f"Observed {what} against predicted {'incidence' if cause else 'survival'}, with a pointwise band of "
-        f"{100 * facts.confidence:g} %; on the diagonal both agree. Ticks are rows."
+        f"{100 * facts.confidence:g} %; on the diagonal both agree. The histogram is of the predictions."
     )
     words = f"Calibration curve. Mean distance from the diagonal {number(table['value']['ici'])}."
     return Section(title, [Picture(f"calibration{cause}", figure, caption, words)])
@@ -141,7 +141,7 @@ def _decisions(
     except DataError as error:
         return Section(title, [Paragraph(f"There is no curve. {error}")])
     figure = Figure(figsize=(4.9, 4.0), layout="constrained")
-    plot_decision_curve(curve, figure.subplots())
+    plot_decision_curve(curve, figure.subplots(), horizon=facts.at_horizon)
     caption = (
         f"Net benefit of acting on those whose predicted risk by {facts.at_horizon} is at least the "
         "threshold, compared with acting on all and on none; in events found at no cost, per subject."

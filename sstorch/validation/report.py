@@ -124,7 +124,7 @@ class ValidationReport:
         return benefits_of(rows, _GRID if thresholds is None else thresholds)
 
     def plot_calibration(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
-        """Draw the calibration curve, with a tick for each row.
+        """Draw the calibration curve, with a histogram of the predictions.
 
         With competing causes it is that of the incidence of a cause.
 
@@ -136,7 +136,7 @@ class ValidationReport:
 
     def plot_decision_curve(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the net benefit at each percent, compared with treating all and none."""
-        return plot_decision_curve(self.decision_curve(cause=cause), ax)
+        return plot_decision_curve(self.decision_curve(cause=cause), ax, horizon=self.facts.at_horizon)
 
     def tripod(self) -> pd.DataFrame:
         """The items of TRIPOD+AI, as far as the rows and the model can tell.

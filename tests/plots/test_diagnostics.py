@@ -54,10 +54,12 @@ def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
     predicted = rng.uniform(0.3, 0.95, len(gbsg2))
     curve = metrics.calibration_curve((gbsg2.time, gbsg2.event), predicted, t=1000.0)
     ax = plot_calibration(curve, predicted)
-    diagonal, observed, ticks = ax.get_lines()
+    diagonal, observed = ax.get_lines()
     np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
     np.testing.assert_array_equal(observed.get_ydata(), curve["observed"])
-    np.testing.assert_array_equal(ticks.get_xdata(), predicted)
+    heights = np.array([bar.get_height() for bar in ax.patches])
+    counts = np.histogram(predicted, bins=50, range=(0, 1))[0]
+    np.testing.assert_allclose(heights, 0.1 * counts / counts.max())
     (band,) = ax.collections
     vertices = band.get_paths()[0].vertices
     assert vertices[:, 1].min() == pytest.approx(curve["lower"].min())
@@ -69,7 +71,12 @@ def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
 def test_a_decision_curve_needs_its_columns(gbsg2: SurvivalData) -> None:
     survival = np.linspace(0.2, 0.9, len(gbsg2))
     table = metrics.net_benefit((gbsg2.time, gbsg2.event), survival, t=1000.0, thresholds=[0.1, 0.5])
-    ax = plot_decision_curve(table)
+    ax = plot_decision_curve(table, horizon="1000 days")
+    assert ax.get_xlabel() == "threshold of the risk by 1000 days"
+    high = metrics.net_benefit(
+        (gbsg2.time, gbsg2.event), survival, t=1000.0, thresholds=[0.1, 0.5, 0.79, 0.9]
+    )
+    assert plot_decision_curve(high).get_xlim() == (0.1, 0.79)  # the highest risk is 0.8
     assert [line.get_label() for line in ax.get_lines()] == ["all", "none", "by the model"]
     assert ax.get_ylim()[0] < 0 < table["net_benefit"].max() < ax.get_ylim()[1]
     with pytest.raises(ConfigError, match="lacks the columns"):
