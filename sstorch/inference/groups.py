@@ -15,6 +15,8 @@ from sstorch.data.coded import dense
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Intervals, Link, Quantity, What, limits
 
+SAME_ROWS = "given the gates, which the same rows chose"
+
 
 def groups(
     model: Inferable,
@@ -28,8 +30,9 @@ def groups(
 ) -> pd.DataFrame:
     """Mean prediction of each group's rows, and the differences between adjacent groups, with intervals.
 
-    Intervals hold given the gates, as if these had been known before: the rows that have placed them make
-    differences look surer than they are. :func:`sstorch.validation.group_table` with ``n_resamples`` corrects
+    Intervals hold given the gates, as if these had been known before. Where the same rows have placed them
+    differences look surer than they are; with a teacher :class:`~sstorch.Honest` other subjects have.
+    ``attrs["intervals"]`` says which. :func:`sstorch.validation.group_table` with ``n_resamples`` corrects
     Kaplan-Meier estimates for that.
 
     Args:
@@ -68,7 +71,10 @@ def groups(
     parts = [_table(quantity, means, [str(group) for group in shown], quantity.link, level)]
     if changes:
         parts.append(_table(quantity, changes, names, IDENTITY, level))
-    return pd.concat(parts).rename_axis(index={"row": "group"})
+    table = pd.concat(parts).rename_axis(index={"row": "group"})
+    number = vars(model).get("gate_subjects_", 0)
+    table.attrs["intervals"] = f"honest: gates from {number:,} other subjects" if number else SAME_ROWS
+    return table
 
 
 def _table(

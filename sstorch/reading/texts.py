@@ -35,13 +35,15 @@ def describe_tree(
     rules: Mapping[int, GateRule],
     title: str = "Soft survival tree",
     slopes: bool = True,
+    same_rows: bool = True,
 ) -> str:
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
     effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
     training rows one way, and leaves without rows, are left out. Of competing causes the table of the groups
-    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are left out.
+    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are left out;
+    ``same_rows``: whether the rows of the table have placed the gates.
     """
     module, families = tree.module, [own.family.name for own in tree.hazards.values()]
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
@@ -75,12 +77,11 @@ def describe_tree(
     lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
     if tree.time_varying:
         lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
+    placed = "which have placed" if same_rows else "other subjects have placed"
     if KM_MEDIAN[0] in nodes:
-        lines.append(
-            "KM is Kaplan-Meier of these rows, which have placed the gates; limits are those of 95 %"
-        )
+        lines.append(f"KM is Kaplan-Meier of these rows, {placed} the gates; limits are those of 95 %")
     if NPMLE_MEDIAN in nodes:
-        lines.append("NPMLE is Turnbull's curve of these rows, which have placed the gates")
+        lines.append(f"NPMLE is Turnbull's curve of these rows, {placed} the gates")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 

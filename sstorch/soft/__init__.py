@@ -3,6 +3,7 @@
 from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
+from sstorch.soft.honest import Honest
 from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Penalties
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -19,6 +20,7 @@ __all__ = [
     "Columns",
     "GatePenalties",
     "GroupPenalties",
+    "Honest",
     "Penalties",
     "PrognosticTree",
     "PrognosticTreeCV",

@@ -25,6 +25,7 @@ from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import (
     DesignMatrix,
+    GateParameters,
     HazardFamily,
     LeafParameters,
     Prediction,
@@ -68,6 +69,7 @@ from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
+from sstorch.soft.honest import Honest, PlacedGates, halves
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
 
@@ -224,9 +226,12 @@ def train_encoded(
 ) -> tuple[TrainedBatch, SplitFeatures]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
-    Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`.
+    Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`. Of honest
+    groups the rows are those that estimate the hazards, the second of :func:`~sstorch.soft.honest.halves`.
     """
     splits = [data.joined() for data in splits]
+    if isinstance(settings.teacher, Honest):
+        splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
     if len(coefficients) > 1:
         settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
@@ -237,6 +242,23 @@ def train_encoded(
             known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
             held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
+
+
+def _with_placed_gates(
+    splits: Sequence[SurvivalData],
+    settings: BatchSettings,
+    honest: Honest,
+    schema: Schema | None,
+    callbacks: Sequence[Callback],
+) -> tuple[list[SurvivalData], BatchSettings]:
+    """Rows of every split that estimate hazards, and settings with the gates that its other rows place."""
+    schema = Schema.of(splits[0].frame) if schema is None else schema
+    placing, estimating = zip(*(halves(data, settings.seed) for data in splits), strict=True)
+    own = replace(settings, teacher=honest.teacher)
+    placed, _ = _train(placing, own, schema, callbacks, None, (settings.coefficients,))
+    gates = placed.tree.gate_parameters()
+    gates = GateParameters(gates.weight.detach().double(), gates.bias.detach().double())
+    return list(estimating), replace(settings, teacher=PlacedGates(placed.preprocessors, gates))
 
 
 def events_of_causes(data: SurvivalData) -> dict[str, int]:
@@ -347,7 +369,10 @@ def _train(
     report("encoding", 0, len(splits) + 1)
     if is_wide(len(schema.numeric), max(len(data) for data in splits)):
         settings = replace(settings, numeric=settings.numeric.settled(Linear()))
-    preprocessors = fit_preprocessors(splits, settings, schema)
+    placed = settings.teacher if isinstance(settings.teacher, PlacedGates) else None
+    preprocessors = (
+        tuple(placed.preprocessors) if placed is not None else fit_preprocessors(splits, settings, schema)
+    )
     of_causes = {}
     for name in events_of_causes(splits[0]):
         own = [data.of_cause(name) for data in splits] if competing else list(splits)
@@ -520,6 +545,10 @@ def _distil(
         return
     samples = {name: each.sample for name, each in causes.items()}
     tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
+    if isinstance(settings.teacher, PlacedGates):
+        for each in causes.values():
+            set_gates(each.tree, settings.teacher.gates)
+        return
     if isinstance(settings.teacher, Teacher):
         targets = settings.teacher.targets(splits, sample)
     else:

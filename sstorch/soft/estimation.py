@@ -39,6 +39,7 @@ from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
+from sstorch.soft.honest import PlacedGates
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
 from sstorch.soft.teacher import Teacher
@@ -46,7 +47,7 @@ from sstorch.soft.wide import with_column_priors
 
 T = TypeVar("T")
 
-REGRESSION, RESIDUALS, PREDICTOR = "regression", "residuals", "predictor"
+REGRESSION, RESIDUALS, PREDICTOR, HONEST = "regression", "residuals", "predictor", "honest"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
@@ -443,6 +444,9 @@ class Estimator:
     def _candidates(self, settings: BatchSettings) -> Iterator[Candidate]:
         topology, teacher = self._tree.topology, settings.teacher
         if topology.depth == 0:
+            return
+        if isinstance(teacher, PlacedGates):
+            yield self._candidate(f"{HONEST} {2**topology.depth}", teacher.gates, None, 0)
             return
         if teacher in (None, RESIDUALS):
             trees = self._kept("residual trees", lambda: self._residual_trees(settings))

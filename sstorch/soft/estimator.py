@@ -23,6 +23,7 @@ from sstorch.base import CurveKind, Times, check_alive, check_times, median_even
 from sstorch.checks import check_after, check_device, wording
 from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
+from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, tell
 from sstorch.data.persons import CONSTANT_COVARIATES
@@ -65,6 +66,7 @@ from sstorch.reading.texts import as_sentences, describe_tree
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.formula import deployed, tree_formula
+from sstorch.soft.honest import Honest, count_subjects, halves
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.settings import BatchSettings, as_json
@@ -86,6 +88,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             with the preprocessing of the rows.
         history_: records of the training of the start that was kept, by cause where causes compete.
         objective_: its training objective; of competing causes their sum.
+        gate_subjects_: number of subjects that placed the gates and did not estimate the hazards, with a
+            teacher ``Honest()``, whose tables are of the other rows; 0 where the same rows did both.
         time_unit_: unit of the times; None if not known.
         time_varying_: whether it was trained on subjects with several rows, whose covariates change.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
@@ -112,6 +116,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     tree_: FittedTree
     history_: History | Mapping[str, History]
     objective_: float
+    gate_subjects_: int
     choice_: GroupChoice | None
     metrics_: dict[str, float]
     training_record_: TrainingRecord
@@ -184,7 +189,14 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             _warn_of_rare_causes(data)
         callbacks = [ProgressBar()] if self.verbose else []
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
+        self.gate_subjects_ = 0
+        if isinstance(settings.teacher, Honest):
+            known = fingerprint(data)
+            placing, data = halves(data, settings.seed)
+            self.gate_subjects_ = count_subjects(placing)
         self._adopt_best(batch, data, 0, x[0])
+        if self.gate_subjects_:
+            self.training_rows_ = known  # rows that placed gates are no test rows either
         self._fitted_with(settings, data, x[0])
         return self
 
@@ -522,7 +534,11 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
                 ("missing values", missing),
             ],
-            limits=[SHRUNK],
+            limits=[
+                f"Coefficients are shrunk; intervals are {self._other_gates}."
+                if self._other_gates
+                else SHRUNK
+            ],
             beyond="; beyond it curves are extrapolated",
         )
 
@@ -609,7 +625,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        return as_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
+        told = as_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
+        return f"{told}\nGroups are {gates}." if (gates := self._other_gates) else told
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
         """Path, contributions, and predicted median and survival of one subject.
@@ -638,9 +655,15 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
         """
         tree, coefficients = self._tree, self._coefficient_text()
-        parts = [describe_tree(tree, self.node_table_, self._gate_rules, self._title, not coefficients)]
+        parts = [
+            describe_tree(
+                tree, self.node_table_, self._gate_rules, self._title, not coefficients, not self._other_gates
+            )
+        ]
         if coefficients:
             parts.append(coefficients)
+        if gates := self._other_gates:
+            parts.append(f"Confidence intervals are {gates}")
         parts += ["\n".join(self.late_fit_)] * bool(self.late_fit_)
         if self.choice_ is not None:
             parts.append(self.choice_.summary())
@@ -650,7 +673,11 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             if self._tree.competing:
                 unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
                 where = (
-                    "of the recalibration" if "recalibration_" in vars(self) else "that have placed the gates"
+                    "of the recalibration"
+                    if "recalibration_" in vars(self)
+                    else "that estimate the groups"
+                    if self._other_gates
+                    else "that have placed the gates"
                 )
                 given = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
                 about = f"F(t) is the incidence of a cause{unit}{given}, in the rows {where};\n"
@@ -664,6 +691,12 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         elif reports is not None:
             parts.append(str(reports))
         return "\n\n".join(parts)
+
+    @property
+    def _other_gates(self) -> str:
+        """Which intervals those of honest groups are; empty of others."""
+        number = getattr(self, "gate_subjects_", 0)
+        return f"honest: gates from {number:,} other subjects" if number else ""
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty where there is none."""
@@ -694,6 +727,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "node_table": _split_table(self.node_table_),
             "late_fit": list(self.late_fit_),
             "training_rows": self.training_rows_,
+            "gate_subjects": getattr(self, "gate_subjects_", 0),  # trees of folds have none
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
@@ -770,6 +804,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             estimator.node_table_ = _join_table(state["node_table"])
             rules = zip(tree.module.topology.branches, state["gate_rules"], strict=True)
             estimator.training_rows_ = str(state["training_rows"])
+            estimator.gate_subjects_ = int(state["gate_subjects"])
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}

@@ -14,6 +14,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim import Leaves
 from sstorch.soft.estimation import PREDICTOR, RESIDUALS
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.honest import Honest
 from sstorch.soft.parameters import CURVED, GROUP_PENALTIES, Columns, GroupPenalties, Penalties
 from sstorch.soft.regression import LEAVES
 from sstorch.soft.settings import AUTO, BatchSettings, Dtype, Leaf
@@ -40,8 +41,9 @@ class PrognosticTree(SoftEstimator):
             ``"spline_po"``, proportional odds with a smooth baseline; where causes compete ``"spline_ph"``,
             proportional hazards.
         teacher: what gates are distilled from: ``"residuals"`` of the regression of the same leaf, columns
-            and penalties, its ``"predictor"``, or None for whichever has more evidence. Or a model, fitted to
-            the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with
+            and penalties, its ``"predictor"``, or None for whichever has more evidence; or
+            :class:`~sstorch.Honest`, gates from one half of the subjects and hazards from the other. Or a
+            model, fitted to the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with
             ``predict_survival_function`` such as a forest of scikit-survival or a model of lifelines, or a
             function ``(X, times)`` that gives survival curves, (n, n_times). Where causes compete it has
             ``predict_cumulative_incidence``. It sees ``X`` as the columns were read. On folds and resamples
@@ -135,7 +137,7 @@ class PrognosticTree(SoftEstimator):
     @property
     def _names_teacher(self) -> bool:
         """Whether gates are distilled from the regression, as it is or from its residuals."""
-        if self.teacher is None or self.teacher in (RESIDUALS, PREDICTOR):
+        if isinstance(self.teacher, Honest) or self.teacher in (None, RESIDUALS, PREDICTOR):
             return True
         if isinstance(self.teacher, str):
             raise ConfigError(

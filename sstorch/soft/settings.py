@@ -36,6 +36,7 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
+from sstorch.soft.honest import Honest, PlacedGates
 from sstorch.soft.teacher import Teacher
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
@@ -335,7 +336,7 @@ class BatchSettings:
         None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
-    teacher: Teacher | str | None = setting(
+    teacher: Teacher | Honest | PlacedGates | str | None = setting(
         None,
         _checked_elsewhere,
         "what gates are distilled from",

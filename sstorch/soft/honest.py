@@ -1,0 +1,68 @@
+"""Honest groups: half of the subjects place the gates, the other half estimates the hazards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.folds import folds_of
+from sstorch.exceptions import ConfigError
+from sstorch.nn import GateParameters
+
+_TEACHERS = (None, "residuals", "predictor")
+
+
+@dataclass(frozen=True)
+class Honest:
+    """Teacher of a :class:`~sstorch.PrognosticTree` whose gates come from one half of the subjects.
+
+    The other half estimates the hazards of the groups. Given the covariates of all, the gates are independent
+    of the outcomes that estimate, so that confidence intervals of groups hold as if the gates had been known
+    before. Halves are balanced by event, or by cause; all rows of a subject are in one half.
+
+    Args:
+        teacher: what gates are distilled from in their half: ``"residuals"``, ``"predictor"``, or None for
+            whichever has more evidence.
+
+    References:
+        Athey and Imbens (2016), "Recursive partitioning for heterogeneous causal effects", Proceedings of the
+        National Academy of Sciences 113, 7353-7360.
+    """
+
+    teacher: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.teacher not in _TEACHERS:
+            raise ConfigError(
+                "teacher of Honest must be None, 'residuals' or 'predictor', trained on one half of the "
+                f"subjects, got {self.teacher!r}"
+            )
+
+
+@dataclass(frozen=True)
+class PlacedGates:
+    """Gates of S splits that other subjects have placed.
+
+    Attributes:
+        preprocessors: of the splits, fitted to these subjects: gates are in their features.
+        gates: weights (S, B, q) and biases (S, B).
+    """
+
+    preprocessors: Sequence[Preprocessor]
+    gates: GateParameters
+
+
+def halves(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:
+    """Rows that place the gates, and rows that estimate the hazards.
+
+    Raises:
+        DataError: an event, or a cause, is observed once only.
+    """
+    places = folds_of(data, 2, seed) == 0
+    return data.subset(places), data.subset(~places)
+
+
+def count_subjects(data: SurvivalData) -> int:
+    """Number of subjects in some rows."""
+    return len(data) if data.person is None else len(set(data.person.tolist()))
