@@ -1,9 +1,11 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
+from sstorch.inference.by_group import GroupEffects, effect_by_group
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
 from sstorch.inference.groups import groups
 from sstorch.inference.hazard_rows import HazardRows
+from sstorch.inference.likelihood_ratio import likelihood_ratio_test
 from sstorch.inference.model import Inferable, Refitted
 from sstorch.inference.predictions import Intervals, predict
 from sstorch.inference.rows import LeafDerivatives
@@ -14,6 +16,7 @@ __all__ = [
     "CovarianceKind",
     "Effect",
     "FitCovariance",
+    "GroupEffects",
     "HazardCovariance",
     "HazardRows",
     "Inferable",
@@ -22,7 +25,9 @@ __all__ = [
     "Refitted",
     "coefficients",
     "effect",
+    "effect_by_group",
     "groups",
+    "likelihood_ratio_test",
     "predict",
     "term_facts",
     "terms",

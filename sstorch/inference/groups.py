@@ -72,9 +72,14 @@ def groups(
     if changes:
         parts.append(_table(quantity, changes, names, IDENTITY, level))
     table = pd.concat(parts).rename_axis(index={"row": "group"})
-    number = vars(model).get("gate_subjects_", 0)
-    table.attrs["intervals"] = f"honest: gates from {number:,} other subjects" if number else SAME_ROWS
+    table.attrs["intervals"] = intervals_of(model)
     return table
+
+
+def intervals_of(model: Inferable) -> str:
+    """What intervals of groups hold given."""
+    number = vars(model).get("gate_subjects_", 0)
+    return f"honest: gates from {number:,} other subjects" if number else SAME_ROWS
 
 
 def _table(

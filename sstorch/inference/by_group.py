@@ -1,0 +1,291 @@
+"""Effect of a covariate within each prognostic group, and whether it differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import chi2, norm
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import check_share
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.covariance import Inverse
+from sstorch.inference.groups import intervals_of
+from sstorch.inference.hazard_rows import HazardRows
+from sstorch.inference.model import Refitted, covariance_of
+from sstorch.inference.rows import LeafDerivatives
+from sstorch.inference.terms import Contrasts, Values
+from sstorch.nn import DesignMatrix, LeafParameters
+from sstorch.objective import Sample
+from sstorch.objective.training import row_losses
+
+# Newton steps at most, and the decrement, in nats, at which they end; halvings of a step that gains nothing.
+_STEPS, _SETTLED, _HALVINGS = 50, 1e-12, 30
+
+
+@dataclass(frozen=True)
+class GroupEffects:
+    """Effects of a covariate within groups.
+
+    Attributes:
+        table: indexed by ``group``, and by ``cause`` before it where there are some: ``rows``, ``events``,
+            ``estimate``, difference of the linear predictor, its ``standard error``, the ratio where the
+            family has one, with ``lower`` and ``upper`` limits, and ``p`` of the Wald test of no effect.
+        heterogeneity: indexed by ``cause``: ``statistic``, ``df`` and ``p`` of the Wald test that the effect
+            is the same in all groups.
+        text: what is compared.
+        intervals: what they hold given.
+        level: of the limits.
+    """
+
+    table: pd.DataFrame
+    heterogeneity: pd.DataFrame
+    text: str
+    intervals: str
+    level: float
+
+    def __str__(self) -> str:
+        names = [str(name) for name in self.table]
+        shown = next((name for name in names if name.endswith(" ratio")), "estimate")
+        name = shown if shown != "estimate" else "difference of the linear predictor"
+        lines = [f"{self.text}: {name} ({self.level:.0%} confidence interval), {self.intervals}"]
+        for at, row in self.table.iterrows():
+            who = " ".join(map(str, at)) if isinstance(at, tuple) else f"group {at}"
+            found = f"{row[shown]:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+            lines.append(f"  {who}: {found}, {row['rows']:.0f} rows, {row['events']:.0f} events")
+        for cause, test in self.heterogeneity.iterrows():
+            of = f" of {cause}" if len(self.heterogeneity) > 1 else ""
+            lines.append(f"  the same in all groups{of}: p = {test['p']:.3g}")
+        return "\n".join(lines)
+
+
+def effect_by_group(
+    model: Refitted,
+    X: object,
+    y: object,
+    column: str,
+    value: object = None,
+    reference: object = None,
+    *,
+    sample_weight: object = None,
+    level: float = 0.95,
+) -> GroupEffects:
+    """Effect of a covariate within each group, and a test that it is the same in all.
+
+    To the fitted groups a coefficient of the covariate in each group is added, without a penalty, and all are
+    estimated anew together: the other coefficients under the penalties of the fit. So effects are not shrunk
+    towards each other. Variances take the penalties as known, and the gates as given.
+
+    Args:
+        model: fitted groups.
+        X: the training rows.
+        y: their outcome.
+        column: the covariate, such as a treatment.
+        value: compared with
+        reference: this one. None are the 95 % and the 5 % quantile of a number, or the second and the most
+            frequent of two categories.
+        sample_weight: weights of training, (n,).
+        level: of the limits, in (0, 1).
+
+    Raises:
+        ConfigError: the model has no covariance or a single group, or a category has several levels and no
+            value is named.
+        DataError: there is no such column or value, or the covariate has one value in a group.
+    """
+    check_share(level, "level", "a share in (0, 1)", closed=False)
+    covariance, tree = covariance_of(model), model._tree
+    contrasts = Contrasts(tree.preprocessor, covariance.terms)
+    pair = _pair(contrasts, column, value, reference)
+    data = model._scored(X, y, sample_weight)
+    group = np.asarray(tree.apply(tree.encode(data.frame)))
+    numbers = np.unique(group)
+    if len(numbers) < 2:
+        raise ConfigError("effect_by_group compares groups, and these rows are one: see effect()")
+    z = _values(data.frame[column], pair)
+    for number in numbers:
+        if np.ptp(z[group == number]) == 0:
+            raise DataError(f"column {column!r} has one value in group {number}: its effect there is unknown")
+    (direction,) = contrasts.between(column, [pair])
+    tables, tests = [], []
+    for rows in HazardRows.by_cause(model, data):
+        added = torch.as_tensor(np.where(group[:, None] == numbers, z[:, None], 0.0))
+        fit = _Wider.at_optimum(rows, added)
+        maps = [rows.covariance.by_group[_hazard_of(rows, group == number)] for number in numbers]
+        p = len(direction.features)
+        shared = torch.stack([direction.features @ each[:p] for each in maps])
+        combined = torch.cat([shared, torch.eye(len(numbers), dtype=shared.dtype)], 1)
+        estimate, spread = combined @ fit.theta, combined @ fit.covariance @ combined.mT
+        ratio = rows.module.family.ratio if rows.module.family.ancillary == "constant" else None
+        table = _table(estimate.numpy(), spread.diagonal().sqrt().numpy(), ratio, level)
+        table.insert(0, "rows", [int((group == number).sum()) for number in numbers])
+        event = rows.sample.event[0].numpy() > 0
+        table.insert(1, "events", [int(event[group == number].sum()) for number in numbers])
+        tables.append(table.set_axis(pd.MultiIndex.from_product([[rows.cause], numbers])))
+        change = combined[1:] - combined[0]
+        away, own = change @ fit.theta, change @ fit.covariance @ change.mT
+        statistic = float(away @ torch.linalg.solve(own, away))
+        df = len(numbers) - 1
+        tests.append({"cause": rows.cause, "statistic": statistic, "df": df, "p": chi2.sf(statistic, df)})
+    table = pd.concat(tables).rename_axis(["cause", "group"])
+    return GroupEffects(
+        table if tree.competing else table.droplevel("cause"),
+        pd.DataFrame(tests).set_index("cause"),
+        f"{column} {pair.text}",
+        intervals_of(model),
+        level,
+    )
+
+
+@dataclass(frozen=True)
+class _Wider:
+    """A hazard of groups with k more features: coefficients (D + k,), gradient and Hessian.
+
+    Attributes:
+        rows: of the cause.
+        added: values of the features, (n, k).
+        theta: coefficients, those of the hazard first.
+    """
+
+    rows: HazardRows
+    added: Tensor
+    theta: Tensor
+
+    @classmethod
+    def at_optimum(cls, rows: HazardRows, added: Tensor) -> _Wider:
+        """Where the penalised likelihood is largest, by Newton's method from coefficients of zero."""
+        start = torch.cat([rows.covariance.theta, added.new_zeros(added.shape[1])])
+        found = cls(rows, added, start)
+        value = found.value()
+        for _ in range(_STEPS):
+            gradient, hessian = found.derivatives()
+            step = -(Inverse.of(hessian).matrix @ gradient)
+            decrement = -float(gradient @ step) / 2
+            if decrement < _SETTLED:
+                break
+            for _ in range(_HALVINGS):
+                next_ = replace(found, theta=found.theta + step)
+                lower = next_.value()
+                if lower <= value:
+                    found, value = next_, lower
+                    break
+                step = step / 2
+            else:
+                break
+        return found
+
+    @property
+    def covariance(self) -> Tensor:
+        """Of the coefficients, the penalties taken as known, (D + k, D + k)."""
+        return Inverse.of(self.derivatives()[1]).matrix
+
+    @property
+    def _precision(self) -> Tensor:
+        return torch.cat([self.rows.covariance.precision, self.added.new_zeros(self.added.shape[1])])
+
+    def value(self) -> float:
+        """Penalised negative log-likelihood; +inf outside the domain."""
+        total = (self._precision * self.theta.square()).sum() / 2
+        for _, leaves, sample, weight in self._parts():
+            x = sample.x.matrices[0]
+            linear, shape = leaves.at_rows(x, torch.zeros(len(x), dtype=torch.long))
+            loss = row_losses(self.rows.module.family, sample, linear[None, None], shape[None, None])
+            total = total + (weight * loss[:, 0]).sum()
+        return float(total) if bool(total.isfinite()) else np.inf
+
+    def derivatives(self) -> tuple[Tensor, Tensor]:
+        """Gradient (D + k,) and Hessian (D + k, D + k) of the penalised negative log-likelihood."""
+        gradient, hessian = self._precision * self.theta, torch.diag(self._precision)
+        for map, leaves, sample, weight in self._parts():
+            leaf = torch.zeros(len(sample.x.matrices[0]), dtype=torch.long)
+            found = LeafDerivatives(self.rows.module.family, leaves, leaf, sample, weight)
+            gradient = gradient + map.mT @ found.scores().sum(0)
+            hessian = hessian + map.mT @ found.information() @ map
+        return gradient, hessian
+
+    def _parts(self) -> Iterator[tuple[Tensor, LeafParameters, Sample, Tensor]]:
+        """Of each group the map from coefficients to parameters of its leaf, these, its rows and weights."""
+        hazard, fitted = self.rows.covariance, self.rows.module.leaf_parameters()
+        groups, k = hazard.groups[self.rows.leaf], self.added.shape[1]
+        p, m = fitted.slope.shape[-1], fitted.shape.shape[-1]
+        parameters = fitted.flatten().detach()
+        x = torch.cat([fitted.features(self.rows.sample.x.matrices[0]), self.added], 1)
+        for group in groups.unique().tolist():
+            inside = (groups == group).nonzero().squeeze(-1)
+            leaf = parameters[int((hazard.groups == group).nonzero()[0])]
+            own = leaf + hazard.by_group[group] @ (self.theta[:-k] - hazard.theta)
+            none = own.new_zeros(k, self.theta.numel())
+            known = torch.nn.functional.pad(hazard.by_group[group], (0, k))
+            of_shapes = list(known[p + 1 + m :].split(p)) if len(known) > p + 1 + m else []
+            new = torch.eye(self.theta.numel(), dtype=own.dtype)[-k:]
+            map = torch.cat(
+                [known[:p], new, known[p : p + 1 + m], *(r for s in of_shapes for r in (s, none))]
+            )
+            slopes = own[p + 1 + m :].unflatten(0, (-1, p)) if of_shapes else own.new_zeros(0, p)
+            wider = LeafParameters(
+                torch.cat([own[:p], self.theta[-k:]])[None],
+                own[None, p],
+                own[None, p + 1 : p + 1 + m],
+                torch.nn.functional.pad(slopes, (0, k))[None],
+            )
+            yield map, wider, _some(self.rows.sample, x, inside), self.rows.weight[:, inside]
+
+
+def _some(sample: Sample, x: Tensor, rows: Tensor) -> Sample:
+    """Some rows of a sample of one problem, with other features."""
+
+    def of(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[:, rows]
+
+    return replace(
+        sample,
+        x=DesignMatrix(x[None, rows], (1,)),
+        log_time=sample.log_time[:, rows],
+        event=sample.event[:, rows],
+        weight=sample.weight[:, rows],
+        log_entry=of(sample.log_entry),
+        log_lower=of(sample.log_lower),
+        log_upper=of(sample.log_upper),
+    )
+
+
+def _hazard_of(rows: HazardRows, inside: BoolArray) -> int:
+    """The group of coefficients of some rows that share one."""
+    (found,) = rows.covariance.groups[rows.leaf[torch.as_tensor(inside)]].unique().tolist()
+    return int(found)
+
+
+def _pair(contrasts: Contrasts, column: str, value: object, reference: object) -> Values:
+    """The two values that are compared."""
+    if value is not None and reference is not None:
+        return Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
+    if value is not None or reference is not None:
+        raise ConfigError("give value and reference, or neither")
+    contrasts.checked(column, contrasts.reference.get(column))
+    pairs = contrasts.outer(column)
+    if len(pairs) != 1:
+        raise ConfigError(f"column {column!r} has several values to compare: give value and reference")
+    return pairs[0]
+
+
+def _values(column: pd.Series, pair: Values) -> FloatArray:
+    """0 at the reference, 1 at the value; of a number in proportion, missing ones at the reference."""
+    if isinstance(pair.first, str):
+        found: FloatArray = (column.astype(object) == pair.second).to_numpy().astype(np.float64)
+        return found
+    first, second = float(pair.first), float(pair.second)
+    share: FloatArray = (column.to_numpy(np.float64, na_value=first) - first) / (second - first)
+    return share
+
+
+def _table(estimate: FloatArray, error: FloatArray, ratio: str | None, level: float) -> pd.DataFrame:
+    width = norm.ppf((1 + level) / 2) * error
+    lower, upper = estimate - width, estimate + width
+    table = pd.DataFrame({"estimate": estimate, "standard error": error})
+    if ratio is not None:
+        table[ratio], lower, upper = np.exp(estimate), np.exp(lower), np.exp(upper)
+    return table.assign(lower=lower, upper=upper, p=2 * norm.sf(np.abs(estimate / error)))

@@ -1,0 +1,51 @@
+"""Likelihood-ratio test of nested regressions."""
+
+from __future__ import annotations
+
+import pandas as pd
+from scipy.stats import chi2
+
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.model import Refitted, covariance_of
+
+
+def likelihood_ratio_test(
+    smaller: Refitted, larger: Refitted, X: object, y: object, sample_weight: object = None
+) -> pd.Series:
+    """Likelihood-ratio test that what a larger regression has beyond a smaller one is no better.
+
+    Args:
+        smaller: fitted regression without penalties, ``Penalties(ridge=0, roughness=0)``, nested in
+        larger: this one, of the same family.
+        X: the training rows of both; each takes its own columns.
+        y: their outcome.
+        sample_weight: their weights, which have to be counts of rows: of sampling weights the statistic has
+            another distribution, and :func:`wald_test` with the sandwich is right.
+
+    Returns:
+        ``statistic``, twice the difference of the log-likelihoods, ``df``, the difference of the numbers of
+        coefficients that the data determine, and ``p``.
+
+    Raises:
+        ConfigError: a model has no covariance, or penalties, with which the statistic is not chi-squared.
+        DataError: the larger model has no more coefficients than the smaller one, or a lower likelihood.
+    """
+    found = []
+    for model in (smaller, larger):
+        hazards = covariance_of(model).hazards.values()
+        if any(bool((each.precision != 0).any()) for each in hazards):
+            raise ConfigError(
+                "a likelihood-ratio test needs models without penalties: fit with "
+                "penalties=Penalties(ridge=0, roughness=0), or see wald_test()"
+            )
+        data = model._scored(X, y, sample_weight)
+        tree = model._tree
+        total = tree.log_likelihood(tree.encode(data.frame), data) * float(data.sample_weight.sum())
+        found.append((total, sum(len(each.theta) - each.null.shape[1] for each in hazards)))
+    (low, few), (high, many) = found
+    if many <= few:
+        raise DataError(f"the larger model has {many} coefficients and the smaller one {few}: exchange them")
+    statistic = 2 * (high - low)
+    if statistic < -1e-6:
+        raise DataError("the larger model has the lower likelihood: the models are not nested")
+    return pd.Series({"statistic": statistic, "df": many - few, "p": float(chi2.sf(statistic, many - few))})
