@@ -33,18 +33,25 @@ from sstorch.soft.settings import AUTO, BatchSettings
 
 
 class EncodedRows:
-    """Encoded features (n, p) of tables, kept for as long as this object is."""
+    """Encoded features (n, p) and outcomes of tables, kept for as long as this object is."""
 
     def __init__(self, encode: Callable[[pd.DataFrame], RowFeatures]) -> None:
         self._encode = encode
+        # The table is kept too, so that its identity is not given to another one.
         self._known: dict[int, tuple[pd.DataFrame, RowFeatures]] = {}
+        self._outcomes: dict[int, tuple[pd.DataFrame, SurvivalData]] = {}
 
     def __call__(self, frame: pd.DataFrame) -> RowFeatures:
         """Features (n, p)."""
-        # The table is kept too, so that its identity is not given to another one.
         if id(frame) not in self._known:
             self._known[id(frame)] = frame, self._encode(frame)
         return self._known[id(frame)][1]
+
+    def rows(self, frame: pd.DataFrame, y: object) -> SurvivalData:
+        """A table with its outcome, which is the same at each call."""
+        if id(frame) not in self._outcomes:
+            self._outcomes[id(frame)] = frame, SurvivalData(frame, y, require_events=False)
+        return self._outcomes[id(frame)][1]
 
 
 class EncodedTree:
@@ -67,7 +74,7 @@ class EncodedTree:
 
     def log_likelihood(self, X: pd.DataFrame, y: object) -> float:
         """Mean log-likelihood per row, in the unit of the data."""
-        return self._tree.log_likelihood(self._encode(X), SurvivalData(X, y, require_events=False))
+        return self._tree.log_likelihood(self._encode(X), self._encode.rows(X, y))
 
 
 @dataclass(frozen=True)

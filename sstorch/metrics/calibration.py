@@ -424,27 +424,26 @@ def _local_linear(
     """
     check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
     nearest = min(x.size, int(np.ceil(span * x.size)))
-    smoother = [_weights_at(x, point, nearest) for point in points]
-    curve = np.array([row @ y for row in smoother])
+    smoother = _smoother(x, points, nearest)
+    curve = smoother @ y
     square = (y - np.interp(x, points, curve)) ** 2
-    error = np.sqrt(np.array([row**2 @ square for row in smoother]))
-    return curve, error
+    return curve, np.sqrt(smoother**2 @ square)
 
 
-def _weights_at(x: FloatArray, point: float, nearest: int) -> FloatArray:
-    """The weights with which the rows enter the smooth value at the point, shape (n,), sum 1."""
-    offset = x - point
+def _smoother(x: FloatArray, points: FloatArray, nearest: int) -> FloatArray:
+    """The weights with which the rows enter the smooth value at each point, shape (m, n), of sum 1."""
+    offset = x - points[:, None]
     distance = np.abs(offset)
-    radius = np.partition(distance, nearest - 1)[nearest - 1]
-    if radius == 0.0:  # the point itself holds as many rows as are wanted
-        weight = (distance == 0.0).astype(np.float64)
-    else:
-        weight = np.clip(1.0 - (distance / radius) ** 3, 0.0, None) ** 3
-    mass = weight.sum()
-    mean = (weight @ offset) / mass
-    spread = weight @ (offset - mean) ** 2
-    if spread <= 1e-12 * mass * max(radius, np.finfo(np.float64).tiny) ** 2:
-        level: FloatArray = weight / mass
-        return level
-    tilted: FloatArray = weight * (1.0 / mass - mean * (offset - mean) / spread)
-    return tilted
+    radius = np.partition(distance, nearest - 1, axis=1)[:, nearest - 1, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tricube = np.clip(1.0 - (distance / radius) ** 3, 0.0, None) ** 3
+    # Where the radius is 0, the point itself holds as many rows as are wanted.
+    weight = np.where(radius > 0.0, tricube, distance == 0.0)
+    level = weight / weight.sum(axis=1, keepdims=True)
+    mean = (level * offset).sum(axis=1, keepdims=True)
+    offset -= mean
+    spread = (level * offset**2).sum(axis=1, keepdims=True)
+    slopes = spread > 1e-12 * np.maximum(radius, np.finfo(np.float64).tiny) ** 2
+    tilt = np.divide(mean, spread, out=np.zeros_like(mean), where=slopes)
+    smoother: FloatArray = level * (1.0 - tilt * offset)
+    return smoother

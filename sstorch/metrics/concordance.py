@@ -25,7 +25,7 @@ from sstorch.metrics.censoring import Ipcw, ipcw_weights
 from sstorch.metrics.checks import check_grid_unit, check_same_unit, check_survival, check_times
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
-TiedTime = Literal["exclude", "censored_later"]
+TiedTime = Literal["exclude", "censored_later", "all"]
 TiedRisk = Literal["half", "discordant", "exclude"]
 
 # Weighted sums of the same pairs in another order agree to this share.
@@ -47,6 +47,7 @@ class ComparablePairs:
         event_weight: the weight of a pair of events[k], shape (m,), or None for one each.
         row_weight: weights of the rows in the order `order`, shape (n,), or None for one each.
         apart: those of them that were never at risk together, which do not count; None if all were.
+        with_self: whether each event is among its own partners; counts leave that pair out.
     """
 
     order: IntArray
@@ -55,6 +56,7 @@ class ComparablePairs:
     event_weight: FloatArray | None
     row_weight: FloatArray | None
     apart: Self | None = None
+    with_self: bool = False
 
     @classmethod
     def of(
@@ -75,6 +77,8 @@ class ComparablePairs:
             n_events = np.concatenate(([0], np.cumsum(sorted_event)))
             group_begin = np.searchsorted(sorted_time, sorted_time, side="left")
             start = group_begin + n_events[group_end] - n_events[group_begin]
+        elif tied_time == "all":
+            start = np.searchsorted(sorted_time, sorted_time, side="left")
         else:
             start = group_end
         counts = sorted_event if tau is None else sorted_event & (sorted_time < tau)
@@ -88,6 +92,7 @@ class ComparablePairs:
             start[counts],
             None if weight is None else weight[events],
             None if row_weight is None else row_weight[order],
+            with_self=tied_time == "all",
         )
         if entry is None:
             return pairs
@@ -98,6 +103,7 @@ class ComparablePairs:
             order=by_entry,
             start=np.searchsorted(entry[by_entry], time[events]),
             row_weight=None if row_weight is None else row_weight[by_entry],
+            with_self=False,
         )
         return dataclasses.replace(pairs, apart=apart)
 
@@ -109,10 +115,21 @@ class ComparablePairs:
         else:
             tail = np.concatenate((np.cumsum(self.row_weight[::-1])[::-1], [0.0]))
             whole = _sum(tail[self.start], self.event_weight)
-        if self.apart is None:
+        if self.apart is None and not self.with_self:
             return whole
-        rest = whole - self.apart.total()
+        rest = whole - self._of_self - (0.0 if self.apart is None else self.apart.total())
         return rest if rest > _ROUNDING * whole else 0.0
+
+    @property
+    def _of_self(self) -> float:
+        """Weight of the pairs of an event with itself, which are tied and do not count."""
+        if not self.with_self:
+            return 0.0
+        if self.row_weight is None:
+            return _sum(np.ones(self.events.size), self.event_weight)
+        own = np.empty_like(self.row_weight)
+        own[self.order] = self.row_weight
+        return _sum(own[self.events], self.event_weight)
 
     def count_risk(self, risk: FloatArray) -> tuple[float, float]:
         """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
@@ -127,6 +144,7 @@ class ComparablePairs:
         lower, tied = _count_ranks(
             rank[self.events], rank[self.order], self.start, self.event_weight, self.row_weight
         )
+        tied -= self._of_self
         if self.apart is None:
             return lower, tied
         apart = self.apart.count_risk(risk)
@@ -143,6 +161,7 @@ class ComparablePairs:
             count = self._count_column if alone else self._count_pairs
             parts = count(curves, column, some)
             lower, tied = lower + parts[0], tied + parts[1]
+        tied -= self._of_self
         if self.apart is None:
             return lower, tied
         apart = self.apart.count_curves(curves, column)
@@ -284,7 +303,7 @@ def concordance_harrell(
         tied_time: pairs with t_i = t_j. "exclude" leaves them out, as the strict t_i < t_j of the formula
             says; "censored_later" adds those with an event in i and none in j, whose event must come later
             still (the rule of scikit-survival, lifelines and Antolini as pycox has it). Two events at the
-            same time are never a pair.
+            same time are no pair then; "all" adds these too, as two pairs, one in each order.
         tied_risk: pairs with equal predictions. "half" counts half of them as concordant (Harrell),
             "discordant" none (Antolini's strict inequality, pycox's "antolini"), "exclude" leaves them out
             (the gamma of Goodman and Kruskal, as a probability).

@@ -74,6 +74,19 @@ def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
 
 
 @metric(
+    "c_harrell_ties",
+    "Concordance (Harrell, tied times count)",
+    "C_H ties",
+    True,
+    entry=True,
+    tags="study published",
+    alias="c_harrell",
+)
+def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
+    return concordance_harrell(rows.y, rows.survival, rows.times, tied_time="all", tau=tau)
+
+
+@metric(
     "c_uno",
     "Concordance (Uno)",
     "C_U",

@@ -66,7 +66,7 @@ def concordance_by_loops(
     pairs = total = 0.0
     for i, j in itertools.permutations(range(len(time)), 2):
         later = time[i] < time[j]
-        if tied_time == "censored_later" and time[i] == time[j] and not event[j]:
+        if time[i] == time[j] and (tied_time == "all" or (tied_time == "censored_later" and not event[j])):
             later = True
         if event[i] and later and time[i] < tau:
             own, other = value_at(i, time[i]), value_at(j, time[i])

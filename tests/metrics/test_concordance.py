@@ -23,7 +23,7 @@ def by_loops(time, event, value_at, tied_time):
     return concordance_by_loops(time, event, value_at, tied_time=tied_time)
 
 
-@given(scored(), st.sampled_from(["exclude", "censored_later"]))
+@given(scored(), st.sampled_from(["exclude", "censored_later", "all"]))
 def test_curves_equal_loops(rows, tied_time):
     got = or_no_pair(
         concordance_harrell, (rows.time, rows.event), rows.survival, rows.times, tied_time=tied_time
@@ -42,7 +42,7 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     assert got == pytest.approx(expected, abs=EXACT)
 
 
-@given(cohorts(), st.sampled_from(["exclude", "censored_later"]), st.data())
+@given(cohorts(), st.sampled_from(["exclude", "censored_later", "all"]), st.data())
 def test_risk_equals_loops(rows, tied_time, data):
     risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
     got = or_no_pair(concordance_harrell_risk, rows, risk, tied_time=tied_time)
@@ -99,6 +99,8 @@ def test_tied_times_by_hand():
     assert concordance_harrell_risk((time, event), risk) == 0.5
     # Row 0 and row 1 are each compared with row 2 (censored at the same time) too, never with each other.
     assert concordance_harrell_risk((time, event), [3.0, 1.0, 0.0, 2.0], tied_time="censored_later") == 0.75
+    # And with each other, once in either order: one of the two pairs is concordant.
+    assert concordance_harrell_risk((time, event), [3.0, 1.0, 0.0, 2.0], tied_time="all") == 4 / 6
 
 
 @pytest.mark.parametrize(
