@@ -142,6 +142,21 @@ metric(
 )(_ibs("graf"))
 
 
+@metric(
+    "ibs_graf_own",
+    "Integrated Brier score (graf, weights of the scored rows)",
+    "IBS own",
+    False,
+    weighted_times=_brier_weighted,
+    censoring_weights=True,
+    tags="study published",
+    alias="ibs",
+)
+def _ibs_own(rows: ScoredRows, _: float | None) -> float:
+    curves, times = rows.on_grid("graf")
+    return integrated_brier_score_over(rows.y, curves, times, rows.whole, "graf", follow_up=rows.whole.time)
+
+
 for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):
     _title, _short = f"Integrated Brier score ({_name})", f"IBS {_name}"
     metric(f"ibs_{_name}", _title, _short, _higher, censoring_weights=True, tags=_tags)(_ibs(_name))

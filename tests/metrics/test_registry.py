@@ -79,6 +79,7 @@ def test_selections_of_studies_and_reports_have_members() -> None:
         "c_uno",
         "cd_auc",
         "ibs",
+        "ibs",  # with the weights of the scored rows
     ]
 
 
