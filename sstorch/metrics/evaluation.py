@@ -15,7 +15,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import count_beyond, count_floored
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.interval_censoring import ScoredIntervals
-from sstorch.metrics.registry import METRICS, Kind, check_names, declare, kind_of, names_of
+from sstorch.metrics.registry import ASKED, METRICS, Kind, check_names, declare, kind_of, names_of
 from sstorch.metrics.scored_rows import GivenRows, Rows, ScoredRows, split_rows
 
 declare(
@@ -114,7 +114,7 @@ def evaluate(
         others = [
             name for name in names_of() if METRICS[name].outcomes and kind not in METRICS[name].outcomes
         ]
-        names = check_names(metrics, [*names_of(kind), *others])
+        names = check_names(metrics, [*names_of(kind), *names_of(kind, ASKED), *others])
     rows = scored_rows(model, trained, given, tau, after)
     table: list[tuple[Any, ...]] = []
     for cause, name in _parts_of(rows, names):

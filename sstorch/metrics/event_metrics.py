@@ -79,7 +79,7 @@ def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     "C_H ties",
     True,
     entry=True,
-    tags="study published",
+    tags="study published asked",
     alias="c_harrell",
 )
 def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
@@ -149,7 +149,7 @@ metric(
     False,
     weighted_times=_brier_weighted,
     censoring_weights=True,
-    tags="study published",
+    tags="study published asked",
     alias="ibs",
 )
 def _ibs_own(rows: ScoredRows, _: float | None) -> float:

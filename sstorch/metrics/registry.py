@@ -35,7 +35,8 @@ class Metric:
         weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
             where no floor enters.
         needs: method that the model has to have; None if predictions suffice.
-        tags: selections that it belongs to, such as ``"study"``.
+        tags: selections that it belongs to, such as ``"study"``; with ``"asked"`` it is computed only
+            where it is named, as another convention of a metric that is.
         averaged: whether a mean over data sets makes sense.
         rejection: whether values are p-values, of which reports give the share below .05.
         alias: another name, in the published tables of the paper.
@@ -71,6 +72,8 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {}
+# Tag of metrics that are computed only where they are named.
+ASKED = "asked"
 
 
 def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
@@ -117,11 +120,15 @@ def kind_of(y: Surv) -> Kind:
 
 
 def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
-    """Names of metrics of an outcome, or of a selection, in the order of their declaration."""
+    """Names of metrics of an outcome, or of a selection, in the order of their declaration.
+
+    Without a selection those that are computed only where they are named are left out.
+    """
     return [
         name
         for name, known in METRICS.items()
-        if (kind is None or kind in known.outcomes) and (tag is None or tag in known.tags)
+        if (kind is None or kind in known.outcomes)
+        and (tag in known.tags if tag is not None else ASKED not in known.tags)
     ]
 
 
