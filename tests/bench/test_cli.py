@@ -819,7 +819,7 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     assert trainer.thresholds == Thresholds(0.1, 0.3, 0.4)
     assert (trainer.macro_iterations, trainer.patience, trainer.race, trainer.zeta) == (10, None, None, 0.8)
     penalties = [ours[f"penalties__{name}"] for name in ("ridge", "gate_ridge", "fused", "gate_sparsity")]
-    assert penalties == [1e-3, 0.0, 0.0, 0.0]
+    assert penalties == [1e-3, 1e-3, 0.0, 0.0]
     assert (config.cv.n_folds, config.cv.n_starts, trainer.holdout) == (5, 20, 0.0)
     # What the user says wins.
     config = _compose(
