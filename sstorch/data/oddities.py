@@ -156,7 +156,7 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
         )
     if len(present) > _MANY_CATEGORIES:
         yield Oddity(
-            f"column {name!r} has {len(present)} categories, each of which becomes a column",
+            f"column {name!r} has {len(present)} categories, each of which has a coefficient",
             f"join the rare ones, or {drop_text([name])}",
         )
 
