@@ -1,5 +1,6 @@
 """Standard errors, confidence intervals and tests of fitted regressions and groups."""
 
+from sstorch.inference.added import AddedFeatures
 from sstorch.inference.by_group import GroupEffects, effect_by_group
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
@@ -13,6 +14,7 @@ from sstorch.inference.sandwich import with_covariance
 from sstorch.inference.terms import term_facts
 
 __all__ = [
+    "AddedFeatures",
     "CovarianceKind",
     "Effect",
     "FitCovariance",

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import chi2, norm
-from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_share
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference.covariance import Inverse
+from sstorch.inference.added import AddedFeatures
 from sstorch.inference.groups import intervals_of
 from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
-from sstorch.inference.rows import LeafDerivatives
 from sstorch.inference.terms import Contrasts, Values
-from sstorch.nn import DesignMatrix, LeafParameters
-from sstorch.objective import Sample
-from sstorch.objective.training import row_losses
-
-# Newton steps at most, and the decrement, in nats, at which they end; halvings of a step that gains nothing.
-_STEPS, _SETTLED, _HALVINGS = 50, 1e-12, 30
 
 
 @dataclass(frozen=True)
@@ -114,13 +105,13 @@ def effect_by_group(
     tables, tests = [], []
     for rows in HazardRows.by_cause(model, data):
         added = torch.as_tensor(np.where(group[:, None] == numbers, z[:, None], 0.0))
-        fit = _Wider.at_optimum(rows, added)
+        fit = AddedFeatures.at_optimum(rows, added)
         maps = [rows.covariance.by_group[_hazard_of(rows, group == number)] for number in numbers]
         p = len(direction.features)
         shared = torch.stack([direction.features @ each[:p] for each in maps])
         combined = torch.cat([shared, torch.eye(len(numbers), dtype=shared.dtype)], 1)
         estimate, spread = combined @ fit.theta, combined @ fit.covariance @ combined.mT
-        ratio = rows.module.family.ratio if rows.module.family.ancillary == "constant" else None
+        ratio = rows.module.family.constant_ratio
         table = _table(estimate.numpy(), spread.diagonal().sqrt().numpy(), ratio, level)
         table.insert(0, "rows", [int((group == number).sum()) for number in numbers])
         event = rows.sample.event[0].numpy() > 0
@@ -138,118 +129,6 @@ def effect_by_group(
         f"{column} {pair.text}",
         intervals_of(model),
         level,
-    )
-
-
-@dataclass(frozen=True)
-class _Wider:
-    """A hazard of groups with k more features: coefficients (D + k,), gradient and Hessian.
-
-    Attributes:
-        rows: of the cause.
-        added: values of the features, (n, k).
-        theta: coefficients, those of the hazard first.
-    """
-
-    rows: HazardRows
-    added: Tensor
-    theta: Tensor
-
-    @classmethod
-    def at_optimum(cls, rows: HazardRows, added: Tensor) -> _Wider:
-        """Where the penalised likelihood is largest, by Newton's method from coefficients of zero."""
-        start = torch.cat([rows.covariance.theta, added.new_zeros(added.shape[1])])
-        found = cls(rows, added, start)
-        value = found.value()
-        for _ in range(_STEPS):
-            gradient, hessian = found.derivatives()
-            step = -(Inverse.of(hessian).matrix @ gradient)
-            decrement = -float(gradient @ step) / 2
-            if decrement < _SETTLED:
-                break
-            for _ in range(_HALVINGS):
-                next_ = replace(found, theta=found.theta + step)
-                lower = next_.value()
-                if lower <= value:
-                    found, value = next_, lower
-                    break
-                step = step / 2
-            else:
-                break
-        return found
-
-    @property
-    def covariance(self) -> Tensor:
-        """Of the coefficients, the penalties taken as known, (D + k, D + k)."""
-        return Inverse.of(self.derivatives()[1]).matrix
-
-    @property
-    def _precision(self) -> Tensor:
-        return torch.cat([self.rows.covariance.precision, self.added.new_zeros(self.added.shape[1])])
-
-    def value(self) -> float:
-        """Penalised negative log-likelihood; +inf outside the domain."""
-        total = (self._precision * self.theta.square()).sum() / 2
-        for _, leaves, sample, weight in self._parts():
-            x = sample.x.matrices[0]
-            linear, shape = leaves.at_rows(x, torch.zeros(len(x), dtype=torch.long))
-            loss = row_losses(self.rows.module.family, sample, linear[None, None], shape[None, None])
-            total = total + (weight * loss[:, 0]).sum()
-        return float(total) if bool(total.isfinite()) else np.inf
-
-    def derivatives(self) -> tuple[Tensor, Tensor]:
-        """Gradient (D + k,) and Hessian (D + k, D + k) of the penalised negative log-likelihood."""
-        gradient, hessian = self._precision * self.theta, torch.diag(self._precision)
-        for map, leaves, sample, weight in self._parts():
-            leaf = torch.zeros(len(sample.x.matrices[0]), dtype=torch.long)
-            found = LeafDerivatives(self.rows.module.family, leaves, leaf, sample, weight)
-            gradient = gradient + map.mT @ found.scores().sum(0)
-            hessian = hessian + map.mT @ found.information() @ map
-        return gradient, hessian
-
-    def _parts(self) -> Iterator[tuple[Tensor, LeafParameters, Sample, Tensor]]:
-        """Of each group the map from coefficients to parameters of its leaf, these, its rows and weights."""
-        hazard, fitted = self.rows.covariance, self.rows.module.leaf_parameters()
-        groups, k = hazard.groups[self.rows.leaf], self.added.shape[1]
-        p, m = fitted.slope.shape[-1], fitted.shape.shape[-1]
-        parameters = fitted.flatten().detach()
-        x = torch.cat([fitted.features(self.rows.sample.x.matrices[0]), self.added], 1)
-        for group in groups.unique().tolist():
-            inside = (groups == group).nonzero().squeeze(-1)
-            leaf = parameters[int((hazard.groups == group).nonzero()[0])]
-            own = leaf + hazard.by_group[group] @ (self.theta[:-k] - hazard.theta)
-            none = own.new_zeros(k, self.theta.numel())
-            known = torch.nn.functional.pad(hazard.by_group[group], (0, k))
-            of_shapes = list(known[p + 1 + m :].split(p)) if len(known) > p + 1 + m else []
-            new = torch.eye(self.theta.numel(), dtype=own.dtype)[-k:]
-            map = torch.cat(
-                [known[:p], new, known[p : p + 1 + m], *(r for s in of_shapes for r in (s, none))]
-            )
-            slopes = own[p + 1 + m :].unflatten(0, (-1, p)) if of_shapes else own.new_zeros(0, p)
-            wider = LeafParameters(
-                torch.cat([own[:p], self.theta[-k:]])[None],
-                own[None, p],
-                own[None, p + 1 : p + 1 + m],
-                torch.nn.functional.pad(slopes, (0, k))[None],
-            )
-            yield map, wider, _some(self.rows.sample, x, inside), self.rows.weight[:, inside]
-
-
-def _some(sample: Sample, x: Tensor, rows: Tensor) -> Sample:
-    """Some rows of a sample of one problem, with other features."""
-
-    def of(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values[:, rows]
-
-    return replace(
-        sample,
-        x=DesignMatrix(x[None, rows], (1,)),
-        log_time=sample.log_time[:, rows],
-        event=sample.event[:, rows],
-        weight=sample.weight[:, rows],
-        log_entry=of(sample.log_entry),
-        log_lower=of(sample.log_lower),
-        log_upper=of(sample.log_upper),
     )
 
 

@@ -138,10 +138,6 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
             )
 
 
-def _ratio(module: SoftTree) -> str | None:
-    return module.family.ratio if module.family.ancillary == "constant" else None
-
-
 def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
     width = norm.ppf((1 + level) / 2) * estimate.error
     ends = estimate.value, estimate.value - width, estimate.value + width
@@ -187,7 +183,7 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     ]
     found = []
     for hazard in _hazards(model, covariance):
-        ratio = _ratio(hazard.module)
+        ratio = hazard.module.family.constant_ratio
         size = dict.fromkeys(covariance.terms, 0.0)
         for each in hazard.estimates(outer):
             size[each.contrast.term] = max(size[each.contrast.term], abs(each.value))
@@ -233,7 +229,7 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     found = []
     for hazard in _hazards(model, covariance):
-        ratio = _ratio(hazard.module)
+        ratio = hazard.module.family.constant_ratio
         simple, twice = hazard.freedom()
         for term, facts in covariance.terms.items():
             places = list(facts.places)
@@ -304,7 +300,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
     (found,) = hazards[0].estimates(contrasts.between(column, [pair]))
-    ratio = _ratio(hazards[0].module)
+    ratio = hazards[0].module.family.constant_ratio
     ends = _limits(found, level, ratio is not None)
     return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
 

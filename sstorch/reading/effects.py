@@ -90,9 +90,8 @@ def _table(
             "effect": by_leaf.ravel(),
         }
     )
-    # With shapes that depend on x the ratio is another one at every time.
-    if family.ratio is not None and family.ancillary == "constant":
-        table[family.ratio] = np.exp(table["effect"])
+    if family.constant_ratio is not None:
+        table[family.constant_ratio] = np.exp(table["effect"])
     if trees is not None:
         tail = (1 - level) / 2
         draws = _of_sample(tree, varied, trees)

@@ -104,9 +104,8 @@ def leaf_coefficients(tree: FittedTree) -> pd.DataFrame:
         for node in in_order(tree, module.topology.leaves):
             score = Score.of_leaf(tree.preprocessor, to_numbers(module.leaf(node).slope))
             table = against_modes(tree, score)
-            # With shapes that depend on x the ratio is another one at every time.
-            if family.ratio is not None and family.ancillary == "constant":
-                table[family.ratio] = np.exp(table["coefficient"])
+            if family.constant_ratio is not None:
+                table[family.constant_ratio] = np.exp(table["coefficient"])
             tables[group_of(tree, node)] = table
         found[cause] = _stacked(tables, "group", [str(name) for name in next(iter(tables.values())).columns])
     return pd.concat(found, names=["cause"]) if tree.competing else found[tree.causes[0]]

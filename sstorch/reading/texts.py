@@ -136,8 +136,8 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
     family = tree.module.family
     table = against_modes(tree, Score.of_leaf(tree.preprocessor, to_numbers(tree.module.leaf(leaf).slope)))
     table = table[table["effect"] != 0].drop(columns="column")
-    if family.ratio is not None and family.ancillary == "constant":
-        table[family.ratio] = np.exp(table["coefficient"])
+    if family.constant_ratio is not None:
+        table[family.constant_ratio] = np.exp(table["coefficient"])
         table["over its range"] = np.exp(table.pop("effect"))
     if table.empty:
         return ["nothing"]

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from sstorch.inference import HazardRows, LeafDerivatives
-from sstorch.nn import DesignMatrix, LeafParameters
+from sstorch.inference import AddedFeatures, HazardRows
+from sstorch.nn import DesignMatrix
 
 # Share of a direction's information that the model must leave free, else it has the direction already.
 _FREE = 1e-6
@@ -39,39 +39,16 @@ class ScoreTest:
         covariance is A_gg - A_gt (A_tt + P)^-1 A_tg.
 
         Args:
-            rows: training rows, or their episodes, in a model with one group.
+            rows: training rows, or their episodes.
             added: values of the features, (n, k).
         """
-        leaves, k = rows.module.leaf_parameters(), added.shape[1]
-        own = leaves.features(rows.sample.x.matrices[0])
-        p, m = own.shape[1], leaves.shape.shape[-1]
-        wider = LeafParameters(
-            torch.cat([leaves.slope, leaves.slope.new_zeros(1, k)], -1),
-            leaves.intercept,
-            leaves.shape,
-            torch.cat(
-                [
-                    leaves.shape_slope,
-                    leaves.shape_slope.new_zeros(*leaves.shape_slope.shape[:-1], k),
-                ],
-                -1,
-            ),
-        )
-        x = torch.cat([own, added.to(own)], 1)
-        sample = replace(rows.sample, x=DesignMatrix(x[None], (1,)))
-        found = LeafDerivatives(rows.module.family, wider, rows.leaf, sample, rows.weight)
-        new = torch.arange(p, p + k)
-        old = [torch.arange(p), torch.arange(p + k, p + k + 1 + m)]
-        for shape in range(leaves.shape_slope.shape[-2]):
-            start = p + k + 1 + m + shape * (p + k)
-            old.append(torch.arange(start, start + p))
-        known = torch.cat(old)
         with torch.no_grad():
-            information = found.information()
-            across = information[new[:, None], known] @ rows.covariance.map
-            free = information[new[:, None], new] - across @ rows.covariance.posterior @ across.mT
-            scale = information.diagonal()[new].clamp(min=torch.finfo(x.dtype).tiny).sqrt()
-            return cls(-found.scores()[:, new].sum(0) / scale, free / scale / scale[:, None])
+            gradient, hessian = AddedFeatures.at_zero(rows, added.double()).derivatives()
+        new, known = torch.arange(len(hessian) - added.shape[1], len(hessian)), rows.covariance.posterior
+        across = hessian[new, : len(known)]
+        free = hessian[new[:, None], new] - across @ known @ across.mT
+        scale = hessian.diagonal()[new].clamp(min=torch.finfo(hessian.dtype).tiny).sqrt()
+        return cls(-gradient[new] / scale, free / scale / scale[:, None])
 
     def test(self, places: list[int] | None = None) -> tuple[float, int, float]:
         """Statistic, degrees of freedom and p-value, of all added features or some.

@@ -8,8 +8,7 @@ from lifelines import WeibullAFTFitter
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference import HazardRows, effect_by_group
-from sstorch.inference.by_group import _Wider
+from sstorch.inference import AddedFeatures, HazardRows, effect_by_group
 
 N = 2500
 
@@ -60,11 +59,11 @@ def test_effects_are_not_shrunk_towards_each_other_and_add_up_at_the_optimum(
     (rows,) = HazardRows.by_cause(tree, tree._scored(X, y))
     group, arm = torch.as_tensor(tree.apply(X)), torch.as_tensor((X["arm"] == "b").to_numpy()).double()
     added = torch.stack([arm * (group == number) for number in (1, 2)], 1)
-    fit = _Wider.at_optimum(rows, added)
+    fit = AddedFeatures.at_optimum(rows, added)
     gradient, hessian = fit.derivatives()
     assert float(gradient.abs().max()) < 1e-5
     # Derivatives are those of the penalised likelihood.
-    away = _Wider(rows, added, fit.theta + 0.05)
+    away = AddedFeatures(rows, added, fit.theta + 0.05)
     slope, bend = away.derivatives()
     step = 1e-5
     for place in (0, 2, -2, -1):
@@ -72,7 +71,7 @@ def test_effects_are_not_shrunk_towards_each_other_and_add_up_at_the_optimum(
         for sign in (1, -1):
             theta = away.theta.clone()
             theta[place] += sign * step
-            ends.append(_Wider(rows, added, theta))
+            ends.append(AddedFeatures(rows, added, theta))
         rise = (ends[0].value() - ends[1].value()) / (2 * step)
         assert float(slope[place]) == pytest.approx(rise, rel=1e-5, abs=1e-4)
         turn = (ends[0].derivatives()[0] - ends[1].derivatives()[0]) / (2 * step)

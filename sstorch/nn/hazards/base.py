@@ -100,6 +100,11 @@ class HazardFamily(nn.Module, ABC):
         hazard = self.cumulative_hazard(log_time, linear, shape)
         return hazard, self.log_hazard(log_time, linear, shape)
 
+    @property
+    def constant_ratio(self) -> str | None:
+        """``ratio``; None where shapes that depend on x make it another one at every time."""
+        return self.ratio if self.ancillary == "constant" else None
+
     def loss(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
     ) -> Tensor:
