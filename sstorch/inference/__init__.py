@@ -4,7 +4,7 @@ from sstorch.inference.added import AddedFeatures
 from sstorch.inference.by_group import GroupEffects, effect_by_group
 from sstorch.inference.coefficients import Effect, coefficients, effect, terms, wald_test
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
-from sstorch.inference.groups import groups
+from sstorch.inference.groups import groups, honest_text
 from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.likelihood_ratio import likelihood_ratio_test
 from sstorch.inference.model import Inferable, Refitted
@@ -29,6 +29,7 @@ __all__ = [
     "effect",
     "effect_by_group",
     "groups",
+    "honest_text",
     "likelihood_ratio_test",
     "predict",
     "term_facts",

@@ -78,8 +78,12 @@ def groups(
 
 def intervals_of(model: Inferable) -> str:
     """What intervals of groups hold given."""
-    number = vars(model).get("gate_subjects_", 0)
-    return f"honest: gates from {number:,} other subjects" if number else SAME_ROWS
+    return honest_text(vars(model).get("gate_subjects_", 0)) or SAME_ROWS
+
+
+def honest_text(n_subjects: int) -> str:
+    """What intervals hold given where so many other subjects have placed the gates; empty for none."""
+    return f"honest: gates from {n_subjects:,} other subjects" if n_subjects else ""
 
 
 def _table(

@@ -50,7 +50,7 @@ from sstorch.groups.table import (
 )
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
-from sstorch.inference import FitCovariance, term_facts
+from sstorch.inference import FitCovariance, honest_text, term_facts
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import Prediction, SoftTree
@@ -695,8 +695,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     @property
     def _other_gates(self) -> str:
         """Which intervals those of honest groups are; empty of others."""
-        number = getattr(self, "gate_subjects_", 0)
-        return f"honest: gates from {number:,} other subjects" if number else ""
+        return honest_text(getattr(self, "gate_subjects_", 0))
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty where there is none."""
