@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import chi2, norm
+from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_share
@@ -26,9 +27,10 @@ class GroupEffects:
     Attributes:
         table: indexed by ``group``, and by ``cause`` before it where there are some: ``rows``, ``events``,
             ``estimate``, difference of the linear predictor, its ``standard error``, the ratio where the
-            family has one, with ``lower`` and ``upper`` limits, and ``p`` of the Wald test of no effect.
+            family has one, with ``lower`` and ``upper`` limits, ``p`` of the Wald test of no effect, and
+            ``reason``, why there is no estimate, or "".
         heterogeneity: indexed by ``cause``: ``statistic``, ``df`` and ``p`` of the Wald test that the effect
-            is the same in all groups.
+            is the same in all groups with an estimate; NaN where these are fewer than two.
         text: what is compared.
         intervals: what they hold given.
         level: of the limits.
@@ -48,10 +50,12 @@ class GroupEffects:
         for at, row in self.table.iterrows():
             who = " ".join(map(str, at)) if isinstance(at, tuple) else f"group {at}"
             found = f"{row[shown]:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+            found = row["reason"] or found
             lines.append(f"  {who}: {found}, {row['rows']:.0f} rows, {row['events']:.0f} events")
         for cause, test in self.heterogeneity.iterrows():
             of = f" of {cause}" if len(self.heterogeneity) > 1 else ""
-            lines.append(f"  the same in all groups{of}: p = {test['p']:.3g}")
+            if test["df"]:
+                lines.append(f"  the same in all groups{of}: p = {test['p']:.3g}")
         return "\n".join(lines)
 
 
@@ -92,6 +96,8 @@ def effect_by_group(
     covariance, tree = covariance_of(model), model._tree
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = _pair(contrasts, column, value, reference)
+    if pair.first == pair.second:
+        raise DataError(f"column {column!r} is {pair.first!r} on both sides: give value and reference")
     data = model._scored(X, y, sample_weight)
     group = np.asarray(tree.apply(tree.encode(data.frame)))
     numbers = np.unique(group)
@@ -110,18 +116,17 @@ def effect_by_group(
         p = len(direction.features)
         shared = torch.stack([direction.features @ each[:p] for each in maps])
         combined = torch.cat([shared, torch.eye(len(numbers), dtype=shared.dtype)], 1)
-        estimate, spread = combined @ fit.theta, combined @ fit.covariance @ combined.mT
-        ratio = rows.module.family.constant_ratio
-        table = _table(estimate.numpy(), spread.diagonal().sqrt().numpy(), ratio, level)
-        table.insert(0, "rows", [int((group == number).sum()) for number in numbers])
         event = rows.sample.event[0].numpy() > 0
+        reasons = [_unknown(z, event & (group == number)) for number in numbers]
+        known = np.array([not reason for reason in reasons])
+        estimate = combined @ fit.theta
+        error = (combined @ fit.covariance @ combined.mT).diagonal().sqrt()
+        value, wide = (np.where(known, each.numpy(), np.nan) for each in (estimate, error))
+        table = _table(value, wide, rows.module.family.constant_ratio, level).assign(reason=reasons)
+        table.insert(0, "rows", [int((group == number).sum()) for number in numbers])
         table.insert(1, "events", [int(event[group == number].sum()) for number in numbers])
         tables.append(table.set_axis(pd.MultiIndex.from_product([[rows.cause], numbers])))
-        change = combined[1:] - combined[0]
-        away, own = change @ fit.theta, change @ fit.covariance @ change.mT
-        statistic = float(away @ torch.linalg.solve(own, away))
-        df = len(numbers) - 1
-        tests.append({"cause": rows.cause, "statistic": statistic, "df": df, "p": chi2.sf(statistic, df)})
+        tests.append({"cause": rows.cause, **_same(combined[torch.as_tensor(known)], fit)})
     table = pd.concat(tables).rename_axis(["cause", "group"])
     return GroupEffects(
         table if tree.competing else table.droplevel("cause"),
@@ -130,6 +135,25 @@ def effect_by_group(
         intervals_of(model),
         level,
     )
+
+
+def _unknown(z: FloatArray, event: BoolArray) -> str:
+    """Why the events of a group say nothing of an effect; empty if they do."""
+    if not event.any():
+        return "no events in the group"
+    if np.isin(z, (0.0, 1.0)).all() and np.ptp(z[event]) == 0:
+        return f"no events {'without' if z[event][0] else 'with'} the value that is compared"
+    return ""
+
+
+def _same(combined: Tensor, fit: AddedFeatures) -> dict[str, float]:
+    """Wald test that some combinations of coefficients are equal."""
+    if len(combined) < 2:
+        return {"statistic": np.nan, "df": 0, "p": np.nan}
+    change, df = combined[1:] - combined[0], len(combined) - 1
+    away, own = change @ fit.theta, change @ fit.covariance @ change.mT
+    statistic = float(away @ torch.linalg.solve(own, away))
+    return {"statistic": statistic, "df": df, "p": float(chi2.sf(statistic, df))}
 
 
 def _hazard_of(rows: HazardRows, inside: BoolArray) -> int:

@@ -99,3 +99,22 @@ def test_causes_numbers_and_refusals(tree: PrognosticTree, trial: tuple[pd.DataF
     found = effect_by_group(causes, X, both, "arm")
     assert found.table.index.names == ["cause", "group"]
     assert list(found.heterogeneity.index) == ["one", "two"]
+
+
+def test_groups_that_say_nothing_of_the_effect_have_a_reason(
+    tree: PrognosticTree, trial: tuple[pd.DataFrame, Surv]
+) -> None:
+    X, y = trial
+    group, treated = tree.apply(X), (X["arm"] == "b").to_numpy()
+    silent = Surv(y.time, y.event & (group == 1))
+    row = effect_by_group(tree, X, silent, "arm", "b", "a").table.loc[2]
+    assert row["reason"] == "no events in the group"
+    assert row[["estimate", "standard error", "time ratio", "lower", "upper", "p"]].isna().all()
+    found = effect_by_group(tree, X, Surv(y.time, y.event & ~((group == 2) & treated)), "arm", "b", "a")
+    assert found.table.loc[2, "reason"] == "no events with the value that is compared"
+    assert found.table.loc[1, "reason"] == ""
+    assert np.isfinite(found.table.loc[1, "upper"])
+    assert np.isnan(found.heterogeneity.loc["event", "p"])
+    assert "no events with" in str(found)
+    with pytest.raises(DataError, match="on both sides"):
+        effect_by_group(tree, X, y, "x", 1.0, 1.0)
