@@ -197,6 +197,8 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             f"got {curves.shape}.{hint}"
         )
     rounding = _rounding_of(survival, "survival")
+    if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
+        return curves
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
     missing = np.isnan(lowest)
     if missing.any():
@@ -221,6 +223,14 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             "survival, not risk and not 1 - survival, with columns in the order of times."
         )
     return curves
+
+
+def _fall(curves: FloatArray) -> bool:
+    """Whether no curve (n, n_times) rises and none of several times is NaN; False for one time or no row."""
+    n_rows, n_times = curves.shape
+    if n_rows == 0 or n_times < 2:
+        return False
+    return all(bool((curves[rows, 1:] <= curves[rows, :-1]).all()) for rows in blocks(n_rows, n_times))
 
 
 def check_incidence(

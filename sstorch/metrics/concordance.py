@@ -121,15 +121,18 @@ class ComparablePairs:
         return rest if rest > _ROUNDING * whole else 0.0
 
     @property
-    def _of_self(self) -> float:
-        """Weight of the pairs of an event with itself, which are tied and do not count."""
-        if not self.with_self:
-            return 0.0
+    def _own(self) -> FloatArray:
+        """Weight of each event as a partner of its own, shape (m,)."""
         if self.row_weight is None:
-            return _sum(np.ones(self.events.size), self.event_weight)
+            return np.ones(self.events.size)
         own = np.empty_like(self.row_weight)
         own[self.order] = self.row_weight
-        return _sum(own[self.events], self.event_weight)
+        return own[self.events]
+
+    @property
+    def _of_self(self) -> float:
+        """Weight of the pairs of an event with itself, which are tied and do not count."""
+        return _sum(self._own, self.event_weight) if self.with_self else 0.0
 
     def count_risk(self, risk: FloatArray) -> tuple[float, float]:
         """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
@@ -141,34 +144,36 @@ class ComparablePairs:
         equals. Both sums are exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
-        lower, tied = _count_ranks(
-            rank[self.events], rank[self.order], self.start, self.event_weight, self.row_weight
-        )
+        counts = _count_ranks(rank[self.events], rank[self.order], self.start, self.row_weight)
+        lower, tied = (_sum(count, self.event_weight) for count in counts)
         tied -= self._of_self
         if self.apart is None:
             return lower, tied
         apart = self.apart.count_risk(risk)
         return lower - apart[0], tied - apart[1]
 
-    def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[float, float]:
-        """Weight of the pairs with S_i < S_j at the event of i, and of those with S_i = S_j.
+    def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,).
 
         `curves` (n, n_times) are read for each of `events` in a `column` (m,), never falling, or -1 for
-        S = 1. Both sums are exact integers where no weights are given.
+        S = 1. Counts are exact integers where rows have no weights; `event_weight` is not in them.
         """
-        lower = tied = 0.0
-        for some, alone in _runs(column):
-            count = self._count_column if alone else self._count_pairs
-            parts = count(curves, column, some)
-            lower, tied = lower + parts[0], tied + parts[1]
-        tied -= self._of_self
+        parts = [
+            (self._count_column if alone else self._count_pairs)(curves, column, some)
+            for some, alone in _runs(column)
+        ]
+        lower, tied = (np.concatenate([part[k] for part in parts] or [np.empty(0)]) for k in (0, 1))
+        if self.with_self:
+            tied = tied - self._own
         if self.apart is None:
             return lower, tied
         apart = self.apart.count_curves(curves, column)
         return lower - apart[0], tied - apart[1]
 
-    def _count_column(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
-        """:meth:`count_curves` of events that read the same column, by the ranks of its values."""
+    def _count_column(
+        self, curves: FloatArray, column: IntArray, some: slice
+    ) -> tuple[FloatArray, FloatArray]:
+        """Counts of events that read the same column, by the ranks of its values."""
         first = int(self.start[some.start])
         rows = np.concatenate((self.events[some], self.order[first:]))
         at = int(column[some.start])
@@ -179,13 +184,14 @@ class ComparablePairs:
             rank[:n_events],
             rank[n_events:],
             self.start[some] - first,
-            None if self.event_weight is None else self.event_weight[some],
             None if self.row_weight is None else self.row_weight[first:],
         )
 
-    def _count_pairs(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
-        """:meth:`count_curves` of consecutive events, pair by pair."""
-        lower = tied = 0.0
+    def _count_pairs(
+        self, curves: FloatArray, column: IntArray, some: slice
+    ) -> tuple[FloatArray, FloatArray]:
+        """Counts of consecutive events, pair by pair."""
+        lower, tied = (np.zeros(some.stop - some.start) for _ in range(2))
         for part in blocks(some.stop - some.start, self.order.size):
             block = slice(some.start + part.start, min(some.start + part.stop, some.stop))
             start = self.start[block]
@@ -202,20 +208,73 @@ class ComparablePairs:
             partner = np.arange(start[0], start[0] + head) >= start[:, None]
             above[:, :head] &= partner
             not_below[:, :head] &= partner
-            n_above = self._weigh(above, block)
-            lower += n_above
-            tied += self._weigh(not_below, block) - n_above
+            lower[part] = self._weigh(above)
+            tied[part] = self._weigh(not_below) - lower[part]
         return lower, tied
 
-    def _weigh(self, marked: BoolArray, block: slice) -> float:
-        """Weight of the marked pairs of a block of events with the last rows of the order."""
-        if self.event_weight is None and self.row_weight is None:
-            return float(np.count_nonzero(marked))
+    def _weigh(self, marked: BoolArray) -> FloatArray:
+        """Weight of the marked rows among the last of the order, for each of some events."""
         if self.row_weight is None:
-            per_event = np.count_nonzero(marked, axis=1).astype(np.float64)
-        else:
-            per_event = marked @ self.row_weight[-marked.shape[1] :]
-        return float(per_event.sum() if self.event_weight is None else per_event @ self.event_weight[block])
+            return np.asarray(np.count_nonzero(marked, axis=1), dtype=np.float64)
+        weight: FloatArray = marked @ self.row_weight[-marked.shape[1] :]
+        return weight
+
+
+@dataclass(frozen=True)
+class ComparedCurves:
+    """Survival curves compared at every event, from which concordances are read.
+
+    The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
+
+    Attributes:
+        rows: the outcome of the rows.
+        tied_time: pairs with equal times, see `concordance_harrell`.
+        lower: weight of the partners of each event with a higher S at its time, shape (m,).
+        tied: of those with the same S, shape (m,).
+    """
+
+    rows: Observed
+    tied_time: str
+    lower: FloatArray
+    tied: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        rows: Observed,
+        survival: npt.ArrayLike,
+        times: npt.ArrayLike,
+        tied_time: TiedTime = "exclude",
+        tau: float | None = None,
+    ) -> Self:
+        """Compare the curves (n, n_times) of the rows at the events before tau, see `concordance_harrell`."""
+        grid = check_times(times)
+        curves = check_survival(survival, rows.time.size, grid.size)
+        pairs = _pairs(rows, tied_time, tau)
+        _total(pairs)
+        check_grid_unit(rows.time, rows.event, grid)
+        column = np.searchsorted(grid, rows.time[pairs.events], side="right") - 1
+        return cls(rows, tied_time, *pairs.count_curves(curves, column))
+
+    def concordance(
+        self, tau: float | None = None, event_weight: FloatArray | None = None, tied_risk: str = "half"
+    ) -> float:
+        """Share of concordant pairs, those of an event before a tau no later than that of the comparison.
+
+        `event_weight` (n,) is read at events.
+
+        Raises:
+            DataError: no comparable pair.
+            ConfigError: an unknown `tied_risk`, or a tau that is no time > 0.
+        """
+        check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
+        pairs = _pairs(self.rows, self.tied_time, tau, event_weight)
+        total, m = (
+            _total(pairs),
+            pairs.events.size,
+        )  # events are in the order of time: those before tau come first
+        lower, tied = (_sum(count[:m], pairs.event_weight) for count in (self.lower, self.tied))
+        return share_of_pairs(lower, tied, total, tied_risk)
 
 
 def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
@@ -237,10 +296,9 @@ def _count_ranks(
     event_rank: npt.NDArray[np.int32],
     rank: npt.NDArray[np.int32],
     start: IntArray,
-    event_weight: FloatArray | None,
     row_weight: FloatArray | None,
-) -> tuple[float, float]:
-    """See :meth:`ComparablePairs.count_risk`, for ranks of events (m,) and of rows in their order (n,)."""
+) -> tuple[FloatArray, FloatArray]:
+    """See :meth:`ComparablePairs.count_risk`, by event (m,): ranks of events, and of rows in order (n,)."""
     n, weight = rank.size, row_weight
     begin = start.astype(np.int32)
     end = np.full_like(begin, n)
@@ -268,7 +326,7 @@ def _count_ranks(
     else:
         mass = np.concatenate(([0.0], np.cumsum(weight)))
         equal = mass[end] - mass[begin]
-    return float(_sum(lower, event_weight)), float(_sum(equal, event_weight))
+    return lower.astype(np.float64), equal.astype(np.float64)
 
 
 def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:
@@ -328,7 +386,7 @@ def concordance_harrell(
         1.0
     """
     rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, survival=survival)
-    return _from_curves(_pairs(rows, tied_time, tau), rows, survival, times, tied_risk)
+    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tau, None, tied_risk)
 
 
 def concordance_uno(
@@ -369,8 +427,8 @@ def concordance_uno(
         0.333333
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, survival=survival)
-    weight = _uno_weights(rows, train, ipcw, min_censoring_prob)
-    return _from_curves(_pairs(rows, tied_time, tau, weight), rows, survival, times, tied_risk)
+    weight = uno_weights(rows, train, ipcw, min_censoring_prob)
+    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tau, weight, tied_risk)
 
 
 def concordance_harrell_risk(
@@ -433,7 +491,7 @@ def concordance_uno_risk(
         0.333333
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, risk=risk)
-    weight = _uno_weights(rows, train, ipcw, min_censoring_prob)
+    weight = uno_weights(rows, train, ipcw, min_censoring_prob)
     return _from_risk(_pairs(rows, tied_time, tau, weight), risk, tied_risk)
 
 
@@ -447,27 +505,14 @@ def _pairs(
     )
 
 
-def _uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw, min_censoring_prob: float | None) -> FloatArray:
+def uno_weights(
+    rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)", min_censoring_prob: float | None = None
+) -> FloatArray:
+    """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
     known = training(train)
     check_same_unit(rows.time, known.time, ("time", "train time"))
     weight = ipcw_weights(rows, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
     return weight * weight
-
-
-def _from_curves(
-    pairs: ComparablePairs,
-    rows: Observed,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    tied_risk: str,
-) -> float:
-    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
-    grid = check_times(times)
-    curves = check_survival(survival, rows.time.size, grid.size)
-    total = _total(pairs)
-    check_grid_unit(rows.time, rows.event, grid)
-    column = np.searchsorted(grid, rows.time[pairs.events], side="right") - 1
-    return share_of_pairs(*pairs.count_curves(curves, column), total, tied_risk)
 
 
 def _from_risk(pairs: ComparablePairs, risk: npt.ArrayLike, tied_risk: str) -> float:

@@ -12,7 +12,7 @@ from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_
 from sstorch.metrics.brier import kaplan_meier_curves
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
 from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.concordance import concordance_harrell, concordance_uno
+from sstorch.metrics.concordance import concordance_harrell, uno_weights
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score_over, relative_score
 from sstorch.metrics.registry import metric
@@ -70,7 +70,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     tags="tree study peers accuracy risk published headline",
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
+    return rows.compared.concordance(tau)
 
 
 @metric(
@@ -96,7 +96,7 @@ def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
     tags="study peers accuracy risk published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
+    return rows.compared.concordance(tau, uno_weights(rows.y, rows.train))
 
 
 @metric(

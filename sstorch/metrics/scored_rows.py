@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ from sstorch.checks import check_after, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_survival, check_times
+from sstorch.metrics.concordance import ComparedCurves
 from sstorch.metrics.curves import predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.integrated_brier import evaluation_times
@@ -144,6 +146,11 @@ class ScoredRows:
     def take(self, rows: IntArray) -> Self:
         """Some test rows, repetitions allowed; grids, windows and training rows stay."""
         return dataclasses.replace(self, y=self.y.take(rows), survival=self.survival[rows])
+
+    @cached_property
+    def compared(self) -> ComparedCurves:
+        """The curves compared at every event, for the concordances that share it."""
+        return ComparedCurves.of(self.y, self.survival, self.times)
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
