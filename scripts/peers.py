@@ -11,10 +11,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from scipy.optimize import minimize as scipy_minimize
+from scipy.special import expit
 from torch import Tensor
 
 from sstorch.optim import LBFGSOptions, OptimizationResult, Status, run
-from sstorch.optim.steps import ShardedStep, Step
+from sstorch.optim.steps import BranchStep, LeafStep, LogisticStep, ShardedStep, Step
 
 
 class OneStep(Protocol):
@@ -101,6 +102,96 @@ class PlainStep:
         value = self.value_at(x)
         (gradient,) = torch.autograd.grad(value.sum(), x)
         return value.detach(), gradient
+
+
+@dataclass(frozen=True)
+class NumpyStep:
+    """A training step of one tree with log-logistic leaves, values and gradients written in NumPy.
+
+    What a careful user would write by hand for SciPy: rows outside the node are left out, and products of
+    matrices are BLAS's.
+
+    Attributes:
+        step: a :class:`BranchStep` of one gate, a :class:`LogisticStep` or a :class:`LeafStep`.
+        x: features of the rows of the node, shape (n, p).
+        weights: losses at both ends of a gate, logistic weights (all, left) or leaf probabilities, (k, n).
+        log_time: model time, shape (n,).
+        event: shape (n,).
+        ridge: twice the coefficient of each parameter's square, shape (d,).
+    """
+
+    step: Step
+    x: np.ndarray
+    weights: np.ndarray
+    log_time: np.ndarray
+    event: np.ndarray
+    ridge: np.ndarray
+
+    @classmethod
+    def of(cls, step: Step, start: Tensor) -> NumpyStep:
+        """The rows, weights and ridges of a step that begins at parameters (1, d)."""
+        if isinstance(step, BranchStep):
+            assert len(step.nodes) == 1
+            weights = step.losses[0]
+        elif isinstance(step, LogisticStep):
+            weights = torch.stack([step.weight[0], step.left_weight[0]])
+        else:
+            assert isinstance(step, LeafStep)
+            weights = step.probability[0]
+        sample, split = step.sample, int(np.argmax(step.sample.x.counts))
+        values = [sample.x.matrices[split], weights.T, sample.log_time[0], sample.event[0]]
+        if sample.x.rows is not None:
+            values[0] = values[0][sample.x.rows[0]]
+        used = (weights != 0).any(0).cpu().numpy()
+        x, own, log_time, event = (value.cpu().numpy()[used] for value in values)
+        (ridge,) = step.penalty_curvature(start)
+        return cls(step, x, np.ascontiguousarray(own.T), log_time, event, ridge.flatten().cpu().numpy())
+
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Objective and gradient (d,) at parameters (d,)."""
+        if isinstance(self.step, LeafStep):
+            parts = zip(np.split(x, len(self.weights)), self.weights, strict=True)
+            found = [self._leaf(own, weight) for own, weight in parts]
+            value, gradient = sum(each[0] for each in found), np.concatenate([each[1] for each in found])
+        else:
+            value, by_row = self._gate(self.x @ x[:-1] + x[-1])
+            gradient = np.r_[by_row @ self.x, by_row.sum()]
+        return value + 0.5 * float(self.ridge @ (x * x)), gradient + self.ridge * x
+
+    def _gate(self, z: np.ndarray) -> tuple[float, np.ndarray]:
+        """Loss of a gate or of a logistic regression, and its derivatives in the logits (n,)."""
+        left, (first, second) = expit(z), self.weights
+        if isinstance(self.step, LogisticStep):
+            return float(first @ np.logaddexp(0.0, z) - second @ z), first * left - second
+        return float(left @ first + (1.0 - left) @ second), left * (1.0 - left) * (first - second)
+
+    def _leaf(self, x: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+        """Weighted loss of a log-logistic leaf, slopes, intercept and log a, and its gradient.
+
+        A line search may try an `a` that overflows, so that it is cut.
+        """
+        a, event = np.exp(np.clip(x[-1], -20.0, 20.0)), self.event
+        z = a * (self.log_time - self.x @ x[:-2] - x[-2])
+        loss = (1.0 + event) * np.logaddexp(0.0, z) - event * (z + x[-1] - self.log_time)
+        slope = (1.0 + event) * expit(z) - event
+        by_row = -a * weight * slope
+        return float(weight @ loss), np.r_[by_row @ self.x, by_row.sum(), weight @ (z * slope - event)]
+
+
+def numpy_slsqp(step: OneStep, start: Tensor, options: LBFGSOptions) -> OptimizationResult:
+    """SciPy's SLSQP with its defaults on gradients written in NumPy."""
+    assert isinstance(step, ShardedStep)
+    own = NumpyStep.of(step.first, start)
+    found = scipy_minimize(
+        own.value_and_gradient,
+        start[0].numpy(),
+        jac=True,
+        method="SLSQP",
+        options={"maxiter": options.max_iterations, "ftol": options.relative_tolerance},
+    )
+    value, gradient = own.value_and_gradient(found.x)
+    x, gradient = (torch.as_tensor(each)[None] for each in (found.x, gradient))
+    return _result(x, torch.tensor([value], dtype=x.dtype), gradient, int(found.nfev))
 
 
 def with_autograd(minimizer: Peer) -> Peer:
