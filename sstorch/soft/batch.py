@@ -520,11 +520,11 @@ def _start(
 
     def made() -> dict[str, dict[str, Tensor]]:
         report("initial solutions", 0, 1)
-        if settings.init == "distilled":
-            _distil(causes, splits, preprocessors, settings)
-        else:
+        if settings.init != "distilled":
             (problems,) = causes.values()
             _initialize(problems, len(splits), settings)
+        if settings.distils:
+            _distil(causes, splits, preprocessors, settings)
         return {name: dict(each.tree.state_dict()) for name, each in causes.items()}
 
     for name, state in kept(checkpoint, "initial solutions", made).items():
@@ -537,23 +537,43 @@ def _distil(
     preprocessors: Sequence[Preprocessor],
     settings: BatchSettings,
 ) -> None:
-    """Make the leaves of each cause all its regression, and distil gates from the regressions."""
-    regressions = {
-        name: initialize_regression(each.tree, each.plain, each.sample) for name, each in causes.items()
-    }
-    if not settings.depth:
-        return
+    """Give the first start of each split and setting distilled gates, and leaves all its regression."""
+    trees = {name: each.tree for name, each in causes.items()}
     samples = {name: each.sample for name, each in causes.items()}
-    tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
+    objectives = {name: each.plain for name, each in causes.items()}
+    first = torch.arange(0, next(iter(trees.values())).n_problems, settings.n_starts)
+    if settings.n_starts > 1:
+        trees = {name: tree.select(first) for name, tree in trees.items()}
+        samples = {name: sample.select(first) for name, sample in samples.items()}
+        objectives = {name: objective.select(first) for name, objective in objectives.items()}
+    regressions = {
+        name: initialize_regression(tree, objectives[name], samples[name]) for name, tree in trees.items()
+    }
+    if settings.depth:
+        gates = _distilled_gates(regressions, samples, splits, preprocessors, settings)
+        for tree in trees.values():
+            set_gates(tree, gates)
+    if settings.n_starts > 1:
+        for name, tree in trees.items():
+            causes[name].tree.assign(first, tree)
+
+
+def _distilled_gates(
+    regressions: Mapping[str, SoftTree],
+    samples: Mapping[str, Sample],
+    splits: Sequence[SurvivalData],
+    preprocessors: Sequence[Preprocessor],
+    settings: BatchSettings,
+) -> GateParameters:
+    """Gates of regressions, trees of depth 0 by cause, or of another teacher."""
     if isinstance(settings.teacher, PlacedGates):
-        for each in causes.values():
-            set_gates(each.tree, settings.teacher.gates)
-        return
+        return settings.teacher.gates
+    tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
     if isinstance(settings.teacher, Teacher):
         targets = settings.teacher.targets(splits, sample)
     else:
         targets = regression_targets(regressions, samples, splits)
-    gates = gates_of_targets(
+    return gates_of_targets(
         sample,
         targets,
         tree.n_gate_features,
@@ -561,8 +581,6 @@ def _distil(
         Topology(settings.depth),
         settings.distillation,
     )
-    for each in causes.values():
-        set_gates(each.tree, gates)
 
 
 def _estimator(

@@ -49,7 +49,7 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
 }
 # Events of a competing cause from which its "auto" leaf is a spline where gates are trained.
 _MIN_EVENTS = 150
-INITS = ("kmeans", "random", "cox", "distilled")
+INITS = ("kmeans", "random", "cox", "distilled", "distilled+random")
 
 # Where gates stay "spline_po", of competing causes "spline_ph"; where gates are trained "spline_ph" of a
 # cause of _MIN_EVENTS events or more, else "log_logistic".
@@ -77,7 +77,7 @@ LeafName = Literal[
 ]
 Leaf = LeafName | HazardFamily | Mapping[str, LeafName | HazardFamily]
 TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
-Init = Literal["random", "kmeans", "cox", "distilled"]
+Init = Literal["random", "kmeans", "cox", "distilled", "distilled+random"]
 Dtype = Literal["float64", "float32"]
 
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
@@ -406,7 +406,7 @@ class BatchSettings:
         silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
             silent.append("roughness")
-        if self.init != "distilled":
+        if not self.distils:
             silent.append("gate_features")
         if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
             silent.append("gate_ridge_units")
@@ -452,6 +452,11 @@ class BatchSettings:
         return replace(self, leaf=leaf)
 
     @property
+    def distils(self) -> bool:
+        """Whether some starts have gates distilled from a regression."""
+        return self.init in ("distilled", "distilled+random")
+
+    @property
     def keeps_gates(self) -> bool:
         """Whether gates are distilled and stay: a regression, or groups."""
         return self.init == "distilled" and isinstance(self.trainer, Leaves)
@@ -473,7 +478,7 @@ class BatchSettings:
 
     @property
     def distillation(self) -> Distillation:
-        """How ``init="distilled"`` finds gates."""
+        """How gates are distilled, where some are."""
         return Distillation(self.gate_features, self.min_leaf)
 
     @property

@@ -36,10 +36,10 @@ class SoftSurvivalTree(SoftEstimator):
             ``Nodec(eps="eps_ordered", macro_iterations=5, holdout=0.2)``. The two names with a decomposition
             drop the worse half of the starts after three macro iterations (``Race()``); ``Nodec()`` trains
             all to the end.
-        init: initial solutions: ``"random"``, ``"kmeans"``, ``"cox"`` for spline leaves, or ``"distilled"``,
+        init: initial solutions: ``"random"``, ``"kmeans"``, ``"cox"`` for spline leaves; ``"distilled"``,
             gates distilled from a regression, of which ``Distillation(gate_features, min_leaf)`` has the
-            options.
-        n_starts: initial solutions tried; distilled ones are all the same, and one is.
+            options; or ``"distilled+random"``, these of one start and random ones of the others.
+        n_starts: initial solutions tried; all distilled ones are the same, so that there is one.
         penalties: :class:`~sstorch.GatePenalties`, or :class:`~sstorch.Penalties` with the others by
             default; ``penalties__gate_ridge`` is a parameter of a grid.
         columns: :class:`~sstorch.Columns`, what leaves and gates see of the columns; by default all numbers
@@ -173,6 +173,8 @@ class SoftSurvivalTree(SoftEstimator):
         """The checked parameters, as the batch trainer takes them."""
         init, least, n_starts = self.init, self.min_leaf, self.n_starts
         start: dict[str, Any] = {}
+        if init == "distilled+random":
+            least = max(least, Distillation().min_leaf)
         if init == "distilled":
             init = Distillation()
         if isinstance(init, Distillation):
