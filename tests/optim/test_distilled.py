@@ -1,6 +1,7 @@
 """Gates distilled from a regression, and leaves trained below gates that stay."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, Surv, load_dataset
 from sstorch.bench.flat import soft_tree
-from sstorch.data import SurvivalData
+from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
@@ -19,6 +20,7 @@ from sstorch.optim.leaves import most_probable
 from sstorch.optim.starts.distilled import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.reading import gate_coefficients
+from sstorch.soft.batch import TrainedBatch, train_batch
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, random_tree
 from tests.conftest import covering, nightly_but
@@ -244,6 +246,26 @@ def test_distilled_starts_are_one() -> None:
     start = Distillation(gate_features=3, min_leaf=0.2)
     options = SoftSurvivalTree(init=start, trainer="joint")._batch_settings()
     assert (options.n_starts, options.gate_features, options.min_leaf) == (1, 3, 0.2)
+
+
+def test_distilled_and_random_starts_are_those_of_each_kind(gbsg2: SurvivalData) -> None:
+    rows = [gbsg2.subset(range(400)), gbsg2.subset(range(200, 600))]
+    schema = Schema.of(gbsg2.frame)
+
+    def starts(init: Any, n_starts: int) -> TrainedBatch:
+        tree = SoftSurvivalTree(
+            init=init, n_starts=n_starts, trainer=Joint(lbfgs=LBFGSOptions(max_iterations=1)), min_leaf=0.1
+        )
+        return train_batch(rows, tree._batch_settings(), schema)
+
+    both, one, other = starts("distilled+random", 3), starts("distilled", 1), starts("random", 3)
+    for split in range(2):
+        for start in range(3):
+            source, place = (one, split) if start == 0 else (other, 3 * split + start)
+            expected = source.tree.select(place).state_dict()
+            found = both.tree.select(both.position(split, start)).state_dict()
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
 
 
 def test_automatic_encodings_are_smooth_in_leaves_and_linear_in_gates() -> None:
