@@ -27,7 +27,9 @@ def make_batch(
     folds = stratified_folds(data.event, N_FOLDS, seed=0)
     splits = [data.subset(folds != fold) for fold in range(N_FOLDS)]
     schema = Schema.of(data.frame)
-    tree = SoftSurvivalTree(depth=DEPTH, leaf=leaf, n_starts=n_starts, device=device, dtype=dtype)
+    tree = SoftSurvivalTree(
+        depth=DEPTH, leaf=leaf, init="random", n_starts=n_starts, device=device, dtype=dtype
+    )
     settings = tree._batch_settings()
     preprocessors = [Preprocessor(schema).fit(part.frame) for part in splits]
     encoded = [own.transform(part.frame) for own, part in zip(preprocessors, splits, strict=True)]

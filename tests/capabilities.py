@@ -489,7 +489,7 @@ ESTIMATORS: dict[str, Any] = {
     "SurvivalRegression": SurvivalRegression("weibull", columns=LINEAR),
     "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR, gate_features=1),
     # All parameters at once: the decomposition moves a number of rows, in which repeated ones count as two.
-    "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", trainer="joint", n_starts=2),
+    "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", trainer="joint", init="random", n_starts=2),
     "PrognosticTreeCV": PrognosticTreeCV(
         {
             "one": SurvivalRegression("weibull", columns=LINEAR),

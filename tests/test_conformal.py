@@ -17,7 +17,7 @@ from sstorch.optim import Joint, LBFGSOptions
 from sstorch.soft import bootstrap_trees
 
 PLAIN = SoftSurvivalTree(
-    depth=0, leaf="exponential", trainer=Joint(LBFGSOptions(max_iterations=30)), n_starts=1
+    depth=0, leaf="exponential", trainer=Joint(LBFGSOptions(max_iterations=30)), init="random", n_starts=1
 )
 CENSORING = clone(PLAIN).set_params(leaf="weibull")
 

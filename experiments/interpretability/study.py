@@ -30,6 +30,7 @@ def fitted(train: SurvivalData, depth: int, gate_ridge: float) -> SoftSurvivalTr
     tree = SoftSurvivalTree(
         depth=depth,
         leaf="log_logistic",
+        init="random",
         n_starts=5,
         penalties=GatePenalties(gate_ridge=gate_ridge),
         random_state=0,

@@ -114,7 +114,9 @@ def run(cell: Cell) -> pd.DataFrame:
         data = load_dataset(cell.dataset)
     folds = stratified_folds(data.event, 5, seed=0)
     train, test = data.subset(folds != cell.fold), data.subset(folds == cell.fold)
-    settings = SoftSurvivalTree(depth=cell.depth, leaf=cell.leaf, n_starts=N_STARTS)._batch_settings()
+    settings = SoftSurvivalTree(
+        depth=cell.depth, leaf=cell.leaf, init="random", n_starts=N_STARTS
+    )._batch_settings()
     preprocessor = Preprocessor(Schema.of(data.frame)).fit(train.frame)
     tree, sample = stack_splits([train], [preprocessor.transform(train.frame)], preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, cell.fold, k) for k in range(N_STARTS)])

@@ -81,11 +81,12 @@ def soft_tree(**values: Any) -> SoftEstimator:
     if init == "distilled":
         init = Distillation(**_some(given, ("gate_features", "min_leaf")))
         penalties = {"gate_ridge_units": "sd"} | penalties
+    init = init or "random"
     return SoftSurvivalTree(
         penalties=GatePenalties(**penalties),
         columns=Columns(**{"numeric": "linear"} | columns),
         **_trainer(given, trainer or "nodec"),
-        **_some(given | ({} if init is None else {"init": init}), ("depth", *_OF_GATES)),
+        **_some(given | {"init": init}, ("depth", *_OF_GATES)),
         **shared,
     )
 

@@ -71,11 +71,11 @@ def default_candidates(
     shared |= {"trainer": _TRAINER, "penalties": _PENALTIES, "n_starts": _STARTS}
     found["gates, depth 1, distilled"] = SoftSurvivalTree(1, init="distilled", **shared)
     for depth in (1, 2):
-        found[f"gates, depth {depth}"] = SoftSurvivalTree(depth, **shared)
+        found[f"gates, depth {depth}"] = SoftSurvivalTree(depth, init="random", **shared)
     if leaf == AUTO and (outcome is None or is_grouped(outcome)):
         for depth in (2, 3):
             name = f"gates, depth {depth}, grouped times"
-            found[name] = SoftSurvivalTree(depth, **shared | {"leaf": _GROUPED})
+            found[name] = SoftSurvivalTree(depth, init="random", **shared | {"leaf": _GROUPED})
     return found
 
 

@@ -129,7 +129,7 @@ class GatePenalties(Penalties):
 
     ridge: float = 1e-3
     roughness: float = 1e-2
-    gate_ridge: float = 1e-4
+    gate_ridge: float = 1e-3
     gate_ridge_units: GateRidgeUnits = "range"
     gate_sparsity: float = 0.0
     fused: float = 0.0

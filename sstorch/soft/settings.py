@@ -279,7 +279,7 @@ class BatchSettings:
     ridge: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
     )
-    gate_ridge: float = setting(1e-4, coefficient, "coefficient of GateRidge, on weights of the gates")
+    gate_ridge: float = setting(1e-3, coefficient, "coefficient of GateRidge, on weights of the gates")
     gate_ridge_units: GateRidgeUnits = setting(
         "range",
         one_of(get_args(GateRidgeUnits)),

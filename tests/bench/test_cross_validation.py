@@ -13,7 +13,7 @@ from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 
-ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), n_starts=2)
+ESTIMATOR = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=2), init="random", n_starts=2)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,11 @@ def data(gbsg2: SurvivalData) -> SurvivalData:
 @pytest.fixture(scope="module")
 def path(data: SurvivalData) -> FairnessPath:
     tree = SoftSurvivalTree(
-        depth=1, trainer=Nodec(macro_iterations=2), n_starts=2, penalties=Penalties(fairness="l2")
+        depth=1,
+        trainer=Nodec(macro_iterations=2),
+        init="random",
+        n_starts=2,
+        penalties=Penalties(fairness="l2"),
     )
     return fairness_path(tree, data, RHOS, n_folds=3)
 

@@ -20,9 +20,9 @@ def _same(flat: object, plain: object) -> bool:
         ({}, PrognosticTree()),
         ({"trainer": "leaves", "init": "distilled", "n_starts": None, "fused": None}, PrognosticTree()),
         ({"depth": 0, "gate_ridge": 0.5}, SurvivalRegression()),
-        ({"trainer": "nodec"}, SoftSurvivalTree()),
-        ({"init": "kmeans", "n_starts": 3}, SoftSurvivalTree(init="kmeans", n_starts=3)),
-        ({"depth": 0, "init": "random"}, SoftSurvivalTree(depth=0)),
+        ({"trainer": "nodec"}, SoftSurvivalTree(trainer="nodec", init="random")),
+        ({"init": "kmeans", "n_starts": 3}, SoftSurvivalTree(trainer="nodec", init="kmeans", n_starts=3)),
+        ({"depth": 0, "init": "random"}, SoftSurvivalTree(depth=0, trainer="nodec", init="random")),
     ],
 )
 def test_flat_settings_choose_the_class(flat: dict, plain: object) -> None:

@@ -225,14 +225,14 @@ def test_leaves_of_each_class_by_default() -> None:
     assert (groups.fused, groups.offset, groups.fused_shape) == (np.inf, 0.1, 0.01)
     assert (groups.gate_features, groups.min_leaf) == (1, 0.1)
     assert groups.estimated
-    published = SoftSurvivalTree()._batch_settings()
-    assert (published.init, type(published.trainer), published.n_starts) == ("random", Nodec, 10)
-    assert (published.fused, published.offset, published.fused_shape) == (0.0, 0.0, 0.0)
-    assert (published.numeric.plain, published.gate_ridge_units, published.min_leaf) == (
-        "linear",
-        "range",
-        0.0,
-    )
+    gates = SoftSurvivalTree()._batch_settings()
+    assert (gates.init, gates.trainer, gates.n_starts) == ("distilled", Nodec(holdout=0.2), 1)
+    assert (gates.fused, gates.offset, gates.fused_shape) == (0.0, 0.0, 0.0)
+    assert (gates.gate_ridge, gates.gate_ridge_units, gates.min_leaf) == (1e-3, "range", 0.1)
+    assert gates.numeric.plain == "linear"
+    published = SoftSurvivalTree.paper()._batch_settings()
+    assert (published.init, published.trainer, published.n_starts) == ("random", Nodec.paper(), 20)
+    assert SoftSurvivalTree(depth=0)._batch_settings().trainer == Nodec()  # no rows held out
 
 
 def test_distilled_starts_are_one() -> None:

@@ -188,7 +188,7 @@ def test_a_race_of_the_joint_trainer_goes_in_laps() -> None:
 
 def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
     trainer = Nodec(macro_iterations=2, race=Race((1,)))
-    tree = SoftSurvivalTree(depth=1, trainer=trainer, n_starts=4)
+    tree = SoftSurvivalTree(depth=1, trainer=trainer, init="random", n_starts=4)
     result = cross_validate(tree, small_data, n_folds=3, seed=0)
     finished = result.scores.groupby(["fold", "part"])["finished"].sum()
     assert (finished == 2).all()
@@ -199,7 +199,7 @@ def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
 
 def test_trainers_by_name(small_data: SurvivalData) -> None:
     for name in ("joint", "nodec+joint"):
-        tree = SoftSurvivalTree(depth=1, trainer=name, n_starts=2)
+        tree = SoftSurvivalTree(depth=1, trainer=name, init="random", n_starts=2)
         tree.fit(small_data.frame, (small_data.time, small_data.event))
         assert tree.score(small_data.frame, (small_data.time, small_data.event)) > 0.6
     with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, leaves"):
@@ -235,7 +235,9 @@ def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(tra
 
 def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
-    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=2, holdout=0.25), n_starts=4)
+    tree = SoftSurvivalTree(
+        depth=2, trainer=Nodec(macro_iterations=2, holdout=0.25), init="random", n_starts=4
+    )
     batch = train_batch([small_data, small_data], tree._batch_settings())
     assert torch.equal(batch.criterion[: batch.n_starts].argmin(), torch.tensor(batch.best_start(0)))
     assert not torch.equal(batch.criterion, batch.objective)
@@ -247,7 +249,9 @@ def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
 
 
 def test_rows_held_out_are_a_share_of_the_rows_with_and_without_events(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(depth=1, trainer=Nodec(holdout=0.2), n_starts=3)._batch_settings()
+    settings = SoftSurvivalTree(
+        depth=1, trainer=Nodec(holdout=0.2), init="random", n_starts=3
+    )._batch_settings()
     kept = _held_in([small_data, small_data.subset(range(80))], settings, 1)
     assert kept.shape == (6, 120)
     assert torch.equal(kept[0], kept[2])

@@ -10,7 +10,7 @@ from sstorch.plots import plot_calibration, plot_decision_curve, plot_objective,
 
 
 def test_objective_of_every_start(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=3), n_starts=1)
+    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=3), init="random", n_starts=1)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
     table = tree.history_.macro_iterations
     (line,) = plot_objective(table).get_lines()

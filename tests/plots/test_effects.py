@@ -9,7 +9,9 @@ from sstorch.soft import bootstrap_trees
 
 
 def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalData) -> None:
-    estimator = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, columns=Columns(numeric="spline"))
+    estimator = SoftSurvivalTree(
+        depth=0, trainer="joint", init="random", n_starts=1, columns=Columns(numeric="spline")
+    )
     y = (gbsg2.time, gbsg2.event)
     sample = bootstrap_trees(estimator, gbsg2.frame, y, n_resamples=5)
     tree = estimator.fit(gbsg2.frame, y)
@@ -27,7 +29,7 @@ def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalD
 
 
 def test_leaves_have_colours_where_they_differ(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), n_starts=1)
+    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=1)
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     axes = plot_effects(tree, gbsg2.frame, ["age", "pnodes"])
     texts = [text.get_text() for text in axes[0].figure.legends[0].get_texts()]

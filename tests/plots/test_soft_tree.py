@@ -15,7 +15,7 @@ from sstorch.reading import gate_coefficients, gate_table
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=1), n_starts=2)
+    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=1), init="random", n_starts=2)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 

@@ -166,7 +166,7 @@ def test_refusals(small_data: SurvivalData) -> None:
         effects(tree, X, sample=sample, level=90)
     with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
         effects(_fit(small_data, leaf="weibull"), X, sample=sample)
-    deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, n_starts=1)
+    deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, init="random", n_starts=1)
     with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
         effects(tree, X, sample=start_trees(deep, X, y))
     with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):

@@ -29,7 +29,7 @@ def test_settings_are_a_dimension_of_the_batch(
 ) -> None:
     """Each tree is that of a batch of its own setting."""
     splits = [small_data.subset(range(90)), small_data.subset(range(30, 120))]
-    settings = SoftSurvivalTree(depth=depth, trainer=trainer, n_starts=2)._batch_settings()
+    settings = SoftSurvivalTree(depth=depth, trainer=trainer, init="random", n_starts=2)._batch_settings()
     batch = train_batch(splits, settings, coefficients=GRID)
     assert batch.tree.n_problems == 2 * len(GRID) * 2
     for k, own in enumerate(GRID):
@@ -54,7 +54,7 @@ def test_settings_are_a_dimension_of_the_batch(
 
 
 def test_objective_of_each_problem_has_its_own_coefficients(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(depth=1, trainer="joint", n_starts=2)._batch_settings()
+    settings = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=2)._batch_settings()
     batch = train_batch([small_data], settings, coefficients=GRID)
     x = torch.as_tensor(batch.preprocessors[0].transform(small_data.frame))
     for k, own in enumerate(GRID):
@@ -97,7 +97,7 @@ def test_settings_begin_from_the_same_partitions_found_once(
 def test_starts_race_against_those_of_their_setting(small_data: SurvivalData) -> None:
     race = Race((1,), 0.5)
     trainer = Nodec(macro_iterations=2, race=race)
-    settings = SoftSurvivalTree(depth=1, trainer=trainer, n_starts=4)._batch_settings()
+    settings = SoftSurvivalTree(depth=1, trainer=trainer, init="random", n_starts=4)._batch_settings()
     batch = train_batch([small_data, small_data], settings, coefficients=GRID)
     left = np.array([number not in batch.history.dropped() for number in range(batch.tree.n_problems)])
     np.testing.assert_array_equal(left.reshape(-1, 4).sum(1), 2)

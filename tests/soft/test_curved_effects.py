@@ -119,7 +119,7 @@ def test_knots_come_from_training_rows_alone() -> None:
     wild.loc[~train, "age"] = 1e6 * np.arange((~train).sum())
     other = SurvivalData(wild, (data.time, data.event))
     settings = SoftSurvivalTree(
-        depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="spline")
+        depth=1, trainer="joint", init="random", n_starts=2, columns=Columns(numeric="spline")
     )._batch_settings()
     one, two = (train_batch([each.subset(train)], settings) for each in (data, other))
     for name, value in one.tree.state_dict().items():
@@ -134,7 +134,7 @@ def test_a_split_does_not_depend_on_the_others_of_its_batch() -> None:
     data = rows().subset(np.arange(300))
     few = SurvivalData(data.frame.assign(estrec=data.frame["estrec"] % 3), (data.time, data.event))
     settings = SoftSurvivalTree(
-        depth=1, trainer="joint", n_starts=2, columns=Columns(numeric="piecewise")
+        depth=1, trainer="joint", init="random", n_starts=2, columns=Columns(numeric="piecewise")
     )._batch_settings()
     both, alone = train_batch([few, data], settings), train_batch([few], settings)
     widths = both.tree.n_features, alone.tree.n_features
@@ -279,6 +279,7 @@ def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
         depth=1,
         leaf=leaf,
         trainer="joint",
+        init="random",
         n_starts=2,
         penalties=GatePenalties(gate_ridge=1e-2),
         columns=Columns(numeric=numeric, monotone=ways),

@@ -59,7 +59,9 @@ def fit(leaf: HazardFamily, name: str, covariates: bool = True) -> tuple[SoftSur
     x, time, event = rows(name)
     if not covariates:
         x = pd.DataFrame({"one": np.ones(len(time))})
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0))
+    tree = SoftSurvivalTree(
+        depth=0, leaf=leaf, trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     tree.fit(x, (time, event))
     return tree, tree.log_likelihood(x, (time, event)) * len(time)
 
@@ -171,7 +173,12 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
     x, week, event = rows("rossi")
     quarter = np.ceil(week / 13)
     tree = SoftSurvivalTree(
-        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+        depth=0,
+        leaf=LogisticHazard(),
+        trainer=EXACT,
+        init="random",
+        n_starts=1,
+        penalties=Penalties(ridge=0.0),
     )
     tree.fit(x, (quarter, event))
     person = np.repeat(np.arange(len(x)), quarter.astype(int))
@@ -192,7 +199,12 @@ def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
     _, week, event = rows("rossi")
     month = np.ceil(week / 4)
     tree = SoftSurvivalTree(
-        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+        depth=0,
+        leaf=LogisticHazard(),
+        trainer=EXACT,
+        init="random",
+        n_starts=1,
+        penalties=Penalties(ridge=0.0),
     )
     one = pd.DataFrame({"one": np.ones(len(month))})
     tree.fit(one, (month, event))
@@ -218,7 +230,12 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
         assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
     # Where the curve gets to nearly nothing, the mean is that of the data; nothing late counts in it.
     complete = SoftSurvivalTree(
-        depth=0, leaf=LogisticHazard(), trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+        depth=0,
+        leaf=LogisticHazard(),
+        trainer=EXACT,
+        init="random",
+        n_starts=1,
+        penalties=Penalties(ridge=0.0),
     )
     complete.fit(one, (np.ceil(week / 4), np.ones(len(x), dtype=bool)))
     mean = complete.predict_rmst(one[:1], np.inf)

@@ -164,7 +164,7 @@ def test_file_keeps_the_choice(model: Any, tmp_path: Path) -> None:
 
 def test_file_of_a_tree_with_trained_gates_has_no_choice(tmp_path: Path) -> None:
     frame, y = simulated(100)
-    tree = SoftSurvivalTree(depth=1, leaf="weibull", n_starts=1).fit(frame, y)
+    tree = SoftSurvivalTree(depth=1, leaf="weibull", init="random", n_starts=1).fit(frame, y)
     tree.save(tmp_path / "tree.sst")
     assert tree.choice_ is None
     assert SoftSurvivalTree.load(tmp_path / "tree.sst").choice_ is None

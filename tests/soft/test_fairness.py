@@ -108,6 +108,7 @@ def test_mean_and_sum_over_pairs_are_one_penalty(cohort: pd.DataFrame) -> None:
     weighted = SoftSurvivalTree(
         depth=1,
         trainer=FAST,
+        init="random",
         n_starts=2,
         penalties=Penalties(fairness=L2Parity(pairs="sum"), rho=0.5 / pairs / 9),
     )
@@ -132,7 +133,9 @@ def test_equal_rows_are_counted_once(cohort: pd.DataFrame, monkeypatch: pytest.M
 
 def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     data = _data(cohort)
-    estimator = SoftSurvivalTree(depth=1, trainer=FAST, n_starts=2, penalties=Penalties(fairness="l2"))
+    estimator = SoftSurvivalTree(
+        depth=1, trainer=FAST, init="random", n_starts=2, penalties=Penalties(fairness="l2")
+    )
     splits = [data.subset(range(0, 120)), data.subset(range(30, 160))]
     strengths = [replace(estimator._batch_settings().coefficients, rho=rho) for rho in (0.0, 2.0)]
     batch = train_batch(splits, estimator._batch_settings(), coefficients=strengths)

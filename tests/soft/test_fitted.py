@@ -21,7 +21,7 @@ from sstorch.reading import hooks as reading_module
 from sstorch.reading import leaf_table
 from sstorch.soft import train_batch
 
-TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), n_starts=3)
+TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=3)
 TIMES = np.array([2.0, 20.0, 60.0])
 
 
@@ -149,7 +149,7 @@ def test_only_the_tree_of_a_search_has_a_table(
     search = PrognosticTreeCV(
         {
             "one": SurvivalRegression("weibull", columns=linear),
-            "two": SoftSurvivalTree(1, "weibull", n_starts=2),
+            "two": SoftSurvivalTree(1, "weibull", init="random", n_starts=2),
         },
         cv=2,
         prefer="accuracy",

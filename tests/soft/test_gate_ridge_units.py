@@ -44,7 +44,7 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
         SurvivalData(part.frame.assign(constant=1.0), _y(part), sample_weight=part.sample_weight)
         for part in splits
     ]
-    settings = SoftSurvivalTree(leaf="log_logistic", n_starts=2)._batch_settings()
+    settings = SoftSurvivalTree(leaf="log_logistic", init="random", n_starts=2)._batch_settings()
     preprocessors = fit_preprocessors(splits, settings, Schema.of(frame))
     features = [each.transform(part.frame) for each, part in zip(preprocessors, splits, strict=True)]
     found = _gate_deviations(*stack_splits(splits, features, preprocessors[0], settings)).numpy()

@@ -71,7 +71,7 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     x = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
     x = (x - x.min()) / (x.max() - x.min())
     tree = SoftSurvivalTree(
-        depth=0, leaf="weibull", trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+        depth=0, leaf="weibull", trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
     )
     y = Surv(gbsg2.time, gbsg2.event, entry=entry)
     tree.fit(x, y)
@@ -89,7 +89,7 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     )
     # Ignoring the entry times is another model.
     plain = SoftSurvivalTree(
-        depth=0, leaf="weibull", trainer=EXACT, n_starts=1, penalties=Penalties(ridge=0.0)
+        depth=0, leaf="weibull", trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
     )
     plain.fit(x, (gbsg2.time, gbsg2.event))
     assert abs(plain.log_likelihood(x, y) * len(x) - value) > 1
@@ -102,6 +102,7 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
         depth=2,
         leaf="spline_po",
         trainer=FAST,
+        init="random",
         n_starts=2,
         penalties=GatePenalties(ridge=0.0, gate_ridge=0.0),
     )
@@ -122,7 +123,7 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
 
 def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
     trees = [
-        SoftSurvivalTree(depth=1, leaf="spline_ph", trainer=FAST, n_starts=1).fit(
+        SoftSurvivalTree(depth=1, leaf="spline_ph", trainer=FAST, init="random", n_starts=1).fit(
             small_data.frame, Surv(small_data.time, small_data.event, entry=entry)
         )
         for entry in (None, np.zeros(len(small_data)))
@@ -207,9 +208,9 @@ def test_a_leaf_with_one_row_or_without_events_stays_finite(leaf: str) -> None:
     x = np.vstack([rng.uniform(size=(40, 2)), [[50.0, 0.0], [0.0, 50.0]]])
     time = np.r_[rng.weibull(1.3, 40) * 10, 3.0, 4.0]
     event = np.r_[rng.uniform(size=40) < 0.7, False, True]
-    tree = SoftSurvivalTree(depth=2, leaf=leaf, trainer=Nodec(macro_iterations=1), n_starts=1).fit(
-        x, (time, event)
-    )
+    tree = SoftSurvivalTree(
+        depth=2, leaf=leaf, trainer=Nodec(macro_iterations=1), init="random", n_starts=1
+    ).fit(x, (time, event))
     curves = np.asarray(tree.predict_survival_function(x, np.linspace(0, 100, 50)))
     assert np.isfinite(curves).all()
     assert np.isfinite(tree.objective_)
@@ -283,7 +284,7 @@ def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: S
 
 
 def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, n_starts=1)
+    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, init="random", n_starts=1)
     result = cross_validate(tree, small_data, n_folds=3, seed=0)
     family = result.batch.tree.family
     assert isinstance(family, Spline)
@@ -324,7 +325,13 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
     far = gbsg2.frame.assign(age=np.where(np.arange(len(gbsg2)) < 30, 99999.0, gbsg2.frame["age"]))
     for leaf in ("gompertz", "weibull"):
         tree = SoftSurvivalTree(
-            depth=2, leaf=leaf, trainer="joint", n_starts=1, random_state=0, prediction="mixture"
+            depth=2,
+            leaf=leaf,
+            trainer="joint",
+            init="random",
+            n_starts=1,
+            random_state=0,
+            prediction="mixture",
         )
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         for tau in (1825.0, np.inf):
@@ -343,6 +350,6 @@ def test_a_leaf_of_steps_is_told_and_mended() -> None:
         return tree._fit_data(rows).log_likelihood(others.frame, (others.time, others.event))
 
     with pytest.warns(DataWarning, match=r"the curves of leaf 3 \(7 rows, 7 events\) are steps.*fused=0.1"):
-        assert held_out(soft_tree(**options)) < -100
+        assert held_out(soft_tree(gate_ridge=1e-4, **options)) < -100
     assert held_out(soft_tree(fused=0.1, **options)) > -6
     assert held_out(PrognosticTree()) > -6

@@ -29,9 +29,11 @@ def y_of(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
 
 def test_own_ridge_is_the_ridge(small_data: SurvivalData) -> None:
     X, y = small_data.frame, y_of(small_data)
-    plain = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=GatePenalties(ridge=0.3)).fit(X, y)
+    plain = SoftSurvivalTree(
+        1, init="random", n_starts=2, trainer="joint", penalties=GatePenalties(ridge=0.3)
+    ).fit(X, y)
     own = GatePenalties(ridge=0.0, own=[Watched(0.3)])
-    found = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=own).fit(X, y)
+    found = SoftSurvivalTree(1, init="random", n_starts=2, trainer="joint", penalties=own).fit(X, y)
     assert found.objective_ == pytest.approx(plain.objective_, abs=1e-6)
     times = np.quantile(small_data.time, [0.3, 0.7])
     np.testing.assert_allclose(
@@ -43,7 +45,9 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
     splits = [small_data.subset(np.arange(120) % 3 != fold) for fold in range(3)]
     objectives = []
     for own in ((), (Watched(5.0),)):
-        tree = SoftSurvivalTree(1, n_starts=2, trainer="joint", penalties=GatePenalties(own=own))
+        tree = SoftSurvivalTree(
+            1, init="random", n_starts=2, trainer="joint", penalties=GatePenalties(own=own)
+        )
         SEEN.clear()
         batch = train_batch(splits, tree._batch_settings())
         assert batch.tree.n_problems == 6
@@ -74,7 +78,7 @@ def test_what_is_no_penalty_raises(small_data: SurvivalData) -> None:
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
     X, y = small_data.frame, y_of(small_data)
     own = GatePenalties(own=[SmallLeaves(TOO_SMALL, 0.3)])
-    found = SoftSurvivalTree(1, n_starts=2, penalties=own).fit(X, y)
+    found = SoftSurvivalTree(1, init="random", n_starts=2, penalties=own).fit(X, y)
     assert found.objective_ == pytest.approx(
-        SoftSurvivalTree(1, n_starts=2, min_leaf=0.3).fit(X, y).objective_
+        SoftSurvivalTree(1, init="random", n_starts=2, min_leaf=0.3).fit(X, y).objective_
     )

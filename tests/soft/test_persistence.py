@@ -25,6 +25,7 @@ TREES = {
     "soft": SoftSurvivalTree(
         depth=1,
         leaf="spline_po",
+        init="random",
         n_starts=2,
         columns=Columns(
             numeric={"age": "spline(3)"},
@@ -180,6 +181,7 @@ def test_an_exported_prediction_runs_without_the_package(
         depth=depth,
         leaf=leaf,
         trainer=Nodec(macro_iterations=1),
+        init="random",
         n_starts=1,
         columns=Columns(numeric="linear", missing_categories="most_frequent"),
         prediction=prediction,

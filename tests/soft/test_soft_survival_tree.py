@@ -33,7 +33,9 @@ FAST = Nodec(macro_iterations=2)
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, trainer=FAST, n_starts=3, penalties=GatePenalties(gate_ridge=1e-3))
+    tree = SoftSurvivalTree(
+        depth=2, trainer=FAST, init="random", n_starts=3, penalties=GatePenalties(gate_ridge=1e-3)
+    )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -50,7 +52,9 @@ def test_depth_0_equals_lifelines(
     exact = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
     # Reference categories are dropped, as a regression without a penalty must.
     frame = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
-    tree = SoftSurvivalTree(depth=0, leaf=leaf, trainer=exact, n_starts=1, penalties=Penalties(ridge=0.0))
+    tree = SoftSurvivalTree(
+        depth=0, leaf=leaf, trainer=exact, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
+    )
     tree.fit(frame, (gbsg2.time, gbsg2.event))
 
     # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
@@ -137,7 +141,7 @@ def test_prediction_in_chunks_is_the_same(
 
 
 def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=0, trainer=FAST, n_starts=1, penalties=Penalties(ridge=0.0))
+    tree = SoftSurvivalTree(depth=0, trainer=FAST, init="random", n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     shift = gbsg2.event.mean() * float(tree.module_.log_time_scale)
     value = tree.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event))
@@ -173,7 +177,7 @@ def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
 
 def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
     alone = [
-        SoftSurvivalTree(depth=1, trainer=FAST, n_starts=k, random_state=0)
+        SoftSurvivalTree(depth=1, trainer=FAST, init="random", n_starts=k, random_state=0)
         .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         .objective_
         for k in (1, 4)
@@ -183,7 +187,9 @@ def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
 
 
 def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, trainer=FAST, n_starts=1, prediction="mixture", dtype="float32")
+    tree = SoftSurvivalTree(
+        depth=1, trainer=FAST, init="random", n_starts=1, prediction="mixture", dtype="float32"
+    )
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     curves = np.asarray(tree.predict_survival_function(gbsg2.frame, [10.0, 1000.0]))
     assert np.isfinite(curves).all()
@@ -328,7 +334,7 @@ def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData,
     class Own(LogLogistic):
         name = "own"
 
-    tree = SoftSurvivalTree(depth=0, leaf=Own(), trainer=FAST, n_starts=1)
+    tree = SoftSurvivalTree(depth=0, leaf=Own(), trainer=FAST, init="random", n_starts=1)
     tree.fit(small_data.frame, (small_data.time, small_data.event))
     with pytest.raises(ConfigError, match="not registered and could not be loaded again"):
         tree.save(tmp_path / "own")

@@ -14,9 +14,9 @@ from sstorch.soft.split_test import _derivatives, _design, leaf_tests
 from sstorch.validation import SplitTest, split_test
 from tests.conftest import nightly_but
 
-REGRESSION = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
+REGRESSION = SoftSurvivalTree(depth=0, trainer="joint", init="random", n_starts=1)
 PLAIN = SoftSurvivalTree(
-    depth=0, leaf="exponential", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.0)
+    depth=0, leaf="exponential", trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=0.0)
 )
 
 
@@ -131,7 +131,7 @@ def test_a_change_of_levels_is_found_by_both_versions() -> None:
 def test_penalties_do_not_pass_for_a_change() -> None:
     """A strong ridge leaves scores with a drift; one Newton step takes it away."""
     frame, y, _ = _simulated(300, seed=4)
-    tree = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1)
+    tree = SoftSurvivalTree(depth=0, trainer="joint", init="random", n_starts=1)
     tests = [
         split_test(tree.set_params(penalties=Penalties(ridge=ridge)).fit(frame, y), frame, y)
         for ridge in (1e-8, 3e-2)
@@ -143,7 +143,9 @@ def test_penalties_do_not_pass_for_a_change() -> None:
 
 def test_units_and_twins_of_columns_do_not_matter() -> None:
     frame, y, _ = _simulated(150, seed=5)
-    free = SoftSurvivalTree(depth=0, trainer="joint", n_starts=1, penalties=Penalties(ridge=1e-9))
+    free = SoftSurvivalTree(
+        depth=0, trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=1e-9)
+    )
     first = split_test(free.fit(frame, y), frame, y).table
     other = frame.assign(b=1000 * frame["b"] - 7, e=frame["c"])
     second = split_test(free.fit(other, y), other, y).table
@@ -207,7 +209,7 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     family: HazardFamily = make_family(name, ancillary="linear" if linear else "constant")
     late = Surv(*y, entry=entry)
     tree = SoftSurvivalTree(
-        depth=0, leaf=family, trainer="joint", n_starts=1, penalties=Penalties(ridge=1e-2)
+        depth=0, leaf=family, trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=1e-2)
     ).fit(frame, late)
     module, x = tree.module_, tree._encode(frame)
     parameters = module.leaf_parameters()
@@ -251,7 +253,7 @@ def test_arguments_that_do_not_exist_are_refused() -> None:
     for wrong in ({"parameters": "some"}, {"n_flips": 0}, {"trim": 0.5}, {"group": 2}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             split_test(tree, frame, y, **wrong)
-    split = SoftSurvivalTree(depth=1, trainer="joint", n_starts=1).fit(frame, y)
+    split = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=1).fit(frame, y)
     rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
     with pytest.raises(DataError, match="none of the rows"):
         split_test(split, frame.iloc[rows], (y[0][rows], y[1][rows]), group=3 - int(split.apply(frame)[0]))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sstorch import Penalties, SoftSurvivalTree, SurvivalData
+from sstorch import GatePenalties, Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Nodec, Race
 from sstorch.soft import bootstrap_trees, start_trees
 
 PLAIN = SoftSurvivalTree(
-    depth=0, leaf="exponential", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.0)
+    depth=0, leaf="exponential", trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=0.0)
 )
 
 
@@ -42,7 +42,13 @@ def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
 @pytest.mark.filterwarnings("ignore:.* repeat others in every column")
 def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: SurvivalData) -> None:
     estimator = SoftSurvivalTree(
-        depth=0, leaf="weibull", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.01), random_state=3
+        depth=0,
+        leaf="weibull",
+        trainer="joint",
+        init="random",
+        n_starts=1,
+        penalties=Penalties(ridge=0.01),
+        random_state=3,
     )
     sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
     draws = np.random.default_rng((3, 3))
@@ -51,7 +57,12 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
         rows = np.repeat(np.arange(120), counts)
         assert counts.max() > 1
         alone = SoftSurvivalTree(
-            depth=0, leaf="weibull", trainer="joint", n_starts=1, penalties=Penalties(ridge=0.01)
+            depth=0,
+            leaf="weibull",
+            trainer="joint",
+            init="random",
+            n_starts=1,
+            penalties=Penalties(ridge=0.01),
         )
         alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
         curves = alone.predict_survival_function(small_data.frame, [5.0, 40.0])
@@ -95,7 +106,10 @@ def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: Su
 
 def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
     trainer = Nodec(macro_iterations=3, race=Race((1,), 0.5))
-    estimator = SoftSurvivalTree(depth=1, trainer=trainer, n_starts=4, prediction="mixture")
+    penalties = GatePenalties(gate_ridge=1e-4)
+    estimator = SoftSurvivalTree(
+        1, trainer=trainer, init="random", n_starts=4, penalties=penalties, prediction="mixture"
+    )
     sample = start_trees(estimator, small_data.frame, _y(small_data))
     assert len(sample) == 2
     fitted = estimator.fit(small_data.frame, _y(small_data))
