@@ -33,7 +33,7 @@ _ROUNDING = 1e-12
 _HARRELL = "Harrell's concordance"
 _UNO = "Uno's concordance"
 # Events that read the same column from which on ranks are faster than pairs.
-_MANY = 256
+_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,37 @@ class ComparablePairs:
         return lower - apart[0], tied - apart[1]
 
     def _count_column(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
-        """:meth:`count_curves` of events that read the same column, by the ranks of its values."""
-        first = int(self.start[some.start])
-        rows = np.concatenate((self.events[some], self.order[first:]))
+        """:meth:`count_curves` of m events that read the same column, in O(n log m).
+
+        Rows that are partners of all these events are put among the values of the events; those between
+        the first and the last event, which are few, are compared by ranks.
+        """
+        first, last = int(self.start[some.start]), int(self.start[some.stop - 1])
         at = int(column[some.start])
-        survival = curves[rows, at] if at >= 0 else np.ones(rows.size)
-        rank = np.unique(-survival, return_inverse=True)[1].astype(np.int32)
-        n_events = some.stop - some.start
-        return _count_ranks(
+        survival = curves[:, at] if at >= 0 else np.ones(len(curves))
+        of_events, head, tail = (
+            survival[rows] for rows in (self.events[some], self.order[first:last], self.order[last:])
+        )
+        event_weight = None if self.event_weight is None else self.event_weight[some]
+        weight = None if self.row_weight is None else self.row_weight[first:]
+        rank = np.unique(-np.concatenate((of_events, head)), return_inverse=True)[1].astype(np.int32)
+        n_events, n_head = of_events.size, head.size
+        lower, tied = _count_ranks(
             rank[:n_events],
             rank[n_events:],
             self.start[some] - first,
-            None if self.event_weight is None else self.event_weight[some],
-            None if self.row_weight is None else self.row_weight[first:],
+            event_weight,
+            None if weight is None else weight[:n_head],
         )
+        values, place = np.unique(of_events, return_inverse=True)
+        own = np.bincount(place, event_weight)
+        before = np.concatenate((np.zeros(1, own.dtype), np.cumsum(own)))
+        at_tail = np.searchsorted(values, tail)
+        same = values[np.minimum(at_tail, values.size - 1)] == tail
+        of_tail = None if weight is None else weight[n_head:]
+        lower += _sum(before[at_tail], of_tail)
+        tied += _sum(own[at_tail[same]], None if of_tail is None else of_tail[same])
+        return lower, tied
 
     def _count_pairs(self, curves: FloatArray, column: IntArray, some: slice) -> tuple[float, float]:
         """:meth:`count_curves` of consecutive events, pair by pair."""
