@@ -226,7 +226,8 @@ class _Partial:
         if late is not None:
             # Who leaves at a time is at risk there, whatever rounding leaves of the difference.
             at_risk = np.maximum(at_risk - late.missing(risk), risk)
-        hazard = np.cumsum(np.bincount(at, weights=own / at_risk))  # of a risk of one
+        jumps = np.asarray(np.bincount(at, weights=own / at_risk), dtype=np.float64)
+        hazard = np.cumsum(jumps)  # of a risk of one
         steps = hazard[at]
         if late is not None:
             steps = steps - np.append(0.0, hazard)[late.before]
