@@ -194,7 +194,12 @@ def checksum(content: bytes) -> str:
 
 
 def _text(state: Mapping[str, Any]) -> bytes:
-    return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False).encode()
+    """JSON with a line for each entry; with deeper indents Python writes it number by number."""
+    lines = [
+        f" {json.dumps(key)}: {json.dumps(value, allow_nan=False, ensure_ascii=False)}"
+        for key, value in state.items()
+    ]
+    return ("{\n" + ",\n".join(lines) + "\n}").encode()
 
 
 def _state_checksum(state: Mapping[str, Any]) -> str:

@@ -36,9 +36,10 @@ def memory(limit: int | str) -> Iterator[None]:
 
     The limit cuts blocks: of rows that are predicted, scored or compared, of problems that are trained at
     once. Results whose size is asked for, such as curves at given times, are not cut, and neither is what the
-    data themselves take. Without a limit blocks take at most a quarter of what is free, and grids of times
-    (:func:`sstorch.metrics.thinned`) depend on rows and times alone; a limit that is set makes these coarser,
-    too, where they would not fit.
+    data themselves take; training that could not keep the limit, with what the process holds already, is
+    refused before it begins. Without a limit blocks take at most a quarter of what is free, and grids of
+    times (:func:`sstorch.metrics.thinned`) depend on rows and times alone; a limit that is set makes these
+    coarser, too, where they would not fit.
 
     In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` says the same.
 
@@ -111,21 +112,23 @@ def check_room(n_rows: int, n_columns: int, what: str) -> None:
 def check_fits(n_bytes: int, what: str, remedy: str) -> None:
     """Refuse work that memory, or the limit that was set, cannot hold, before it begins.
 
+    The limit is that of the whole process: what it holds already counts.
+
     Args:
-        n_bytes: that the work takes.
+        n_bytes: that the work takes beside what is there.
         what: takes them, for the message, such as "300,000 rows with 190 features".
         remedy: what can be done about it.
 
     Raises:
-        ConfigError: it takes more than the limit, or than what is free.
+        ConfigError: it takes more than what is free or, with what the process holds, than the limit.
     """
     if n_bytes <= _SMALL:
         return
-    limit, free = set_limit(), free_memory()
-    if n_bytes > min(free, free if limit is None else limit):
+    limit, free, held = set_limit(), free_memory(), resident_memory() or 0
+    if n_bytes > free or (limit is not None and held + n_bytes > limit):
         there = f"{free / 2**30:.1f} GiB are free"
         if limit is not None:
-            there += f", and the limit is {limit / 2**30:.1f} GiB"
+            there += f", and the limit is {limit / 2**30:.1f} GiB, of which {held / 2**30:.1f} are in use"
         raise ConfigError(f"{what} take {n_bytes / 2**30:.1f} GiB; {there}: {remedy}")
 
 
@@ -133,6 +136,28 @@ def free_memory() -> int:
     """Bytes that this process may still take: of the machine, or of its control group if that allows less."""
     amounts = [amount for amount in (_of_machine(), _of_group()) if amount is not None]
     return min(amounts, default=UNKNOWN)
+
+
+def resident_memory() -> int | None:
+    """Bytes of memory that this process takes; None where the system does not report it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    import resource
+
+    return pages * resource.getpagesize()
+
+
+def peak_memory() -> int | None:
+    """The most bytes of memory that this process has taken; None where the system does not report it."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # The system counts the peak now and then, and may be behind.
+    return max(peak if sys.platform == "darwin" else peak * 2**10, resident_memory() or 0)
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from sstorch.memory import resident_memory
 
 # Phase whose passes are shown by sstorch.monitoring.ProgressBar.
 TRAINING = "training"
@@ -158,25 +159,3 @@ def shown(every: float = _EVERY) -> Iterator[None]:
     """
     with Watch(Lines(every), every):
         yield
-
-
-def resident_memory() -> int | None:
-    """Bytes of memory that this process takes; None where the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    import resource
-
-    return pages * resource.getpagesize()
-
-
-def peak_memory() -> int | None:
-    """The most bytes of memory that this process has taken; None where the system does not report it."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The system counts the peak now and then, and may be behind.
-    return max(peak if sys.platform == "darwin" else peak * 2**10, resident_memory() or 0)

@@ -14,6 +14,7 @@ from sstorch import (
     memory,
     metrics,
 )
+from sstorch.bench import cross_validate
 from sstorch.exceptions import ConfigError
 
 
@@ -114,3 +115,18 @@ def test_results_that_nothing_could_hold_are_refused(
         with pytest.raises(ConfigError, match=r"686 rows at 30000 times take 0.2 GiB, and 0.1 GiB are free"):
             tree.predict_survival_function(gbsg2.frame, times)
         assert tree.predict_survival_function(gbsg2.frame, times[:100]).shape == (686, 100)
+
+
+def test_training_beside_what_is_in_use_keeps_the_limit_or_is_refused(
+    gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_SMALL", 0)
+    monkeypatch.setattr(memory, "resident_memory", lambda: 2**30)
+    tree = SurvivalRegression()
+    with (
+        memory.memory("1025MiB"),
+        pytest.raises(ConfigError, match=r"4 splits take .* which 1.0 are in use: "),
+    ):
+        cross_validate(tree, gbsg2, 3)
+    with memory.memory("1100MiB"):
+        tree.fit(gbsg2.frame, gbsg2.y)

@@ -23,6 +23,7 @@ from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
+from sstorch.fitted import FittedTree
 from sstorch.metrics.registry import names_of
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.progress import report, silenced
@@ -71,6 +72,7 @@ def score_peers(
     data: SurvivalData,
     folds: IntArray,
     checkpoint: Checkpoint | None = None,
+    regressions: Sequence[FittedTree] = (),
 ) -> pd.DataFrame:
     """Scores of some models on the test rows of each fold.
 
@@ -80,6 +82,7 @@ def score_peers(
         data: all rows.
         folds: fold of each row, (n,).
         checkpoint: of the run, held; keeps the scores of each model.
+        regressions: one leaf of each fold, if they are at hand; else they are trained.
 
     Returns:
         Columns ``model``, ``fold`` and the scores of the outcome; nan where a score is not defined, such as
@@ -91,7 +94,7 @@ def score_peers(
         def train(
             splits: list[SurvivalData], name: str = name
         ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
-            yield from _fits(name, estimator, splits, schema)
+            yield from _fits(name, estimator, splits, schema, regressions)
 
         def score(fold: Fold, model: Predictor | PredictsCauses, name: str = name) -> dict[str, object]:
             return score_row(name, fold, model)
@@ -113,13 +116,20 @@ def score_row(name: str, fold: Fold, predictor: Predictor | PredictsCauses) -> d
 
 
 def _fits(
-    name: str, estimator: SoftEstimator, splits: list[SurvivalData], schema: Schema
+    name: str,
+    estimator: SoftEstimator,
+    splits: list[SurvivalData],
+    schema: Schema,
+    regressions: Sequence[FittedTree],
 ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
     """A model fitted to each training part."""
     if name == ONE_LEAF:
-        leaf = replace(estimator._batch_settings(), depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
-        batch = train_batch(splits, leaf, schema)
-        trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
+        trees = regressions
+        if not trees:
+            leaf = estimator._batch_settings()
+            leaf = replace(leaf, depth=0, n_starts=1, fairness=None, rho=0.0, teacher=None)
+            batch = train_batch(splits, leaf, schema)
+            trees = [batch.fitted(fold, 0) for fold in range(len(splits))]
         yield from ((fold, EncodedTree(tree, EncodedRows(tree.encode))) for fold, tree in enumerate(trees))
         return
     baselines: dict[str, Baseline] = {AFT: WeibullAFT(), COX: RidgeCox(), CAUSE_COX: RidgeCox()}
@@ -150,7 +160,9 @@ def score_run(
         data: all rows.
         checkpoint: of the run, held; keeps the scores of each reference model.
     """
-    peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint)
+    batch = result.batch
+    trained = [batch.regression(fold) for fold in range(len(result.trees))] if batch.regressions else []
+    peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint, trained)
     parts = split(data, result.folds)
     trees = [score_row(TREE, fold, tree) for fold, tree in zip(parts, result.trees, strict=True)]
     return pd.concat([peers, pd.DataFrame(trees)], ignore_index=True)

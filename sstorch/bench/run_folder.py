@@ -23,9 +23,10 @@ from sstorch.data import SurvivalData
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
+from sstorch.memory import peak_memory, resident_memory
 from sstorch.optim.checkpoint import Checkpoint, differences, fingerprint
 from sstorch.plots import plot_incidence, plot_survival_by_leaf
-from sstorch.progress import Progress, peak_memory, resident_memory
+from sstorch.progress import Progress
 
 # Settings that change what is shown, not the trees.
 _SHOWN = (("cv", "peers"), ("dataset", "time_unit"))

@@ -33,7 +33,7 @@ _ROUNDING = 1e-12
 _HARRELL = "Harrell's concordance"
 _UNO = "Uno's concordance"
 # Events that read the same column from which on ranks are faster than pairs.
-_MANY = 256
+_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -173,19 +173,34 @@ class ComparablePairs:
     def _count_column(
         self, curves: FloatArray, column: IntArray, some: slice
     ) -> tuple[FloatArray, FloatArray]:
-        """Counts of events that read the same column, by the ranks of its values."""
-        first = int(self.start[some.start])
-        rows = np.concatenate((self.events[some], self.order[first:]))
+        """Counts of m events that read the same column, in O(n log m).
+
+        Rows that are partners of all these events are put among the values of the events; those between
+        the first and the last event, which are few, are compared by ranks.
+        """
+        first, last = int(self.start[some.start]), int(self.start[some.stop - 1])
         at = int(column[some.start])
-        survival = curves[rows, at] if at >= 0 else np.ones(rows.size)
-        rank = np.unique(-survival, return_inverse=True)[1].astype(np.int32)
-        n_events = some.stop - some.start
-        return _count_ranks(
+        survival = curves[:, at] if at >= 0 else np.ones(len(curves))
+        of_events, head, tail = (
+            survival[rows] for rows in (self.events[some], self.order[first:last], self.order[last:])
+        )
+        weight = None if self.row_weight is None else self.row_weight[first:]
+        rank = np.unique(-np.concatenate((of_events, head)), return_inverse=True)[1].astype(np.int32)
+        n_events, n_head = of_events.size, head.size
+        lower, tied = _count_ranks(
             rank[:n_events],
             rank[n_events:],
             self.start[some] - first,
-            None if self.row_weight is None else self.row_weight[first:],
+            None if weight is None else weight[:n_head],
         )
+        values, place = np.unique(of_events, return_inverse=True)
+        of_tail = None if weight is None else weight[n_head:]
+        at_tail = np.searchsorted(values, tail)
+        same = values[np.minimum(at_tail, values.size - 1)] == tail
+        # Rows above a value are those that come behind a later one; equal rows come before their value.
+        behind = np.cumsum(np.bincount(at_tail, of_tail, values.size + 1)[::-1])[::-1]
+        equal = np.bincount(at_tail[same], None if of_tail is None else of_tail[same], values.size)
+        return lower + behind[place + 1], tied + equal[place]
 
     def _count_pairs(
         self, curves: FloatArray, column: IntArray, some: slice

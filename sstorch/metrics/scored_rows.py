@@ -157,6 +157,9 @@ class ScoredRows:
         columns = self.grids.get(convention)
         if columns is None:
             return self.survival, self.times
+        if columns.size and columns[-1] - columns[0] + 1 == columns.size:  # a view: many rows are large
+            whole = slice(int(columns[0]), int(columns[-1]) + 1)
+            return self.survival[:, whole], self.times[whole]
         return self.survival[:, columns], self.times[columns]
 
 

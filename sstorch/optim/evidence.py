@@ -39,7 +39,7 @@ _SETTLED, _GAIN = 0.01, 1e-4
 # Gain of a Newton step, in nats, below which the penalties move.
 _NEAR = 1.0
 # Rows from twice as many of which on the first rounds see a part of them.
-_MANY_ROWS = 20_000
+MANY_ROWS = 20_000
 # Gain of a round over so many rows, in nats, below which the fixed point is reached: the penalty of a kind
 # that vanishes can grow for long; and gain of a Newton step below which the last one is spared.
 _GAIN_OF_MANY, _REACHED = 0.05, 1e-12
@@ -158,7 +158,7 @@ def estimate(
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))
-    stride = problems.weight.shape[1] // _MANY_ROWS
+    stride = problems.weight.shape[1] // MANY_ROWS
     if stride > 1:
         # Most rounds are those of a part of the rows, whose estimates are near.
         gain = _GAIN_OF_MANY

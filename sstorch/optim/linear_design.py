@@ -209,8 +209,10 @@ class LinearDesign(Batched):
     def _block(self, problem: int, rows: slice | Tensor) -> tuple[Tensor, list[Tensor]]:
         """A one and the standardised numbers of rows of a problem, (b, 1 + d), and codes of blocks, (b,)."""
         matrix, places = self.matrix[int(self.split[problem])][rows], self.matrix.places
-        numbers = matrix.numbers.to(self.centre)
-        z = numbers.new_ones(len(numbers), 1 + numbers.shape[1])
-        torch.sub(numbers, self.centre[problem, places], out=z[:, 1:])
-        z[:, 1:] /= self.scale[problem, places]
+        inverse = 1 / self.scale[problem, places]
+        z = inverse.new_empty(len(matrix), 1 + len(places))
+        z[:, 0] = 1.0
+        torch.addcmul(
+            -self.centre[problem, places] * inverse, matrix.numbers.to(inverse), inverse, out=z[:, 1:]
+        )
         return z, list(matrix.codes.long().mT.contiguous())

@@ -110,8 +110,7 @@ class LinearHazards(Batched):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """:meth:`row_derivatives` of rows at linear predictors (K, n) and shape parameters (K, n or 1, m)."""
         sample = self._part(rows)
-        own = type(self.family).second_derivatives is not HazardFamily.second_derivatives
-        if own and sample.log_entry is None and sample.log_lower is None:
+        if self.family.has_second_derivatives and sample.log_entry is None and sample.log_lower is None:
             loss, first, second = self._by_family(sample, linear, shape)
         else:
             loss, first, second = self._by_autograd(sample, linear, shape)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray
+from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.time_unit import round_horizons
@@ -125,8 +126,13 @@ def _medians(
     divisor = np.where(counts > 0, counts, 1.0)
 
     def mean_survival(times: FloatArray) -> FloatArray:
-        survival = tree.curves(x, times[path])
-        return np.bincount(path.ravel(), (weight[:, None] * survival).ravel(), n_nodes) / divisor
+        # All rows at the times of all nodes: times that rows share take less than one of each row and node.
+        distinct, column = np.unique(times, return_inverse=True)
+        total = np.zeros(n_nodes)
+        for some in blocks(len(x), len(distinct)):
+            survival = np.take_along_axis(tree.curves(x[some], distinct), column[path[some]], axis=1)
+            total += np.bincount(path[some].ravel(), (weight[some, None] * survival).ravel(), n_nodes)
+        return total / divisor
 
     low, high = np.zeros(n_nodes), np.full(n_nodes, last)
     unreached = (mean_survival(high) > 0.5) | (counts == 0)

@@ -218,9 +218,9 @@ def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArr
         for scale in basis.log_scale[basis.log_column == base]
     ]
     values = np.unique(np.concatenate([even, *of_logs]))
-    z = np.zeros((len(values), len(preprocessor.scale_)))
-    z[:, base] = values
-    return basis.transform(z)[:, places]
+    own = basis.of_columns(np.array([base]))
+    kept = [place for place, feature in enumerate(basis.features) if set(feature.base) <= {base}]
+    return own.transform(values[:, None])[:, np.searchsorted(kept, places)]
 
 
 def to_numbers(tensor: Tensor) -> FloatArray:

@@ -82,6 +82,8 @@ _MONOTONE = 10.0
 _CONSTANT = 1e-9
 # Numbers that a row takes beside its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
+# Matrices of the size of a Hessian that an estimation has at a time, for each split.
+_HESSIANS = 12
 # Families of users' own that have been looked at.
 _CHECKED: set[type[HazardFamily]] = set()
 # Share of rows with different features above which merging the others gains nothing.
@@ -107,6 +109,8 @@ class TrainedBatch:
         coefficients: of the penalties that every split was trained with.
         choices: of each problem, where penalties are estimated: which groups, at what evidence.
         covariance: of the coefficients of a single problem.
+        regressions: by cause the trees of depth 0, one a split, that groups were compared with; empty where
+            there are none, or other rows have placed the gates.
     """
 
     trees: Mapping[str, SoftTree]
@@ -119,6 +123,7 @@ class TrainedBatch:
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
     choices: tuple[GroupChoice, ...] = ()
     covariance: FitCovariance = field(default_factory=FitCovariance)
+    regressions: Mapping[str, SoftTree] = field(default_factory=dict)
 
     @property
     def tree(self) -> SoftTree:
@@ -164,6 +169,11 @@ class TrainedBatch:
         position = self.position(split, start, setting)
         hazards = {cause: tree.select(position) for cause, tree in self.trees.items()}
         return FittedTree(hazards, self.preprocessors[split], prediction, event_times=self.event_times[split])
+
+    def regression(self, split: int) -> FittedTree:
+        """The regression of a split, if there are :attr:`regressions`."""
+        hazards = {cause: tree.select(split) for cause, tree in self.regressions.items()}
+        return FittedTree(hazards, self.preprocessors[split], event_times=self.event_times[split])
 
 
 def training_rows(
@@ -422,6 +432,7 @@ def _train(
         coefficients,
         choices,
         _covariance(causes, settings, estimator if choices else None),
+        estimator.regression_trees() if choices and placed is None else {},
     )
     return batch, next(iter(causes.values())).sample.x.stored
 
@@ -477,6 +488,7 @@ def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, pl
     width = n_features - (sum(preprocessor.coded_levels) if plain else 0)
     # Other trainers read one tensor, which is made of parts.
     n_bytes = 8 * n * ((1 if plain else 3) * width + _ELEMENTS_A_ROW)
+    n_bytes += 8 * _HESSIANS * len(splits) * len(preprocessor.leaf_features) ** 2 * plain
     what = f"{n:,} rows with {width} numbers each" + (f" in {len(splits)} splits" if len(splits) > 1 else "")
     check_fits(
         n_bytes, what, "take fewer folds, Columns(numeric='linear'), fewer columns, or a part of the rows"

@@ -17,7 +17,7 @@ from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
 from sstorch.objective import counted_weight as counted_weight
-from sstorch.optim.evidence import HELD, Estimates, Kinds
+from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
 from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
 from sstorch.soft.rotation import Rotation
@@ -28,6 +28,8 @@ KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own 
 _VAGUE = 1e-4
 # Standard deviation below which a feature is the same in all rows.
 _CONSTANT = 1e-9
+# Events of a part of the rows by which a hazard without covariates is started.
+_ENOUGH_EVENTS = 1_000
 # A category with more levels has no slopes of its own in the groups.
 _MANY_LEVELS = 6
 
@@ -266,11 +268,17 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
 
 
 def null_start(hazards: LinearHazards) -> Tensor:
-    """Coefficients (S, D) of the hazard without covariates, by maximum likelihood."""
-    family, sample, weight = hazards.family, hazards.sample, hazards.weight
+    """Coefficients (S, D) of the hazard without covariates, by maximum likelihood.
+
+    Of very many rows a part with 1,000 events or more is enough to begin with.
+    """
+    null = replace(hazards, design=hazards.design.without_features, group=None, own=None, n_groups=0)
+    n_events = int(((hazards.weight > 0) * hazards.sample.event).sum(-1).min())
+    if (stride := min(hazards.weight.shape[1] // MANY_ROWS, n_events // _ENOUGH_EVENTS)) > 1:
+        null = null.thinned(stride)
+    family, sample, weight = null.family, null.sample, null.weight
     intercept, shape = family.guess(sample.log_time, sample.event, weight, sample.log_entry)
     guess = torch.cat([intercept[:, None], shape], 1)
-    null = LinearHazards(family, sample, weight, hazards.design.without_features)
     found = newton(null, Gaussian(torch.full_like(guess, _VAGUE), guess), guess).theta
     start = guess.new_zeros(len(guess), hazards.n_coefficients)
     start[:, 0] = found[:, 0]

@@ -527,12 +527,20 @@ class Estimator:
 
     def _predictor(self) -> Tensor:
         """What the regressions predict, (S, J, M)."""
-        single = {}
-        for name, tree in self.trees.items():
-            single[name] = single_leaf(tree)
-            leaves = self._designs[name].leaves(self.regressions[name].theta, 1, len(tree.family.shape_names))
-            write_leaves(single[name], leaves)
-        return regression_targets(single, self.samples, self.splits)
+        theta = {name: estimates.theta for name, estimates in self.regressions.items()}
+        return regression_targets(self._without_gates(theta), self.samples, self.splits)
+
+    def regression_trees(self) -> dict[str, SoftTree]:
+        """The regressions as trees of depth 0, one a split, by cause."""
+        return self._without_gates({name: each.rounded for name, each in self.regressions.items()})
+
+    def _without_gates(self, theta: Mapping[str, Tensor]) -> dict[str, SoftTree]:
+        """Trees of depth 0 with coefficients (S, D) of each cause."""
+        single = {name: single_leaf(tree) for name, tree in self.trees.items()}
+        for name, tree in single.items():
+            leaves = self._designs[name].leaves(theta[name], 1, len(tree.family.shape_names))
+            write_leaves(tree, leaves)
+        return single
 
     def _residual_trees(self, settings: BatchSettings) -> list[dict[int, Any]]:
         """Splits of each problem's tree on the residuals of its regressions, by node, in order of growth."""

@@ -3,11 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import cross_validate
-from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.ridge_cox import RidgeCox, fit_ridge_cox
+from sstorch.bench.baselines import make_baseline, ridge_cox
+from sstorch.bench.baselines.ridge_cox import CodedRows, RidgeCox, fit_ridge_cox
 from sstorch.bench.peers import (
     COX,
     FOREST,
@@ -73,6 +74,20 @@ def test_cox_with_entry_and_weights(small_data: SurvivalData) -> None:
     )
     found = fitted.falling_curves(rows.frame, [60.0])[:, 0]
     np.testing.assert_allclose(found, np.exp(-hazard * risk), rtol=1e-9)
+
+
+def test_cox_of_coded_categories_and_runs_of_times_has_the_same_optimum(
+    gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    level, x = random.integers(0, 20, len(gbsg2)), random.random((len(gbsg2), 2))
+    dense = np.column_stack([x, level[:, None] == np.arange(20)]).astype(float)
+    y = Surv(gbsg2.time, gbsg2.event, entry=0.3 * gbsg2.time * random.random(len(x)), weight=1 + level % 3)
+    expected = fit_ridge_cox(dense, y, 0.5)
+    coded = CodedRows(x, csr_array(dense[:, 2:]))
+    np.testing.assert_allclose(fit_ridge_cox(coded, y, 0.5), expected, rtol=1e-8)
+    monkeypatch.setattr(ridge_cox, "_RUNS", 4)
+    np.testing.assert_allclose(fit_ridge_cox(coded, y, 0.5), expected, rtol=1e-5)
 
 
 def test_cox_where_a_column_separates_all_events_and_where_newton_cannot() -> None:

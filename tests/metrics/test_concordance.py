@@ -10,6 +10,7 @@ from lifelines.utils import concordance_index
 
 import sstorch.metrics.concordance as module
 from sstorch.checks import blocks
+from sstorch.data import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk
 
@@ -76,6 +77,24 @@ def test_block_size_changes_nothing(rows, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "blocks", partial(blocks, elements=block))
         assert or_no_pair(concordance_harrell, *args) == whole
+
+
+@pytest.mark.parametrize("tied_time", ["exclude", "censored_later", "all"])
+@pytest.mark.parametrize("digits", [1, 9])
+def test_events_that_share_a_column_equal_pairs(tied_time, digits, monkeypatch):
+    random = np.random.default_rng(1)
+    time = random.exponential(size=300).round(digits) + 0.1
+    survival = np.exp(-random.exponential(size=(300, 1)) * [0.2, 0.5, 1.5]).round(digits)
+    whole = Surv(time, random.random(300) < 0.6)
+    late = Surv(time, whole.event, entry=time * random.random(300) / 2, weight=random.random(300))
+
+    def values():
+        return [concordance_harrell(y, survival, [0.3, 0.6, 1.2], tied_time=tied_time) for y in (whole, late)]
+
+    monkeypatch.setattr(module, "_MANY", 10**6)
+    pairs = values()
+    monkeypatch.setattr(module, "_MANY", 2)
+    assert values() == pytest.approx(pairs, abs=EXACT)
 
 
 def test_curves_equal_pycox_without_ties():

@@ -212,6 +212,10 @@ def test_splits_of_a_batch_are_each_alone() -> None:
         torch.testing.assert_close(both.objective[number], alone.objective[0], rtol=0, atol=1e-8)
         for name, value in alone.tree.select(0).state_dict().items():
             torch.testing.assert_close(both.tree.select(number).state_dict()[name], value, rtol=0, atol=1e-6)
+        # The regression that groups are compared with is the model without gates.
+        plain = train_batch([split], replace(settings, depth=0)).fitted(0, 0)
+        x, times = plain.encode(split.frame), np.array([0.5, 1.0, 2.0])
+        np.testing.assert_allclose(alone.regression(0).curves(x, times), plain.curves(x, times), rtol=1e-9)
 
 
 def test_single_precision_is_near_double() -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, files
 from sstorch.bench.flat import soft_tree
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
@@ -126,7 +126,7 @@ def _forged(saved: Path, folder: Path, tensors: bytes | None = None, **changes: 
     content = json.dumps(state, sort_keys=True).encode()
     state["state_sha256"] = hashlib.sha256(content).hexdigest()
     folder.mkdir(exist_ok=True)
-    (folder / "model.json").write_text(json.dumps(state, indent=1, ensure_ascii=False))
+    (folder / "model.json").write_bytes(files._text(state))
     (folder / "tensors.safetensors").write_bytes(blob)
     return folder
 

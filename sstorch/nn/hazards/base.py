@@ -203,6 +203,11 @@ class HazardFamily(nn.Module, ABC):
             )
         return loss.detach(), linear_part, tuple(shape_parts)
 
+    @property
+    def has_second_derivatives(self) -> bool:
+        """Whether :meth:`second_derivatives` is a closed form, not differences of first derivatives."""
+        return type(self).second_derivatives is not HazardFamily.second_derivatives
+
     def second_derivatives(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> dict[tuple[int, int], Tensor]:

@@ -116,13 +116,13 @@ class Spline(RateFamily):
 
     @override
     def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        return self._link(linear + self._spline(log_time, shape)[0], shape)[0]
+        return self._link(linear + self._curve(log_time, shape), shape)[0]
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """See :meth:`HazardFamily.survival`: of odds sigmoid(-eta), of normal scores Phi(-eta)."""
         if self.scale not in ("odds", "normal"):
             return super().survival(log_time, linear, shape)
-        eta = linear + self._spline(log_time, shape)[0]
+        eta = linear + self._curve(log_time, shape)
         return torch.sigmoid(-eta) if self.scale == "odds" else normal_survival(eta)
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,12 +188,7 @@ class Spline(RateFamily):
         """
         if not self.closed_form:
             return super().loss_and_gradient(log_time, event, linear, shape, basis)
-        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
-        assert basis is not None  # a family with closed forms has one
-        curves, slopes = basis.chunk(2, dim=-2)
-        weights = torch.exp(shape.detach())
-        eta = _combined(weights, curves).add_(linear.detach())
-        slope = _combined(weights, slopes).clamp_(min=torch.finfo(eta.dtype).tiny)
+        curves, slopes, weights, eta, slope = self._at_rows(log_time, linear, shape, basis)
         if self.scale == "hazard":
             rise = torch.exp(eta)
             loss = rise.clone()
@@ -209,6 +204,45 @@ class Spline(RateFamily):
             for j in range(self.n_internal + 1)
         )
         return loss, rise, parts
+
+    @property
+    @override
+    def has_second_derivatives(self) -> bool:
+        return self.closed_form
+
+    @override
+    def second_derivatives(
+        self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
+    ) -> dict[tuple[int, int], Tensor]:
+        if not self.closed_form:
+            return super().second_derivatives(log_time, event, linear, shape, basis)
+        curves, slopes, weights, eta, slope = self._at_rows(log_time, linear, shape, basis)
+        rise = torch.exp(eta) if self.scale == "hazard" else torch.sigmoid(eta)
+        bend = rise if self.scale == "hazard" else (1 - rise) * rise * (1 + event)
+        rise = (rise if self.scale == "hazard" else rise * (1 + event)) - event
+        # Derivatives of eta, and of log s', in each shape.
+        of_eta = [weights[..., j] * curves[:, None, j] for j in range(weights.shape[-1])]
+        of_log = [weights[..., j] * slopes[:, None, j] / slope for j in range(weights.shape[-1])]
+        found = {(0, 0): bend}
+        for j, (own, log_own) in enumerate(zip(of_eta, of_log, strict=True)):
+            found[0, j + 1] = bend * own
+            log_event = event * log_own
+            for k in range(j, len(of_eta)):
+                found[j + 1, k + 1] = (found[0, j + 1] * of_eta[k]).addcmul_(log_event, of_log[k])
+            found[j + 1, j + 1].addcmul_(rise, own).sub_(log_event)
+        return found
+
+    def _at_rows(
+        self, log_time: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """I_j and N_j (K, m + 1, M), their weights, eta and s', without a graph."""
+        basis = self.basis(log_time.squeeze(-2)) if basis is None else basis
+        assert basis is not None  # a family with closed forms has one
+        curves, slopes = basis.chunk(2, dim=-2)
+        weights = torch.exp(shape.detach())
+        eta = _combined(weights, curves).add_(linear.detach())
+        slope = _combined(weights, slopes).clamp_(min=torch.finfo(eta.dtype).tiny)
+        return curves, slopes, weights, eta, slope
 
     @override
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
@@ -276,13 +310,17 @@ class Spline(RateFamily):
     def _spline(self, log_time: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """The spline s and its derivative at log times."""
         curves, slopes = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
+        weights = self._weights(shape)
+        return _weighted(weights, curves), _weighted(weights, slopes)
+
+    def _curve(self, log_time: Tensor, shape: Tensor) -> Tensor:
+        """The spline s alone."""
+        curves, _ = evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))
+        return _weighted(self._weights(shape), curves)
+
+    def _weights(self, shape: Tensor) -> Tensor:
         weights = shape[..., : self.n_internal + 1]
-        weights = saturating_exp(weights) if self.monotone else weights
-        curve, slope = weights[..., 0] * curves[0], weights[..., 0] * slopes[0]
-        for j in range(1, self.n_internal + 1):
-            curve = curve + weights[..., j] * curves[j]
-            slope = slope + weights[..., j] * slopes[j]
-        return curve, slope
+        return saturating_exp(weights) if self.monotone else weights
 
     def _link(self, eta: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and the log of its derivative in eta."""
@@ -323,6 +361,14 @@ class Spline(RateFamily):
             )
         table, ends = (torch.stack(part).to(log_time) for part in zip(*tables, strict=True))
         return {"table": table, "ends": ends}
+
+
+def _weighted(weights: Tensor, functions: Sequence[Tensor]) -> Tensor:
+    """Sum of weights (..., J) times J functions of time."""
+    total = weights[..., 0] * functions[0]
+    for j in range(1, len(functions)):
+        total = total + weights[..., j] * functions[j]
+    return total
 
 
 def _combined(weights: Tensor, functions: Tensor) -> Tensor:
