@@ -29,7 +29,7 @@ from sstorch.checks import (
 )
 from sstorch.data import Surv, as_surv
 from sstorch.data.columns import check_same_order
-from sstorch.data.folds import folds_of_outcome
+from sstorch.data.folds import folds_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.comparison import (
@@ -375,7 +375,7 @@ def _bootstrap(
 
 def _fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[_Split]:
     for repeat in range(n_repeats):
-        folds = folds_of_outcome(y, n_folds, seed + repeat)
+        folds = folds_of(y, n_folds, seed + repeat)
         for number in range(n_folds):
             yield np.flatnonzero(folds != number), np.flatnonzero(folds == number)
 
