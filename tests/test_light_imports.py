@@ -31,3 +31,17 @@ def test_fit_predict_validate_export_load_nothing_of_the_bench(tmp_path: Path) -
     assert "sstorch.soft.tree" in loaded
     assert "sstorch.bench" not in loaded
     assert not OF_THE_BENCH & {name.partition(".")[0] for name in loaded}
+
+
+# Each takes longer to load than the estimators themselves.
+HEAVY = {"matplotlib", "numba", "jinja2", "formulaic", "sksurv", "ray"} | OF_THE_BENCH - {"pyarrow"}
+
+
+def test_import_of_the_estimators_loads_no_heavy_library() -> None:
+    program = "import sys; from sstorch import PrognosticTree, SurvivalRegression; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert "sstorch.soft.tree" in loaded
+    assert not HEAVY & {name.partition(".")[0] for name in loaded}
+    assert not {"sklearn.metrics", "sklearn.cluster", "sklearn.model_selection"} & set(loaded)

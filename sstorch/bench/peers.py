@@ -41,16 +41,15 @@ NULL_MODELS = KAPLAN_MEIER, AALEN_JOHANSEN, TURNBULL
 MOST_FOREST_ROWS = 5_000
 
 
-def peers_of(data: SurvivalData, estimator: SoftEstimator, forest: bool = False) -> list[str]:
+def peers_of(data: SurvivalData, estimator: SoftEstimator) -> list[str]:
     """Names of the models that a tree is compared with.
 
     Args:
         data: rows. Where causes compete Aalen-Johansen and cause-specific Cox regressions take the place of
             Kaplan-Meier and Cox; where times are interval-censored Turnbull's curve and a Weibull AFT
             regression, if lifelines is installed. Models that do not support entry times or weights are left
-            out where there are some.
+            out where there are some; a random forest also without scikit-survival and above 5,000 rows.
         estimator: of the tree; one leaf is the same with depth 0.
-        forest: whether a random forest is one, where scikit-survival is installed and rows are 5 000 at most.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
     leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
@@ -61,7 +60,7 @@ def peers_of(data: SurvivalData, estimator: SoftEstimator, forest: bool = False)
         return [*([TURNBULL] if plain else []), *leaf, *([AFT] if even and installed else [])]
     names = [KAPLAN_MEIER, *leaf, COX]
     small = len(data) <= MOST_FOREST_ROWS
-    if forest and plain and even and small and importlib.util.find_spec("sksurv") is not None:
+    if plain and even and small and importlib.util.find_spec("sksurv") is not None:
         names.append(FOREST)
     return names
 

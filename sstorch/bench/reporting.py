@@ -11,7 +11,6 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
-from sstorch.bench.peers import FOREST, TREE, peers_of, score_peers
 from sstorch.bench.report.run import Run, run_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.study import data_checksum
@@ -64,8 +63,4 @@ def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], stat
     assert isinstance(model, SoftEstimator)
     held_out = pd.read_csv(path / "held_out.csv")
     peers = pd.read_csv(path / "peers.csv") if (path / "peers.csv").is_file() else None
-    if peers is not None and FOREST in peers_of(data, model, forest=True):
-        forest = score_peers([FOREST], model, data, held_out["fold"].to_numpy())
-        last = peers["model"] == TREE
-        peers = pd.concat([peers[~last], forest, peers[last]], ignore_index=True)
     return Run(name, data, model, held_out, peers, config, status)

@@ -46,11 +46,11 @@ def stratified_folds(
     return _spread(values.astype(np.int64), n_folds, seed, person)
 
 
-def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
+def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
     """Folds of some rows: by subject, stratified by event, or by cause where causes compete.
 
     Args:
-        data: Rows.
+        data: Rows, or their outcome.
         n_folds: Number of folds, at least 2.
         seed: Seed of the shuffle; equal seeds give equal folds.
 
@@ -61,18 +61,14 @@ def folds_of(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
         DataError: An event, or a cause, is observed less often than there are folds.
         ConfigError: `n_folds` below 2, or `seed` out of range.
     """
-    if data.causes is None:
-        return stratified_folds(data.event, n_folds, seed, data.person)
-    return _spread(data.cause, n_folds, seed, data.person, data.cause_names)
-
-
-def folds_of_outcome(y: Surv, n_folds: int, seed: int) -> IntArray:
-    """Folds of the rows of an outcome; arguments, errors and order are those of :func:`folds_of`."""
-    subject = None if y.id is None else parse_persons(y.id, len(y))[0]
-    if y.causes is None:
-        return stratified_folds(y.right_censored("folds")[1], n_folds, seed, subject)
-    assert y.cause is not None
-    return _spread(y.cause, n_folds, seed, subject, y.causes)
+    if isinstance(data, SurvivalData):
+        y, subject = data.y, data.person
+    else:
+        y, subject = data, None if data.id is None else parse_persons(data.id, len(data))[0]
+    if y.cause is not None:
+        return _spread(y.cause, n_folds, seed, subject, y.causes or ())
+    event = y.event if y.intervals is None else y.intervals.event
+    return stratified_folds(np.asarray(event), n_folds, seed, subject)
 
 
 def _spread(

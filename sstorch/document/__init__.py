@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from itertools import accumulate
+from typing import Any
 
 import jinja2
 import matplotlib as mpl
@@ -101,16 +102,18 @@ class Picture:
 
     def png(self) -> bytes:
         """The figure as a PNG file, the same at every call."""
-        stream = io.BytesIO()
-        self.figure.savefig(stream, format="png", dpi=144, metadata={"Software": None})
-        return stream.getvalue()
+        return self._saved(format="png", dpi=144, metadata={"Software": None})
 
     def svg(self) -> bytes:
         """The figure as an SVG file, the same at every call."""
-        stream = io.BytesIO()
         # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
         with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
-            self.figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+            return self._saved(format="svg", metadata={"Date": None, "Creator": None})
+
+    def _saved(self, **options: Any) -> bytes:
+        stream = io.BytesIO()
+        self.figure.savefig(stream, **options)
+        self.figure.set_layout_engine("none")  # the axes have their places: half the time of a second file
         return stream.getvalue()
 
 

@@ -115,22 +115,5 @@ class AddedFeatures:
                 own[None, p + 1 : p + 1 + m],
                 torch.nn.functional.pad(slopes, (0, k))[None],
             )
-            yield map, wider, _some(self.rows.sample, x, inside), self.rows.weight[:, inside]
-
-
-def _some(sample: Sample, x: Tensor, rows: Tensor) -> Sample:
-    """Some rows of a sample of one problem, with other features."""
-
-    def of(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values[:, rows]
-
-    return replace(
-        sample,
-        x=DesignMatrix(x[None, rows], (1,)),
-        log_time=sample.log_time[:, rows],
-        event=sample.event[:, rows],
-        weight=sample.weight[:, rows],
-        log_entry=of(sample.log_entry),
-        log_lower=of(sample.log_lower),
-        log_upper=of(sample.log_upper),
-    )
+            some = self.rows.sample.columns(inside, DesignMatrix(x[None, inside], (1,)))
+            yield map, wider, some, self.rows.weight[:, inside]

@@ -37,7 +37,6 @@ from sstorch.metrics.censoring import (
 from sstorch.metrics.comparison import (
     PairedComparison,
     ResampledTTest,
-    compare,
     corrected_resampled_t_test,
     paired_bootstrap,
 )
@@ -138,7 +137,6 @@ __all__ = [
     "calibration_slope",
     "censoring_distribution",
     "censoring_floor",
-    "compare",
     "concordance_cause_specific",
     "concordance_harrell",
     "concordance_harrell_risk",

@@ -1,13 +1,12 @@
 """Comparison of two models: on the same test rows by a bootstrap, and across folds by a t test."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy.stats import t as student
 
 from sstorch._types import IntArray
@@ -21,10 +20,7 @@ from sstorch.checks import (
 from sstorch.data import Surv
 from sstorch.data.persons import parse_persons
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.evaluation import score
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
-from sstorch.metrics.registry import METRICS, check_names, names_of
-from sstorch.metrics.scored_rows import Curves, PredictsSurvival, Rows, ScoredRows
 
 # From the outcome and the predictions of some rows.
 ArrayMetric = Callable[[Any, npt.NDArray[np.float64]], float]
@@ -138,79 +134,6 @@ def paired_bootstrap(
         return one - two
 
     return bootstrap_difference(difference, n, n_resamples, confidence, random_state, subjects_of(outcome))
-
-
-def compare(
-    first: PredictsSurvival | Curves,
-    second: PredictsSurvival | Curves,
-    train: Rows,
-    test: Rows,
-    *,
-    metrics: Iterable[str] | None = None,
-    tau: float | None = None,
-    after: float | None = None,
-    n_resamples: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
-) -> pd.DataFrame:
-    """Compare two models on the same test rows, metric by metric, by `paired_bootstrap`.
-
-    Windows of integrals and horizons are those of all test rows in every resample. Only the AUC is averaged
-    over the times at which a resample has cases and controls.
-
-    Args:
-        first: a fitted estimator, or the pair (survival, times) of curves of the test rows.
-        second: another one, likewise.
-        train: training rows, `SurvivalData` or (X, (time, event)).
-        test: test rows, likewise.
-        metrics: names of `evaluate`; None takes all but the p-values and the likelihood.
-        tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
-        after: a landmark from which rows are scored, as of `evaluate`.
-        n_resamples: number of resamples, at least 20.
-        confidence: of the interval, in (0, 1).
-        random_state: seed of the draws; every metric sees the same resamples.
-
-    Returns:
-        A row a metric, indexed by its name: first, second (the values), difference, lower, upper, p_value,
-        higher_is_better, n_undefined, and reason, why there is no comparison, or "".
-
-    Raises:
-        DataError: as `evaluate`; a metric asked for by name that is not finite for the rows, or not defined
-            for most resamples. With `metrics=None` its difference is NaN.
-        ConfigError: as `evaluate` and `paired_bootstrap`.
-    """
-    n_resamples = _check_resampling(n_resamples, confidence)
-    known = [
-        name
-        for name in names_of("event")
-        if METRICS[name].value is not None and METRICS[name].higher_is_better is not None
-    ]
-    names = check_names(known if metrics is None else metrics, known)
-    one, two = (ScoredRows.of(model, train, test, after) for model in (first, second))
-    table = []
-    for name in names:
-
-        def difference(rows: IntArray, name: str = name) -> float:
-            return score(name, one.take(rows), tau) - score(name, two.take(rows), tau)
-
-        values, reason = [np.nan, np.nan], ""
-        result = PairedComparison(np.nan, np.nan, np.nan, np.nan, 0)
-        try:
-            values = [score(name, rows, tau) for rows in (one, two)]
-            result = bootstrap_difference(
-                difference, one.y.time.size, n_resamples, confidence, random_state, subjects_of(one.y)
-            )
-        except DataError as error:
-            if metrics is not None:
-                text = str(error)
-                raise DataError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
-            reason = str(error).removeprefix(f"{name}: ")
-        interval = (result.difference, result.lower, result.upper, result.p_value)
-        direction = METRICS[name].higher_is_better
-        table.append((name, *values, *interval, direction, result.n_undefined, reason))
-    columns = ["metric", "first", "second", "difference", "lower", "upper", "p_value"]
-    columns += ["higher_is_better", "n_undefined", "reason"]
-    return pd.DataFrame(table, columns=columns).set_index("metric")
 
 
 def corrected_resampled_t_test(

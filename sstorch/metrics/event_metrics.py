@@ -9,12 +9,11 @@ import numpy as np
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
-from sstorch.metrics.brier import kaplan_meier_curves
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.concordance import concordance_harrell, uno_weights
 from sstorch.metrics.curves import median_survival_time, survival_at
-from sstorch.metrics.integrated_brier import integrated_brier_score_over, relative_score
+from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.registry import metric
 from sstorch.metrics.scored_rows import ScoredRows
 from sstorch.metrics.time_error import (
@@ -34,7 +33,7 @@ def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:
 
 
 def _rmst_horizon(rows: ScoredRows, tau: float | None) -> float:
-    time, event = rows.whole.time, rows.whole.event
+    time, event = rows.y.time, rows.y.event
     if tau is None:
         return min(float(time[event].max(initial=0.0)), float(rows.times[-1]))
     check_observed_horizon(tau, time, "tau")
@@ -117,15 +116,10 @@ def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
 
 
-def _ibs_of(rows: ScoredRows, curves: FloatArray, times: FloatArray, convention: str) -> float:
-    return integrated_brier_score_over(
-        rows.y, curves, times, rows.train, convention, follow_up=rows.whole.time
-    )
-
-
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
     def value(rows: ScoredRows, _: float | None) -> float:
-        return _ibs_of(rows, *rows.on_grid(convention), convention)
+        curves, times = rows.on_grid(convention)
+        return integrated_brier_score(rows.y, curves, times, train=rows.train, convention=convention)
 
     return value
 
@@ -154,7 +148,7 @@ metric(
 )
 def _ibs_own(rows: ScoredRows, _: float | None) -> float:
     curves, times = rows.on_grid("graf")
-    return integrated_brier_score_over(rows.y, curves, times, rows.whole, "graf", follow_up=rows.whole.time)
+    return integrated_brier_score(rows.y, curves, times, train=rows.y)
 
 
 for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):
@@ -172,13 +166,12 @@ for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True,
 )
 def _scaled_ibs(rows: ScoredRows, _: float | None) -> float:
     curves, times = rows.on_grid("graf")
-    reference = kaplan_meier_curves(rows.train, times, rows.y.time.size)
-    return relative_score(_ibs_of(rows, curves, times, "graf"), _ibs_of(rows, reference, times, "graf"))
+    return scaled_integrated_brier_score(rows.y, curves, times, train=rows.train)
 
 
 def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]:
     """The predictions at one time: the median event time up to tau."""
-    time, event = rows.whole.time, rows.whole.event
+    time, event = rows.y.time, rows.y.event
     events = time[event & (time <= (np.inf if tau is None else tau))]
     if events.size == 0:
         raise DataError("event: no test row has an event, so that there is no median event time to look at.")

@@ -144,19 +144,16 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
     return low, high
 
 
-def integrate_graf(
+def _integrate_graf(
     rows: Observed,
     curves: FloatArray,
     times: FloatArray,
     censoring: KaplanMeier,
     min_censoring_prob: float | None,
-    last: float,
 ) -> float:
-    """(1/last) integral of BS over [0, last]; arguments as in `integrated_brier_score`, checked.
-
-    `last` is the largest test time, or that of rows of which these are some.
-    """
+    """Mean of BS over [0, tmax]; arguments as in `integrated_brier_score`, checked."""
     time, event, weight = rows.time, rows.event, rows.weight
+    last = float(time.max())
     if last == 0.0:
         raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
     if times[-1] < last:
@@ -271,22 +268,6 @@ def integrated_brier_score(
         0.070741
     """
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
-    return integrated_brier_score_over(rows, survival, times, train, convention, min_censoring_prob)
-
-
-def integrated_brier_score_over(
-    rows: Observed,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    train: Outcome,
-    convention: str,
-    min_censoring_prob: float | None = None,
-    follow_up: FloatArray | None = None,
-) -> float:
-    """`integrated_brier_score` of rows over the window of the times `follow_up`.
-
-    These hold the times of the rows; None takes just them. So resamples of rows share one window.
-    """
     check_convention(convention)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
@@ -296,13 +277,11 @@ def integrated_brier_score_over(
     known = training(train)
     check_same_unit(rows.time, known.time, ("time", "train time"))
     check_grid_unit(rows.time, rows.event, grid)
-    window_time = rows.time if follow_up is None else follow_up
     censoring = convention_censoring(known, convention)
     if convention == "graf":
-        last = float(window_time.max())
-        return integrate_graf(rows, curves, grid, censoring, min_censoring_prob, last)
+        return _integrate_graf(rows, curves, grid, censoring, min_censoring_prob)
 
-    window = _window(window_time, known.time, censoring, grid, convention)
+    window = _window(rows.time, known.time, censoring, grid, convention)
     grid = grid[window]
     widths = np.diff(grid)
 
@@ -348,7 +327,14 @@ def scaled_integrated_brier_score(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
 
     def score(curves: npt.ArrayLike) -> float:
-        return integrated_brier_score_over(rows, curves, times, train, convention, min_censoring_prob)
+        return integrated_brier_score(
+            rows,
+            curves,
+            times,
+            train=train,
+            convention=convention,
+            min_censoring_prob=min_censoring_prob,
+        )
 
     value = score(survival)
     if convention == "surtree":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,8 +47,6 @@ class ScoredRows:
         times: the grid, shape (n_times,).
         train: outcome of the training rows.
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
-        whole: outcome of all test rows, where these are some of them, see `take`: windows and horizons
-            come from them, so that resamples of the same rows are scored over the same stretch of time.
     """
 
     y: Observed
@@ -57,7 +54,6 @@ class ScoredRows:
     times: FloatArray
     train: Observed
     grids: dict[str, IntArray]
-    whole: Observed
 
     @property
     def late(self) -> bool:
@@ -95,7 +91,7 @@ class ScoredRows:
         X, rows, train_rows = given.X, given.rows, known.rows
         time, event = rows.time, rows.event
         if _is_curves(model):
-            return cls(rows, survival, grid, train_rows, {}, rows)
+            return cls(rows, survival, grid, train_rows, {})
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
@@ -141,11 +137,7 @@ class ScoredRows:
         times = np.unique(np.concatenate([also, *grids.values()]))
         columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
         rows, known = (read_rows(part, _WHAT, entry=True, weight=True) for part in (y, train))
-        return cls(rows, predict(times), times, known, columns, rows)
-
-    def take(self, rows: IntArray) -> Self:
-        """Some test rows, repetitions allowed; grids, windows and training rows stay."""
-        return dataclasses.replace(self, y=self.y.take(rows), survival=self.survival[rows])
+        return cls(rows, predict(times), times, known, columns)
 
     @cached_property
     def compared(self) -> ComparedCurves:

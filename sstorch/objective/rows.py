@@ -123,16 +123,20 @@ class Sample(Batched):
         weight = spread(self.weight, stride)
         return Sample(x, log_time, event, weight)
 
-    def columns(self, rows: slice) -> Sample:
-        """Consecutive rows, the same for all problems, as views; their design matrix holds no others.
+    def columns(self, rows: slice | Tensor, x: DesignMatrix | None = None) -> Sample:
+        """The same rows of all problems, as views where they are consecutive.
+
+        Args:
+            rows: slice or positions.
+            x: their features; by default those of the design matrix.
 
         Raises:
             ValueError: problems have rows of their own.
         """
-        if self.x.rows is not None:
+        if x is None and self.x.rows is not None:
             raise ValueError("columns of a sample whose problems have rows of their own")
         return Sample(
-            DesignMatrix(self.x.matrices[:, rows], self.x.counts),
+            DesignMatrix(self.x.matrices[:, rows], self.x.counts) if x is None else x,
             self.log_time[:, rows],
             self.event[:, rows],
             self.weight[:, rows],

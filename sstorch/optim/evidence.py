@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,6 +46,9 @@ MANY_ROWS = 20_000
 _GAIN_OF_MANY, _REACHED = 0.05, 1e-12
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
+# Changes of direction of a log variance after which each further one halves its steps, and their growth where
+# the direction stays: rounds of a few rows a coefficient can otherwise cycle around the fixed point.
+_TURNS, _GROWTH = 3, 1.3
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def estimate(
     fixed point lambda = (n - lambda tr V) / ||b||^2 of each kind is found, V its block of the inverse of
     Hessian and penalties; not where the coefficients are still far from the optimum under the present
     penalties, of which the expansion knows little. A Newton step, halved until the penalised likelihood
-    gains, leads to the next.
+    gains, leads to the next. Steps of a variance that changes its direction again and again become shorter.
 
     Args:
         problems: K problems, whose designs are in units in which coefficients of one kind are comparable.
@@ -178,11 +182,20 @@ def estimate(
     else:
         at = newton(problems, prior(penalty), start, tolerance=1e-2)
     active = torch.arange(len(start), device=start.device)
+    reach = torch.full_like(penalty, math.log(_FACTOR))
+    turns, before = torch.zeros_like(penalty), torch.zeros_like(penalty)
     for _ in range(_MAX_ROUNDS if kinds.names else 0):
         whole = len(active) == len(start)
         part, here = (problems, at) if whole else (problems.select(active), at.select(active))
-        found, target = _update(here, kinds, size, penalty[active], mean[active])
-        moved = torch.where(found < _ASLEEP, (found / penalty[active]).log().abs(), 0.0).amax(-1)
+        found, target = _update(here, kinds, size, penalty[active], mean[active], reach[active].exp())
+        step, last = (found / penalty[active]).log(), before[active]
+        moved = torch.where(found < _ASLEEP, step.abs(), 0.0).amax(-1)
+        turned = step * last < 0
+        turns[active] += turned
+        shorter = torch.minimum(torch.minimum(step.abs(), last.abs()), reach[active]) / 2
+        longer = (_GROWTH * reach[active]).clamp(max=math.log(_FACTOR))
+        reach[active] = torch.where(turned & (turns[active] > _TURNS), shorter, longer)
+        before[active] = step
         penalty = penalty.index_copy(0, active, found)
         reached, promised, falls = step_to(part, prior(found, active), here, target)
         at = at.replaced(active, Optimum.of(part, reached))
@@ -204,14 +217,19 @@ def estimate(
     return Estimates(kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, system, freedom)
 
 
-def _update(at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients."""
+def _update(
+    at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients.
+
+    Variances change by factors of at most `reach`, (K, G).
+    """
     right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.precision(penalty)
     system = at.hessian.factored(precision)
     slope = at.gradient + precision * (at.theta - mean)
     left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1, keepdim=True) / 2
-    reach = torch.where(left < _NEAR, _FACTOR, 1.0)
+    reach = torch.where(left < _NEAR, reach, 1.0)
     least, largest = penalty / reach, penalty * reach
     before, estimated = torch.zeros_like(penalty), kinds.estimated
     done = torch.zeros_like(penalty[:, :1], dtype=torch.bool)

@@ -125,13 +125,7 @@ class LinearHazards(Batched):
 
     def _part(self, rows: slice) -> Sample:
         """Times of some rows, with the weights of the problems; features are those of all rows."""
-        sample = self.sample
-        entry, lower, upper = (
-            None if bound is None else bound[:, rows]
-            for bound in (sample.log_entry, sample.log_lower, sample.log_upper)
-        )
-        times = sample.log_time[:, rows], sample.event[:, rows], self.weight[:, rows]
-        return Sample(sample.x, *times, entry, log_lower=lower, log_upper=upper)
+        return replace(self.sample.columns(rows, self.sample.x), weight=self.weight[:, rows])
 
     def _by_family(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows = sample.log_time[:, None], sample.event[:, None], linear[:, None], shape[:, None]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
-from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray, IntArray
 from sstorch.checks import (
     as_numbers,
     check_after,
@@ -29,49 +25,16 @@ from sstorch.checks import (
 )
 from sstorch.data import Surv, as_surv
 from sstorch.data.columns import check_same_order
-from sstorch.data.folds import folds_of_outcome
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.checks import half_width
-from sstorch.metrics.comparison import (
-    bootstrap_difference,
-    corrected_resampled_t_test,
-    resampler,
-    subjects_of,
-)
-from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.registry import check_names
-from sstorch.metrics.robust import NO_ERROR
 from sstorch.plots.comparison import plot_comparison
-from sstorch.validation.measures import MEASURES, NO_VARIANCE, Measure
-from sstorch.validation.predicting import Cohort, check_model, refitted
+from sstorch.validation.measures import MEASURES
+from sstorch.validation.paired import Found, scores_of_rows
+from sstorch.validation.predicting import Cohort, check_model
+from sstorch.validation.splits import fold_splits, resample_splits, scores_of_splits
 
 By = Literal["data", "folds", "bootstrap"]
-_NO_DIFFERENCE = "no limits: the variance of the difference cannot be estimated"
 _LIMITS = ["lower", "upper"]
-
-
-class _Cell(NamedTuple):
-    """What is scored: one measure of one cause at one time."""
-
-    cause: str
-    t: float
-    score: str
-
-
-class _Estimate(NamedTuple):
-    value: float
-    lower: float = np.nan
-    upper: float = np.nan
-    p_value: float = np.nan
-    method: str = ""
-    reason: str = ""
-
-
-# Of each cell the scores by model, and the differences by pair of models.
-_Estimates = dict[tuple[str, ...], _Estimate]
-_Found = dict[_Cell, _Estimates]
-_Resampling = Callable[..., _Estimate]
-_Split = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -250,17 +213,17 @@ def compare(
             name: Cohort.of(model, X, outcome, sample_weight, "sampling", landmark)
             for name, model in models.items()
         }
-        found = _on_data(models, cohorts, grid, cause, names, n_resamples, confidence, random_state)
+        found = scores_of_rows(models, cohorts, grid, cause, names, n_resamples, confidence, random_state)
     else:
         if after is not None:
             raise ConfigError(f'after must be None unless by="data", got {after!r}')
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
         cohort = Cohort(X, outcome.weighted(weight))
         if by == "folds":
-            splits = _fold_splits(cohort.y, n_folds, n_repeats, random_state)
+            splits = fold_splits(cohort.y, n_folds, n_repeats, random_state)
         else:
-            splits = _resample_splits(cohort.y, n_resamples, random_state)
-        found = _on_splits(models, cohort, splits, grid, cause, names, confidence)
+            splits = resample_splits(cohort.y, n_resamples, random_state)
+        found = scores_of_splits(models, cohort, splits, grid, cause, names, confidence)
     return _tables(found, by, confidence)
 
 
@@ -290,173 +253,7 @@ def _check_fitted(models: Mapping[str, Any]) -> None:
                 ) from error
 
 
-def _on_data(
-    models: Mapping[str, Any],
-    cohorts: Mapping[str, Cohort],
-    times: list[float],
-    cause: int | str | None,
-    names: list[str],
-    n_resamples: int,
-    confidence: float,
-    seed: int,
-) -> _Found:
-    found: _Found = {}
-    for t in times:
-        parts = {name: cohorts[name].rows(model, t, cause) for name, model in models.items()}
-        for label in next(iter(parts.values())):
-            rows = {name: part[label] for name, part in parts.items()}
-            for score in names:
-                bootstrap = partial(
-                    _bootstrap, n_resamples=n_resamples, confidence=confidence, random_state=seed
-                )
-                measure = MEASURES[score]
-                single: _Estimates = {
-                    (name,): _single(measure, part, confidence, bootstrap) for name, part in rows.items()
-                }
-                paired: _Estimates = {
-                    (one, two): _paired(measure, rows[one], rows[two], confidence, bootstrap)
-                    for one, two in combinations(rows, 2)
-                }
-                found[_Cell(label, t, score)] = single | paired
-    return found
-
-
-def _single(measure: Measure, rows: HorizonRows, confidence: float, bootstrap: _Resampling) -> _Estimate:
-    """A score with its limits on the rows; NaN with the reason where it is not defined."""
-    try:
-        value = measure.of(rows)
-        if measure.interval is None:
-            return bootstrap(measure.of, rows)
-        limits = measure.interval(rows, confidence)
-    except DataError as error:
-        return _Estimate(np.nan, reason=str(error))
-    reason = NO_VARIANCE if np.isnan(limits.lower) and np.isnan(limits.upper) else ""
-    return _Estimate(value, limits.lower, limits.upper, method=measure.method_for(rows), reason=reason)
-
-
-def _paired(
-    measure: Measure, one: HorizonRows, two: HorizonRows, confidence: float, bootstrap: _Resampling
-) -> _Estimate:
-    """The difference of a score of two models on the same rows."""
-    try:
-        if measure.influence is None:
-            return bootstrap(measure.of, one, two)
-        measure.of(one)  # start-stop rows without a landmark have no such score
-        (first, of_first), (second, of_second) = measure.influence(one), measure.influence(two)
-    except DataError as error:
-        return _Estimate(np.nan, reason=str(error))
-    difference, method = first - second, "infinitesimal jackknife"
-    if np.array_equal(one.survival, two.survival):
-        return _Estimate(0.0, 0.0, 0.0, 1.0, method)
-    deviation = float(one.error_of(of_first - of_second))
-    if not deviation > NO_ERROR:
-        return _Estimate(difference, method=method, reason=_NO_DIFFERENCE)
-    half = half_width(confidence) * deviation
-    p_value = 2.0 * float(norm.sf(abs(difference) / deviation))
-    return _Estimate(difference, difference - half, difference + half, p_value, method)
-
-
-def _bootstrap(
-    score: Callable[[HorizonRows], float],
-    first: HorizonRows,
-    second: HorizonRows | None = None,
-    **options: Any,
-) -> _Estimate:
-    """A score, or its difference, with percentiles of resamples of subjects."""
-
-    def statistic(rows: IntArray) -> float:
-        value = score(first.take(rows))
-        return value if second is None else value - score(second.take(rows))
-
-    found = bootstrap_difference(statistic, len(first), subject=first.subject, **options)
-    p_value = np.nan if second is None else found.p_value
-    return _Estimate(found.difference, found.lower, found.upper, p_value, "bootstrap")
-
-
-def _fold_splits(y: Surv, n_folds: int, n_repeats: int, seed: int) -> Iterator[_Split]:
-    for repeat in range(n_repeats):
-        folds = folds_of_outcome(y, n_folds, seed + repeat)
-        for number in range(n_folds):
-            yield np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-
-
-def _resample_splits(y: Surv, n_resamples: int, seed: int) -> Iterator[_Split]:
-    rng, draw = np.random.default_rng(seed), resampler(len(y), subjects_of(y))
-    for _ in range(n_resamples):
-        train = draw(rng)
-        yield train, np.setdiff1d(np.arange(len(y)), train)
-
-
-def _on_splits(
-    models: Mapping[str, Any],
-    cohort: Cohort,
-    splits: Iterator[_Split],
-    times: list[float],
-    cause: int | str | None,
-    names: list[str],
-    confidence: float,
-) -> _Found:
-    """Scores of models that are fitted to the first rows of each split and scored on the second."""
-    values: dict[_Cell, dict[str, list[float]]] = {}
-    reasons: dict[tuple[_Cell, str], str] = {}
-    sizes = []
-    for train, test in splits:
-        sizes.append((np.unique(train).size, test.size))
-        for name, model in models.items():
-            fitted = refitted(model, cohort._take(train))
-            inside = cohort._take(test)
-            inside = Cohort.of(fitted, inside.X, inside.y, None, "sampling", None)
-            for t in times:
-                for label, rows in inside.rows(fitted, t, cause).items():
-                    for score in names:
-                        cell, value = _Cell(label, t, score), np.nan
-                        try:
-                            value = MEASURES[score].of(rows)
-                        except DataError as error:  # a fold may hold no event by t: counted and reported
-                            reasons[cell, name] = str(error)
-                        values.setdefault(cell, {one: [] for one in models})[name].append(value)
-    n_train, n_test = (max(1, round(float(size))) for size in np.mean(sizes, axis=0))
-    test_of = partial(
-        _over_splits, n_train=n_train, n_test=n_test, confidence=confidence, n_splits=len(sizes)
-    )
-    found: _Found = {}
-    for cell, lists in values.items():
-        why = {name: reasons.get((cell, name), "") for name in lists}
-        arrays = {name: np.array(each) for name, each in lists.items()}
-        single: _Estimates = {(name,): test_of(each, None, why=why[name]) for name, each in arrays.items()}
-        paired: _Estimates = {
-            (one, two): test_of(arrays[one], arrays[two], why=why[one] or why[two])
-            for one, two in combinations(arrays, 2)
-        }
-        found[cell] = single | paired
-    return found
-
-
-def _over_splits(
-    first: FloatArray,
-    second: FloatArray | None,
-    *,
-    why: str,
-    n_train: int,
-    n_test: int,
-    n_splits: int,
-    confidence: float,
-) -> _Estimate:
-    other = np.zeros_like(first) if second is None else second
-    known = np.isfinite(first) & np.isfinite(other)
-    lost, method = n_splits - int(known.sum()), "corrected resampled t"
-    reason = f"undefined in {lost} of {n_splits} splits, the last: {why}" if lost else ""
-    if known.sum() < 2:
-        return _Estimate(np.nan, method=method, reason=reason)
-    found = corrected_resampled_t_test(
-        first[known], other[known], n_train=n_train, n_test=n_test, confidence=confidence
-    )
-    reason = reason or (_NO_DIFFERENCE if np.isnan(found.lower) else "")
-    p_value = np.nan if second is None else found.p_value
-    return _Estimate(found.difference, found.lower, found.upper, p_value, method, reason)
-
-
-def _tables(found: _Found, by: By, confidence: float) -> ModelComparison:
+def _tables(found: Found, by: By, confidence: float) -> ModelComparison:
     competing = any(cell.cause for cell in found)
     tables = []
     for n_models, value, levels in ((1, "value", ["model"]), (2, "difference", ["first", "second"])):

@@ -39,7 +39,7 @@ from tests.app import CONFIGS, sstorch
 from tests.conftest import nightly
 
 # Of a run whose results are not looked at: two folds and a tree each.
-SMALL = ("cv.n_folds=2", "cv.n_starts=1")
+SMALL = ("cv.n_folds=2", "cv.n_starts=1", "cv.peers=false")
 
 
 def _sstorch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -71,8 +71,14 @@ def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
     assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
     for score in SCORES:
         assert score in out
-    told = out[out.index("Beside plain models") :].splitlines()[2:6]
-    assert [line.split("  ")[0] for line in told] == ["Kaplan-Meier", "one leaf", "Cox", "tree"]
+    told = out[out.index("Beside plain models") :].splitlines()[2:7]
+    assert [line.split("  ")[0] for line in told] == [
+        "Kaplan-Meier",
+        "one leaf",
+        "Cox",
+        "random forest",
+        "tree",
+    ]
     assert "\nSoft survival tree: depth " in out
     assert re.search(r"\bgroup \d: \d+ rows, \d+ events, median ", out)
     assert out.splitlines()[-1].startswith("done: 8 trees trained and scored in ")
@@ -93,6 +99,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
         "Kaplan-Meier",
         "one leaf",
         "Cox",
+        "random forest",
         "tree",
     ]
     assert len(pd.read_csv(folder / "held_out.csv")) == 686

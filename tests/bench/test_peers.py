@@ -117,10 +117,10 @@ def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> 
     result = cross_validate(estimator, small_data, 3)
     scores = score_run(result, estimator, small_data)
     table = peer_table(scores)
-    assert list(table.index) == [KAPLAN_MEIER, ONE_LEAF, COX, TREE]
+    assert list(table.index) == [KAPLAN_MEIER, ONE_LEAF, COX, FOREST, TREE]
     assert (table["folds"] == 3).all()
     assert table.loc[[ONE_LEAF, TREE], "log_likelihood"].notna().all()
-    assert table.loc[[KAPLAN_MEIER, COX], "log_likelihood"].isna().all()
+    assert table.loc[[KAPLAN_MEIER, COX, FOREST], "log_likelihood"].isna().all()
     assert table.loc[KAPLAN_MEIER, "c_harrell"] == 0.5
     own = result.scores[result.scores["chosen"] & (result.scores["part"] == "test")].set_index("fold")
     tree = scores[scores["model"] == TREE].set_index("fold")
@@ -138,18 +138,18 @@ def test_a_run_is_beside_plain_models_on_its_folds(small_data: SurvivalData) -> 
 
 def test_which_models_can_stand_beside(small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch) -> None:
     tree, regression = PrognosticTree(depth=2), SurvivalRegression()
-    assert peers_of(small_data, regression) == [KAPLAN_MEIER, COX]
+    assert peers_of(small_data, regression) == [KAPLAN_MEIER, COX, FOREST]
     late = SurvivalData(
         small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time)
     )
-    assert peers_of(late, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF, COX]
+    assert peers_of(late, tree) == [KAPLAN_MEIER, ONE_LEAF, COX]
     many = small_data.subset(np.arange(5001) % len(small_data))
-    assert FOREST not in peers_of(many, tree, forest=True)
+    assert FOREST not in peers_of(many, tree)
     with monkeypatch.context() as patch:
         patch.setattr("importlib.util.find_spec", lambda name: None)
-        assert peers_of(small_data, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF, COX]
+        assert peers_of(small_data, tree) == [KAPLAN_MEIER, ONE_LEAF, COX]
         patch.setattr("importlib.util.find_spec", lambda name: name)
-        assert peers_of(small_data, tree, forest=True) == [KAPLAN_MEIER, ONE_LEAF, COX, FOREST]
+        assert peers_of(small_data, tree) == [KAPLAN_MEIER, ONE_LEAF, COX, FOREST]
 
 
 def test_predictions_of_rows_left_out(small_data: SurvivalData) -> None:

@@ -27,7 +27,6 @@ from sstorch.metrics import (
     aalen_johansen,
     at_landmark,
     censoring_distribution,
-    compare,
     concordance_cause_specific,
     concordance_harrell,
     concordance_harrell_risk,
@@ -237,8 +236,6 @@ def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
         evaluate(curves, data, (frame, (time, event)), metrics=["c_uno"])
     with pytest.raises(DataError, match="test: y has no entry, and the model was trained on counting data"):
         evaluate(tree, data, (frame, (time, event)))
-    compared = compare(tree, curves, data, data, n_resamples=20)
-    assert compared["difference"].notna().to_dict() == {name: name == "c_harrell" for name in compared.index}
 
 
 def test_groups_of_fairness_are_scored_with_entry():
@@ -328,8 +325,6 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
         "value"
     ]
     np.testing.assert_allclose(of_curves, expected[scores], rtol=1e-9)
-    compared = compare(tree, given, train, test, metrics=["c_harrell"], n_resamples=20, after=s)
-    assert compared["difference"].item() == pytest.approx(0.0, abs=1e-12)
 
 
 def test_landmarks_that_cannot_be_are_refused():

@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +6,7 @@ from lifelines import CoxPHFitter
 from sstorch import Surv, metrics
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import compare, evaluate
-from sstorch.metrics.evaluation import score
+from sstorch.metrics import evaluate
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.metrics.scored_rows import ScoredRows
 
@@ -123,26 +120,6 @@ def test_refusals():
         evaluate(Exponential(), TRAIN, TEST, tau=-1.0)
 
 
-def test_comparison_of_a_model_with_itself_and_with_noise():
-    grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
-    good = Exponential().predict_survival_function(TEST[0], grid)
-    noise = Exponential().predict_survival_function(TEST[0][::-1], grid)
-    names = ["c_harrell", "ibs_graf"]
-    table = compare((good, grid), (noise, grid), TRAIN, TEST, metrics=names, n_resamples=200)
-    assert (table["p_value"] < 0.05).all()
-    assert table.loc["c_harrell", "lower"] > 0 > table.loc["ibs_graf", "upper"]
-    for side, curves in (("first", good), ("second", noise)):
-        np.testing.assert_array_equal(
-            table[side], evaluate((curves, grid), TRAIN, TEST, metrics=names)["value"]
-        )
-    np.testing.assert_allclose(table["difference"], table["first"] - table["second"])
-    again = compare((good, grid), (noise, grid), TRAIN, TEST, metrics=names, n_resamples=200)
-    pd.testing.assert_frame_equal(table, again)
-    same = compare((good, grid), (good, grid), TRAIN, TEST, metrics=names, n_resamples=30)
-    assert (same["p_value"] == 1.0).all()
-    assert (same["difference"] == 0.0).all()
-
-
 def test_a_metric_that_is_not_defined_has_a_reason():
     """Kaplan-Meier gives everybody one curve: one group leaves no test, a flat curve no finite median."""
     grid = metrics.evaluation_times(TEST[1][0], TRAIN[1][0])
@@ -153,15 +130,6 @@ def test_a_metric_that_is_not_defined_has_a_reason():
     assert "all predictions are equal" in table.loc["one_calibration_p", "reason"]
     with pytest.raises(DataError, match=r"^one_calibration_p: survival: all predictions are equal"):
         evaluate((km, grid), TRAIN, TEST, metrics=["one_calibration_p"])
-
-    flat = np.ones((120, grid.size))
-    table = compare((flat, grid), (flat, grid), TRAIN, TEST, n_resamples=20)
-    assert table.loc["mae_margin", "first"] == np.inf
-    assert table.loc["mae_margin", ["difference", "p_value"]].isna().all()
-    assert "expected a finite difference" in table.loc["mae_margin", "reason"]
-    assert table.loc["ibs_graf", "reason"] == ""
-    with pytest.raises(DataError, match=r"^mae_margin: metric: expected a finite difference.*got nan"):
-        compare((flat, grid), (flat, grid), TRAIN, TEST, metrics=["mae_margin"], n_resamples=20)
 
 
 def test_the_horizon_is_the_median_event_time_and_tau_belongs_to_the_window():
@@ -200,17 +168,6 @@ def test_only_weights_that_enter_are_counted_as_floored():
     assert counts(2.0) == [0, 0, 3, 0, 0]
     table = evaluate(model, train, test)
     assert table.loc[["c_uno", "ibs_osst", "c_harrell", "ici_pseudo"], "n_beyond"].tolist() == [3, 3, 0, 0]
-
-
-def test_windows_and_horizons_stay_in_resamples():
-    rows = ScoredRows.of(Exponential(), TRAIN, TEST)
-    early = rows.take(np.argsort(rows.y.time)[:60])
-    assert early.whole.time.max() == rows.y.time.max() > early.y.time.max()
-    for name in ("ibs_graf", "ibs_sksurv", "ibs_surtree", "rmst_error", "ici_pseudo"):
-        alone = ScoredRows(early.y, early.survival, early.times, early.train, early.grids, early.whole)
-        assert score(name, early, None) == score(name, alone, None)
-        moved = dataclasses.replace(early, whole=early.y)
-        assert score(name, early, None) != score(name, moved, None)
 
 
 class StepFunction:

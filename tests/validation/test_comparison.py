@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 
 from sstorch import Columns, Surv, SurvivalRegression
-from sstorch.data.folds import folds_of_outcome
+from sstorch.data.folds import folds_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import corrected_resampled_t_test
 from sstorch.validation import compare, validate
@@ -141,7 +141,7 @@ def test_fold_differences_are_those_of_the_corrected_t_test() -> None:
     X, y = _rows(90)
     models = {"a": SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")), "b": _Constant()}
     found = compare(models, X, y, times=T, scores=["brier"], by="folds", n_folds=3)
-    folds, scores = folds_of_outcome(y, 3, 0), []
+    folds, scores = folds_of(y, 3, 0), []
     for k in range(3):
         out, test = np.flatnonzero(folds != k), np.flatnonzero(folds == k)
         fitted = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(
