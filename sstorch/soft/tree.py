@@ -36,10 +36,10 @@ class SoftSurvivalTree(SoftEstimator):
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``; ``"auto"`` is ``"log_logistic"``.
         trainer: settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``, by default
-            ``Nodec(holdout=0.2)``, without gates ``Nodec()``; or a name: ``"nodec"`` (node-based decomposition), ``"joint"`` (all
-            parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates stay where the start has put them).
-            Named trainers hold no rows out, and drop the worse half of the starts after three macro
-            iterations (``Race()``).
+            ``Nodec(holdout=0.2)``, without gates ``Nodec()``; or a name: ``"nodec"`` (node-based
+            decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates
+            stay where the start has put them). Named trainers hold no rows out, and drop the worse half of
+            the starts after three macro iterations (``Race()``).
         init: initial solutions: ``"distilled"``, gates distilled from a regression, of which
             ``Distillation(gate_features, min_leaf)`` has the options; ``"random"``, ``"kmeans"``, ``"cox"``
             for spline leaves; or ``"distilled+random"``, distilled gates of one start and random ones of the
