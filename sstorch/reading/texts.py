@@ -80,11 +80,13 @@ def describe_tree(
     lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
     if tree.time_varying:
         lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
-    placed = "which have placed" if same_rows else "other subjects have placed"
+    has_gates = module.topology.depth > 0
+    placed = f", {'which have placed' if same_rows else 'other subjects have placed'} the gates" * has_gates
+    given = ", given the gates" * has_gates
     if KM_MEDIAN[0] in nodes:
-        lines.append(f"KM is Kaplan-Meier of these rows, {placed} the gates; limits are those of 95 %")
+        lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")
     if NPMLE_MEDIAN in nodes:
-        lines.append(f"NPMLE is Turnbull's curve of these rows, {placed} the gates")
+        lines.append(f"NPMLE is Turnbull's curve of these rows{placed}")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 
