@@ -40,8 +40,11 @@ class PlainRows:
         self._n_encoded = at
         # Numbers that are compared with the training range.
         self._ranged = np.array([k is None for _, k in schema.origins]) & (preprocessor.scale_ != 0)
-        self._is_able = preprocessor.scale == "minmax" and all(
-            len(words) <= _MOST_LEVELS for words in self._levels.values()
+        checked = preprocessor.offset is not None or preprocessor.strata is not None
+        self._is_able = (
+            preprocessor.scale == "minmax"
+            and not checked
+            and all(len(words) <= _MOST_LEVELS for words in self._levels.values())
         )
 
     def transform(self, X: object) -> FloatArray | None:

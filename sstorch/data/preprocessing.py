@@ -167,6 +167,8 @@ class Preprocessor:
             ``"most_frequent"`` takes the training rows' most frequent category (the first one of a tie).
         scale: ``"minmax"`` or ``"none"`` (original units).
         encodings: What gates and leaves see of the columns; the columns as they are by default.
+        offset: Numeric column whose coefficient is fixed: it is not scaled, and may not be missing.
+        strata: Categorical column whose value must be known: one without training rows is an error.
 
     Attributes:
         offset_: (p,) float64, and
@@ -194,6 +196,8 @@ class Preprocessor:
         categorical: Categorical = "zeros",
         scale: ColumnScale = "minmax",
         encodings: Encodings | None = None,
+        offset: str | None = None,
+        strata: str | None = None,
     ) -> None:
         for name, value, choices in (
             ("numeric", numeric, get_args(Numeric)),
@@ -208,6 +212,7 @@ class Preprocessor:
         self.scale = scale
         self.encodings = encodings if encodings is not None else Encodings()
         self.encodings.check_columns(schema.columns, schema.categories)
+        self.offset, self.strata = offset, strata
         if scale == "none" and not self.encodings.are_linear:
             raise ConfigError("encodings other than linear need scale='minmax'")
 
@@ -267,6 +272,8 @@ class Preprocessor:
                 present = len(values) > 0
                 self.fill_[name] = self._fill_value(values) if present else 0.0
                 low, factor = self._range(values) if present else (0.0, 0.0)
+                if name == self.offset:
+                    low, factor = 0.0, 1.0
                 offset.append(low)
                 scale.append(factor)
             if not present:
@@ -373,10 +380,17 @@ class Preprocessor:
         for name in self.schema.columns:
             if name not in self.schema.categories:
                 values = _numbers(frame[name])
+                if name == self.offset:
+                    self._check_known(frame[name], np.isnan(values))
                 out[:, at] = np.where(np.isnan(values), self.fill_[name], values)
                 at, first = at + 1, first + 1
                 continue
             words = self.schema.categories[name]
+            if name == self.strata:
+                seen = {words[k] for k in np.flatnonzero(self.scale_[first : first + len(words)])}
+                codes_of_rows, found = label_codes(frame[name])
+                known = np.array([*(label in seen for label in found), False])
+                self._check_known(frame[name], ~known[codes_of_rows])
             levels = _level_codes(frame[name], words)
             mode = self.mode_[name]
             if self.categorical == "most_frequent" and mode is not None:
@@ -394,6 +408,18 @@ class Preprocessor:
         out *= self.scale_[held]
         return out, codes, np.asarray(np.flatnonzero(held), dtype=np.int64)
 
+    def _check_known(self, column: pd.Series, unknown: npt.NDArray[np.bool_]) -> None:
+        """Refuse values of the offset or strata that are missing, or strata without training rows."""
+        if not unknown.any():
+            return
+        what = "the offset" if column.name == self.offset else "strata"
+        value = column[unknown].iloc[0]
+        told = "missing" if pd.isna(value) else f"{str(value)!r}, which no training row had,"
+        raise DataError(
+            f"column {str(column.name)!r} ({what} of the model) is {told} in {rows_text(unknown)}: "
+            "there is no baseline for these rows; leave them out, or give their value"
+        )
+
     def warn_of_far_values(self, X: object) -> None:
         """Warn of numbers that lie outside the training range by more than its width.
 
@@ -408,7 +434,7 @@ class Preprocessor:
         self._check_fitted()
         frame = self.schema.frame_of(X)
         for j, (name, category) in enumerate(self.schema.origins):
-            if category is not None or self.scale != "minmax" or not self.scale_[j]:
+            if category is not None or self.scale != "minmax" or not self.scale_[j] or name == self.offset:
                 continue
             values = _numbers(frame[name])
             z = (values - self.offset_[j]) * self.scale_[j]
@@ -446,6 +472,7 @@ class Preprocessor:
             "factor": self.scale_.tolist(),
             "fill": dict(self.fill_),
             "mode": dict(self.mode_),
+            "fixed": {"offset": self.offset, "strata": self.strata},
             "basis": None if self.basis_ is None else self.basis_.to_dict(),
         }
 
@@ -458,7 +485,11 @@ class Preprocessor:
         """
         try:
             new = cls(
-                Schema.from_dict(state["schema"]), state["numeric"], state["categorical"], state["scale"]
+                Schema.from_dict(state["schema"]),
+                state["numeric"],
+                state["categorical"],
+                state["scale"],
+                **state.get("fixed", {}),
             )
             new.offset_ = np.array(state["offset"], dtype=np.float64)
             new.scale_ = np.array(state["factor"], dtype=np.float64)

@@ -92,17 +92,26 @@ class _Hazard:
     def baseline(self, contrasts: Contrasts) -> list[Estimate]:
         """Intercept and shapes where they have a meaning in original units, else none."""
         family = self.module.family
-        if family.ratio != "time ratio" or family.ancillary != "constant" or contrasts.curves:
+        if family.ratio != "time ratio" or family.ancillary == "linear" or contrasts.curves:
             return []
         numbers = {name: 0.0 for name, usual in contrasts.reference.items() if isinstance(usual, float)}
-        x = contrasts.encoded([numbers])[0]
-        p, count = len(self.slopes), len(family.shape_names)
-        leaf = self._leaf()
-        intercept = float(x @ self.slopes + leaf[p]) + float(self.module.log_time_scale)
-        rows = torch.cat([(x @ self.map[:p] + self.map[p])[None], self.map[p + 1 : p + 1 + count]])
-        values = torch.cat([torch.tensor([intercept], dtype=torch.float64), leaf[p + 1 : p + 1 + count]])
-        names = ["Intercept", *family.shape_names]
-        return self._with_errors([Contrast(name, "", x) for name in names], values, rows)
+        return [
+            each
+            for text, changes in contrasts.baselines.items()
+            for each in self._at(contrasts.encoded([numbers | changes])[0], text)
+        ]
+
+    def _at(self, x: Tensor, text: str) -> list[Estimate]:
+        """Intercept and shapes at features x (p,), in original units of time."""
+        names, p = self.module.family.shape_names, len(self.slopes)
+        parts = torch.cat([self.map, self._leaf()[:, None]], 1)  # combinations, and values
+        rows = parts[p : p + 1 + len(names)].clone()
+        rows[0] += x @ parts[:p]
+        if len(parts) > p + 1 + len(names):
+            rows[1:] += torch.einsum("j,mjd->md", x, parts[p + 1 + len(names) :].unflatten(0, (-1, p)))
+        rows[0, -1] += float(self.module.log_time_scale)
+        contrasts = [Contrast(name, text, x) for name in ("Intercept", *names)]
+        return self._with_errors(contrasts, rows[:, -1], rows[:, :-1])
 
     def _leaf(self) -> Tensor:
         place = int((self.covariance.groups == self.group).nonzero()[0])
@@ -165,8 +174,8 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         ``estimate``, ``standard error``, the ratio (``hazard ratio``, ``time ratio`` or ``odds ratio``),
         ``lower`` and ``upper``, confidence limits of the ratio, or of the estimate where the family has none,
         and ``p``, of the Wald test. Families of time ratios without curves also have ``Intercept`` and
-        shapes, whose limits are of the estimate. Standard errors are NaN where the training rows do not
-        determine the difference.
+        shapes, of each stratum where there are strata, whose limits are of the estimate. Standard errors are
+        NaN where the training rows do not determine the difference.
 
     Raises:
         ConfigError: the model has no covariance, or ``level`` is out of range.

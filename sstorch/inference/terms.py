@@ -28,6 +28,8 @@ def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, Ter
     """
     places: dict[str, list[int]] = {}
     for place, feature in enumerate(preprocessor.leaf_features):
+        if feature.columns in ((preprocessor.offset,), (preprocessor.strata,)):
+            continue  # no covariates
         places.setdefault(":".join(feature.columns), []).append(place)
     facts = {}
     for name, own in places.items():
@@ -114,6 +116,16 @@ class Contrasts:
         origins = zip(self._preprocessor.schema.origins, self._preprocessor.scale_, strict=True)
         known = [word for (name, word), scale in origins if name == column and scale and word is not None]
         return [word for word in known if word != self.reference[column]]
+
+    @property
+    def baselines(self) -> dict[str, dict[str, float | str]]:
+        """Strata by text such as ``"sex = f"``, and the value of their column; one without a text if none."""
+        column = self._preprocessor.strata
+        if column is None:
+            return {"": {}}
+        known = {*self.levels(column), self.reference[column]}
+        words = [word for word in self._preprocessor.schema.categories[column] if word in known]
+        return {f"{column} = {word}": {column: word} for word in words}
 
     def comparisons(self, term: str) -> list[Values]:
         """What a table shows: categories against the reference, a line per unit, a curve from 5 to 95 %."""

@@ -63,7 +63,7 @@ class Leaf(nn.Module):
         self.intercept = zeros()
         self.shape = zeros(n_shape)
         self.shape_slope: nn.Parameter | None = None
-        if family.ancillary == "linear":
+        if family.ancillary != "constant":
             self.shape_slope = zeros(n_shape, n_features)
 
     def trained(self) -> tuple[nn.Parameter, ...]:

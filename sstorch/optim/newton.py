@@ -44,6 +44,7 @@ class LinearHazards(Batched):
         group: group of each row, 0 ... L - 1, (K, n); None for none.
         own: positions of the features with slopes of their own in the groups, none of them of codes, (q,).
         n_groups: L; 0 without groups.
+        offset: what is added to the linear predictor of each row, (K, n); None for nothing.
     """
 
     family: HazardFamily
@@ -53,6 +54,7 @@ class LinearHazards(Batched):
     group: Tensor | None = None
     own: Tensor | None = field(default=None, metadata=SHARED)
     n_groups: int = field(default=0, metadata=SHARED)
+    offset: Tensor | None = None
 
     @property
     def n_linear(self) -> int:
@@ -70,14 +72,19 @@ class LinearHazards(Batched):
         p, n_linear, n_groups = self.design.width, self.n_linear, self.n_groups
         shapes = theta[:, n_linear:].unflatten(1, (len(self.family.shape_names), 1 + n_groups))
         if self.group is None or self.own is None:
-            return self.design.linear(theta[:, None, :p], rows).squeeze(1), shapes[..., 0][:, None]
+            return self._shifted(self.design.linear(theta[:, None, :p], rows), rows), shapes[..., 0][:, None]
         each = theta[:, None, :p].repeat(1, n_groups, 1)
         each[..., 0] += theta[:, p : p + n_groups]
         each[..., self.own] += theta[:, p + n_groups : n_linear].unflatten(1, (n_groups, len(self.own)))
         group = self.group[:, rows]
-        linear = self.design.linear(each, rows).gather(1, group[:, None]).squeeze(1)
+        linear = self._shifted(self.design.linear(each, rows).gather(1, group[:, None]), rows)
         values = (shapes[..., :1] + shapes[..., 1:]).mT  # (K, L, m)
         return linear, values.gather(1, group[..., None].expand(-1, -1, values.shape[-1]))
+
+    def _shifted(self, linear: Tensor, rows: slice) -> Tensor:
+        """Linear predictors (K, 1, n) with the offset, (K, n)."""
+        linear = linear.squeeze(1)
+        return linear if self.offset is None else linear + self.offset[:, rows]
 
     @torch.no_grad()
     def value(self, theta: Tensor) -> Tensor:
@@ -166,6 +173,7 @@ class LinearHazards(Batched):
             weight=self.weight[:, rows],
             design=replace(self.design, matrix=self.design.matrix.thinned(stride)),
             group=None if self.group is None else self.group[:, rows],
+            offset=None if self.offset is None else self.offset[:, rows],
         )
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor, Hessian]:

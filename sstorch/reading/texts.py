@@ -10,6 +10,7 @@ import pandas as pd
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text
+from sstorch.nn import SoftTree
 from sstorch.reading.explain import median_text
 from sstorch.reading.nodes import (
     KM_MEDIAN,
@@ -55,6 +56,8 @@ def describe_tree(
     if len(shown) == 1 and module.topology.depth:
         lines.append("No gate divides the training rows: one group has them all")
     share = tree.shares_slopes(shown)
+    if tree.preprocessor.strata is not None:
+        lines += ["", *(text for own in tree.hazards.values() for text in _baselines(tree, own))]
     for cause in tree.causes if slopes and (share or len(shown) <= _SUMMARY_GROUPS) else ():
         own = tree.of_cause(cause) if tree.competing else tree
         hazard = f"Hazard of {cause} " * tree.competing
@@ -77,11 +80,13 @@ def describe_tree(
     lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
     if tree.time_varying:
         lines.append(f"S(t) and median are from time zero {CONSTANT_COVARIATES}")
-    placed = "which have placed" if same_rows else "other subjects have placed"
+    has_gates = module.topology.depth > 0
+    placed = f", {'which have placed' if same_rows else 'other subjects have placed'} the gates" * has_gates
+    given = ", given the gates" * has_gates
     if KM_MEDIAN[0] in nodes:
-        lines.append(f"KM is Kaplan-Meier of these rows, {placed} the gates; limits are those of 95 %")
+        lines.append(f"KM is Kaplan-Meier of these rows{placed}; limits are those of 95 %{given}")
     if NPMLE_MEDIAN in nodes:
-        lines.append(f"NPMLE is Turnbull's curve of these rows, {placed} the gates")
+        lines.append(f"NPMLE is Turnbull's curve of these rows{placed}")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
 
@@ -114,7 +119,9 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
     table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
     events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
     first = ["group", "rows", *events]
-    if not tree.competing:
+    if tree.preprocessor.strata is not None:  # shapes are those of strata
+        table = table.drop(columns=list(tree.module.family.shape_names), errors="ignore")
+    elif not tree.competing:
         first += tree.module.family.shape_names
     if share and len(shown) > 1 and not tree.competing:
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
@@ -126,6 +133,24 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
             **{KM_MEDIAN[0]: [interval_text(*each) for each in limits]}
         )
     return table[[*first, *table.columns.difference(first, sort=False)]]
+
+
+def _baselines(tree: FittedTree, module: SoftTree) -> list[str]:
+    """Level and shapes of each stratum, as lines of text; levels are those less that of the first stratum."""
+    preprocessor = tree.preprocessor
+    name, leaf = preprocessor.strata, module.leaf(1)
+    columns = [feature.columns for feature in preprocessor.leaf_features]
+    places = [j for j, own in enumerate(columns) if own == (name,)]
+    origins = zip(preprocessor.schema.origins, preprocessor.scale_, strict=True)
+    words = {word: bool(scale) for (column, word), scale in origins if column == name}
+    level = to_numbers(leaf.slope)[places]
+    table = {"level": level - level[list(words.values()).index(True)]}
+    if leaf.shape_slope is not None:
+        shapes = to_numbers(leaf.shape)[:, None] + to_numbers(leaf.shape_slope)[:, places]
+        table |= dict(zip(module.family.shape_names, shapes, strict=True))
+    known = pd.DataFrame(table, index=pd.Index(list(words), name=name))[list(words.values())]
+    text = known.to_string(float_format=lambda value: f"{value:.3f}")
+    return [f"Baseline of each stratum of {name}", *text.splitlines()]
 
 
 def slope_lines(tree: FittedTree, leaf: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Self, TypeVar
 
 import numpy as np
@@ -65,10 +65,12 @@ from sstorch.optim import (
     set_gates,
 )
 from sstorch.optim.checkpoint import kept
+from sstorch.optim.newton import newton
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
-from sstorch.soft.design import in_double
-from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets
+from sstorch.soft.design import Design, in_double, null_start
+from sstorch.soft.estimation import Estimator, GroupChoice, regression_targets, write_leaves
+from sstorch.soft.fixed_columns import check_fixed_columns, check_strata
 from sstorch.soft.honest import Honest, PlacedGates, halves
 from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.teacher import Teacher
@@ -289,6 +291,19 @@ def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
 
 
 @dataclass(frozen=True)
+class _Solved:
+    """Regressions with given penalties: objectives (R,), and coefficients of the first one.
+
+    These have a prior precision, and a map to the parameters of its leaf.
+    """
+
+    objective: Tensor
+    theta: Tensor
+    precision: Tensor
+    map: Tensor
+
+
+@dataclass(frozen=True)
 class _Problems:
     """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
 
@@ -347,6 +362,34 @@ class _Problems:
         plain, objective = (each.held_by(precision) for each in (self.plain, self.objective))
         return replace(self, plain=plain, objective=objective)
 
+    def solve(self, preprocessor: Preprocessor) -> _Solved:
+        """Give regressions with an offset or strata their leaves, by Newton's method at given penalties."""
+        n_splits, each = len(self.sample.x.counts), self.sample.x.counts[0]
+        n_shapes = len(self.tree.family.shape_names)
+        objective = self.sample.weight.new_zeros(n_splits * each, dtype=torch.float64)
+        parts = []
+        for number in range(each):
+            own = torch.arange(n_splits, device=objective.device) * each + number
+            tree = self.tree.select(own)
+            sample, family = in_double(self.sample.select(own), tree.family)
+            design = Design.of(sample, tree.n_features, preprocessor)
+            weight = counted_weight(sample)
+            hazards = design.hazards(family, sample, weight)
+            total = weight.sum(-1)
+            curvature = self.objective.select(own).leaf_curvature(tree.leaf_parameters()).detach()[:, 0]
+            count = total / sample.loss_weight.sum(-1)
+            prior = design.given_prior(count[:, None] * curvature[:, : tree.n_features].double(), n_shapes)
+            at = newton(hazards, prior, null_start(hazards))
+            objective[own] = (at.loss + prior.value(at.theta)) / total
+            parts.append(design.leaves(at.theta, 1, n_shapes))
+        stacked = [
+            torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)
+            for item in fields(LeafParameters)
+        ]
+        write_leaves(self.tree, LeafParameters(*stacked))
+        map = design.map_of(0, 1, n_shapes)
+        return _Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
+
     def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
         """As :meth:`train`, of problems that are trained already to an objective (R,)."""
         return objective, objective, History()
@@ -378,6 +421,8 @@ def _train(
         _check_groups(splits)
     report("encoding", 0, len(splits) + 1)
     if is_wide(len(schema.numeric), max(len(data) for data in splits)):
+        if settings.fixed_columns:
+            raise ConfigError("an offset or strata do not support so many columns: leave most of them out")
         settings = replace(settings, numeric=settings.numeric.settled(Linear()))
     placed = settings.teacher if isinstance(settings.teacher, PlacedGates) else None
     preprocessors = (
@@ -387,6 +432,9 @@ def _train(
     for name in events_of_causes(splits[0]):
         own = [data.of_cause(name) for data in splits] if competing else list(splits)
         n_events = min(data.n_events for data in own)
+        if settings.strata is not None:
+            for data in own:
+                check_strata(data, settings.strata, name if competing else None)
         of_causes[name] = own, settings.for_cause(name if competing else None, n_events)
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
     _check_memory(splits, preprocessors[0], plain)
@@ -403,6 +451,7 @@ def _train(
             where = environment(problems.sample.weight.device)
             checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
     choices: tuple[GroupChoice, ...] = ()
+    solved: dict[str, _Solved] = {}
     if settings.estimated:
         estimator = _estimator(causes, splits, preprocessors, settings.seed, checkpoint)
         if plain:
@@ -411,6 +460,9 @@ def _train(
             causes = {name: each.held_by(estimator.precision(name)) for name, each in causes.items()}
     if choices:
         trained = {name: each.estimated(estimator.objective(name)) for name, each in causes.items()}
+    elif settings.fixed_columns:
+        solved = {name: each.solve(preprocessors[0]) for name, each in causes.items()}
+        trained = {name: causes[name].estimated(each.objective) for name, each in solved.items()}
     else:
         _start(causes, splits, preprocessors, settings, checkpoint)
         trained = {
@@ -431,14 +483,17 @@ def _train(
         settings.n_starts,
         coefficients,
         choices,
-        _covariance(causes, settings, estimator if choices else None),
+        _covariance(causes, settings, estimator if choices else None, solved),
         estimator.regression_trees() if choices and placed is None else {},
     )
     return batch, next(iter(causes.values())).sample.x.stored
 
 
 def _covariance(
-    causes: Mapping[str, _Problems], settings: BatchSettings, estimator: Estimator | None
+    causes: Mapping[str, _Problems],
+    settings: BatchSettings,
+    estimator: Estimator | None,
+    solved: Mapping[str, _Solved],
 ) -> FitCovariance:
     """Of the coefficients of a single trained problem: by the evidence, or by the Hessian at the optimum."""
     if settings.depth and estimator is None:
@@ -464,6 +519,11 @@ def _covariance(
         weight = counted_weight(sample)
         leaf = torch.zeros(sample.weight.shape[1], dtype=torch.long, device=weight.device)
         information = LeafDerivatives(family, leaves, leaf, sample, weight).information()
+        if solved:
+            own = solved[name]
+            information = own.map.mT @ information @ own.map
+            hazards[name] = HazardCovariance.of_information(own.theta, information, own.precision, own.map)
+            continue
         # Penalties stand beside the mean loss; the covariance counts rows.
         count = weight.sum() / sample.loss_weight.sum()
         curvature = count * each.objective.leaf_curvature(each.tree.leaf_parameters()).detach()[0, 0].double()
@@ -637,8 +697,16 @@ def fit_preprocessors(
 ) -> tuple[Preprocessor, ...]:
     """Of every split, fitted to its rows; all make the same features."""
     missing = settings.missing_numbers, settings.missing_categories
+    check_fixed_columns(schema, settings.offset_column, settings.strata)
     fitted = tuple(
-        Preprocessor(schema, *missing, encodings=settings.encodings).fit(data.frame) for data in splits
+        Preprocessor(
+            schema,
+            *missing,
+            encodings=settings.encodings,
+            offset=settings.offset_column,
+            strata=settings.strata,
+        ).fit(data.frame)
+        for data in splits
     )
     # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.
     bases = [preprocessor.basis_ for preprocessor in fitted if preprocessor.basis_ is not None]

@@ -20,12 +20,13 @@ from sstorch.objective import counted_weight as counted_weight
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
 from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
+from sstorch.soft.fixed_columns import FIXED, OFFSET, STRATUM, FixedColumns
 from sstorch.soft.rotation import Rotation
 
 # Kinds of coefficients, each with a variance of its own.
 KINDS = ("line", "curve", "category", "interaction", "level", "own slope", "own shape")
-# Precision of the priors under which a hazard without covariates is fitted.
-_VAGUE = 1e-4
+# Precision of the priors under which a hazard without covariates is fitted, and of what stays zero.
+_VAGUE, _ZERO = 1e-4, 1e8
 # Standard deviation below which a feature is the same in all rows.
 _CONSTANT = 1e-9
 # Events of a part of the rows by which a hazard without covariates is started.
@@ -36,6 +37,10 @@ _MANY_LEVELS = 6
 
 def kind_of(feature: Feature, preprocessor: Preprocessor) -> str:
     """The kind of a leaf feature's coefficient."""
+    if feature.columns == (preprocessor.offset,):
+        return OFFSET
+    if feature.columns == (preprocessor.strata,):
+        return STRATUM
     if feature.kind == "product":
         return "interaction"
     if feature.curved:
@@ -58,6 +63,7 @@ class Design:
         kinds: of the features.
         own: columns of z that groups have slopes of their own of, boolean (d,).
         rotations: kinds with more features than rows; their coefficients have variance one.
+        fixed: offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
     """
 
     columns: LinearDesign
@@ -66,6 +72,7 @@ class Design:
     kinds: tuple[str, ...]
     own: Tensor
     rotations: tuple[Rotation, ...] = ()
+    fixed: FixedColumns | None = None
 
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
@@ -80,6 +87,7 @@ class Design:
             if kind == "curve":
                 blocks.setdefault(feature.columns[0], []).append(j)
         constant = scale <= _CONSTANT
+        constant[:, [j for j, kind in enumerate(kinds) if kind in FIXED]] = True
         for places in blocks.values():
             scale[:, places] = variance[:, places].sum(-1, keepdim=True).sqrt()
         scale[:, [j for j, kind in enumerate(kinds) if kind == "category"]] = 1.0
@@ -91,7 +99,8 @@ class Design:
         ]
         split = torch.arange(len(centre), device=centre.device)
         columns = LinearDesign(x, split, centre, scale)
-        return cls(columns, centre, scale, kinds, torch.tensor(own, device=centre.device))
+        fixed = FixedColumns.of(x, preprocessor) if set(kinds) & set(FIXED) else None
+        return cls(columns, centre, scale, kinds, torch.tensor(own, device=centre.device), fixed=fixed)
 
     def lines(self, split: int, rows: slice | Tensor) -> Tensor:
         """Features that groups have slopes of their own of, of some rows of a split, (m, q)."""
@@ -169,15 +178,17 @@ class Design:
 
     def kinds_of(self, n_groups: int, n_shapes: int) -> Kinds:
         """Kinds of the coefficients of :meth:`hazards`."""
+        n_strata = self._n_strata
         names: list[str | None] = [None, *(self.kinds[place] for place in self._straight.tolist())]
         for rotation in self.rotations:
             names += [rotation.kind] * rotation.scores.shape[-1]
         if n_groups > 1:
             names += ["level"] * n_groups + ["own slope"] * (n_groups * int(self.own.sum()))
+        names += [None] * n_strata  # levels of strata have no prior
         for _ in range(n_shapes):
-            names += [None] + (["own shape"] * n_groups if n_groups > 1 else [])
+            names += [None] + ["own shape"] * (n_strata or (n_groups if n_groups > 1 else 0))
         kinds = tuple(kind for kind in KINDS if kind in names)
-        codes = [-1 if name is None else kinds.index(name) for name in names]
+        codes = [HELD if name in FIXED else -1 if name is None else kinds.index(name) for name in names]
         if self.rotations:  # with free shapes a perfect fit would be in reach
             own = n_groups if n_groups > 1 else 0
             codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
@@ -201,10 +212,47 @@ class Design:
             group: of each row, 0 ... n_groups - 1, (S, n).
             n_groups: how many there are.
         """
+        if self.fixed is not None:
+            return self._with_fixed(LinearHazards(family, sample, weight, self.columns), self.fixed)
         if group is None or n_groups == 1:
             return LinearHazards(family, sample, weight, self.columns)
         own = 1 + self.own.nonzero().squeeze(-1)
         return LinearHazards(family, sample, weight, self.columns, group, own, n_groups)
+
+    @property
+    def _n_strata(self) -> int:
+        return 0 if self.fixed is None else self.fixed.n_strata
+
+    def _with_fixed(self, hazards: LinearHazards, fixed: FixedColumns) -> LinearHazards:
+        """Hazards with an offset, less its mean, and strata as groups without slopes of their own."""
+        problem = self.columns.split
+        if fixed.offset is not None and fixed.values is not None:
+            values = fixed.values - self.centre[:, fixed.offset, None]
+            hazards = replace(hazards, offset=torch.where(hazards.weight > 0, values[problem], 0.0))
+        if fixed.stratum is None:
+            return hazards
+        none = torch.zeros(0, dtype=torch.long, device=self.centre.device)
+        return replace(hazards, group=fixed.stratum[problem], own=none, n_groups=fixed.n_strata)
+
+    def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
+        """Prior of the coefficients of :meth:`hazards` where penalties are given.
+
+        The first stratum that has rows is the reference of the others, which have no prior.
+
+        Args:
+            curvature: second derivatives of the penalties by slopes of features as they are, (S, p), in rows.
+            n_shapes: shape parameters, m.
+        """
+        none = curvature.new_zeros(len(curvature), 1)
+        slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())
+        parts, of_shape = [none, slopes], none
+        if self.fixed is not None and self._n_strata:
+            share = self.centre[:, list(self.fixed.places)]
+            held = torch.where((share > 0) & ((share > 0).cumsum(-1) > 1), 0.0, _ZERO)
+            parts.append(held)
+            of_shape = torch.cat([none, held], 1)
+        precision = torch.cat([*parts, *[of_shape] * n_shapes], 1)
+        return Gaussian(precision, torch.zeros_like(precision))
 
     def leaves(self, theta: Tensor, n_groups: int, n_shapes: int) -> LeafParameters:
         """Parameters of the groups, in the units of the features, from coefficients (S, D)."""
@@ -217,6 +265,8 @@ class Design:
             end += n_groups
             slope[..., self.own] += theta[:, end : end + n_groups * q].unflatten(1, (n_groups, q))
             end += n_groups * q
+        if self.fixed is not None:
+            return self._leaves_with_fixed(theta, slope, intercept, n_shapes, self.fixed)
         shapes = theta[:, end:].unflatten(1, (n_shapes, 1 + n_groups if n_groups > 1 else 1))
         shape = shapes[..., :1].expand(-1, -1, n_groups)
         if n_groups > 1:
@@ -226,6 +276,23 @@ class Design:
         none = slope.new_zeros(*slope.shape[:-1], 0, slope.shape[-1])
         return LeafParameters(slope, intercept, shape.mT.contiguous(), none)
 
+    def _leaves_with_fixed(
+        self, theta: Tensor, slope: Tensor, intercept: Tensor, n_shapes: int, fixed: FixedColumns
+    ) -> LeafParameters:
+        """Parameters of the one group, from slopes of z (S, 1, p) and intercepts (S, 1)."""
+        p, count = len(self.kinds), fixed.n_strata
+        slope = self.of_features(slope)
+        if fixed.values is not None:
+            slope[..., fixed.offset] = 1.0
+        intercept = intercept - (slope * self.centre[:, None]).sum(-1)
+        shapes = theta[:, 1 + p + count :].unflatten(1, (n_shapes, 1 + count))
+        of_shapes = theta.new_zeros(len(theta), 1, n_shapes if count else 0, p)
+        if count:
+            places = list(fixed.places)
+            slope[..., places] = theta[:, None, 1 + p : 1 + p + count]
+            of_shapes[..., places] = shapes[:, None, :, 1:]
+        return LeafParameters(slope, intercept, shapes[:, None, :, 0], of_shapes)
+
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
         """:meth:`leaves` of a split as a matrix, (n_groups * d, D): a row for each parameter of each group.
 
@@ -234,7 +301,10 @@ class Design:
         count = len(self.kinds_of(n_groups, n_shapes).of)
         units = torch.eye(count, dtype=self.centre.dtype, device=self.centre.device)
         centre, scale = (part[split].expand(count, -1) for part in (self.centre, self.scale))
-        one = replace(self, centre=centre, scale=scale)
+        fixed = (
+            None if self.fixed is None else replace(self.fixed, values=None)
+        )  # a constant is no part of a map
+        one = replace(self, centre=centre, scale=scale, fixed=fixed)
         return one.leaves(units, n_groups, n_shapes).flatten().flatten(1).mT
 
 

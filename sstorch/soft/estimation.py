@@ -32,13 +32,14 @@ from sstorch.optim import (
     set_gates,
 )
 from sstorch.optim.checkpoint import Checkpoint, kept
-from sstorch.optim.evidence import Estimates, Kinds, estimate
+from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
 from sstorch.optim.starts.distilled import gates_of_splits, regression_tree, single_leaf
 from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
+from sstorch.soft.fixed_columns import FIXED
 from sstorch.soft.honest import PlacedGates
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
@@ -97,6 +98,9 @@ class Estimation:
         of_terms = dict.fromkeys(terms, 0.0)
         for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
             of_terms[term] += value
+        for term, kind in zip(terms, design.kinds, strict=True):
+            if kind in FIXED:
+                of_terms.pop(term, None)
         return cls(
             kinds.names,
             tuple(int(count) for count in counts.values()),
@@ -407,7 +411,9 @@ class Estimator:
         n_groups = int(model.position.max()) + 1
         for name, estimates in model.estimates.items():
             theta, kinds = estimates.theta[split].cpu(), estimates.kinds
-            precision = kinds.spread(estimates.penalty[split : split + 1], 0.0)[0].cpu()
+            penalty = estimates.penalty[split : split + 1]
+            precision = torch.where(kinds.of == HELD, kinds.precision(penalty), kinds.spread(penalty, 0.0))
+            precision = precision[0].cpu()
             rows = torch.eye(len(theta), dtype=theta.dtype, device=estimates.theta.device)
             posterior = estimates.quadratic(rows[None])[split].cpu()
             found[name] = HazardCovariance.of_posterior(
@@ -714,3 +720,5 @@ def write_leaves(tree: SoftTree, leaves: LeafParameters) -> None:
         leaf.slope.copy_(leaves.slope[:, place])
         leaf.intercept.copy_(leaves.intercept[:, place])
         leaf.shape.copy_(leaves.shape[:, place])
+        if leaf.shape_slope is not None:
+            leaf.shape_slope.copy_(leaves.shape_slope[:, place])

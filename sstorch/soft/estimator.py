@@ -145,7 +145,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         check_time_unit(self.time_unit)
         return {
             **self._penalties.of(self.penalties).settings,
-            **self.columns.get_params(),
+            **self.columns.settings,
             "device": self.device,
             "dtype": self.dtype,
             "seed": self._seed(),

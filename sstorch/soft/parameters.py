@@ -160,6 +160,14 @@ class Columns(Parameters):
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
         missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
             the ``"most_frequent"`` one of the training rows.
+        offset: numeric column that is added to the linear predictor as it is, with the coefficient one and
+            in the family's own direction (log hazard, log odds or log time), such as a log exposure. It may
+            not be missing. Of :class:`~sstorch.SurvivalRegression` only.
+        strata: categorical column, of at most 16 categories, each of which has a level and shapes of its
+            own, a baseline, under effects that all share. Shapes of strata have an estimated variance
+            around a common one where penalties are estimated, and no penalty where they are numbers. A
+            category without an event is an error, and so is one at prediction that training rows did not
+            have. Of :class:`~sstorch.SurvivalRegression` only.
     """
 
     numeric: NumericEncodings = "auto"
@@ -168,6 +176,14 @@ class Columns(Parameters):
     monotone: Mapping[str, str] | None = None
     missing_numbers: Numeric = "mean"
     missing_categories: Categorical = "zeros"
+    offset: str | None = None
+    strata: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values as the batch trainer names them."""
+        values = self.get_params()
+        return values | {"offset_column": values.pop("offset")}
 
     def to_dict(self) -> dict[str, Any]:
         """What is saved with a model."""
@@ -178,6 +194,8 @@ class Columns(Parameters):
             "monotone": None if self.monotone is None else dict(self.monotone),
             "missing_numbers": self.missing_numbers,
             "missing_categories": self.missing_categories,
+            "offset": self.offset,
+            "strata": self.strata,
         }
 
     @classmethod

@@ -18,6 +18,7 @@ from sstorch.data.encodings import (
     ColumnEncodings,
     Encodings,
     Interactions,
+    Linear,
     Monotone,
     parse_interactions,
     parse_monotone,
@@ -36,6 +37,7 @@ from sstorch.optim import (
     Race,
     Trainer,
 )
+from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.honest import Honest, PlacedGates
 from sstorch.soft.teacher import Teacher
 
@@ -222,6 +224,12 @@ def _monotone(name: str, value: Any) -> Monotone:
     return parse_monotone(value)
 
 
+def _column(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{name} must be the name of a column, or None, got {value!r}")
+    return value
+
+
 def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
     for each in value:
         if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
@@ -313,6 +321,12 @@ class BatchSettings:
     monotone: Monotone = setting(
         None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
     )
+    offset_column: str | None = setting(
+        None, _column, "column whose coefficient is one", in_tree_group=False, saved=False
+    )
+    strata: str | None = setting(
+        None, _column, "column whose categories have baselines of their own", in_tree_group=False, saved=False
+    )
     roughness: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
     )
@@ -390,6 +404,7 @@ class BatchSettings:
             raise ConfigError(
                 "monotone needs shapes that are constant: with linear ones effects can turn in time"
             )
+        checked._check_fixed(families)
         if checked.fairness is not None:
             _check_trainable(checked.fairness, checked.trainer)
         elif checked.rho != 0:
@@ -397,6 +412,39 @@ class BatchSettings:
                 f"rho={values['rho']!r} has nothing to act on: choose a penalty, such as fairness='l2'"
             )
         return checked
+
+    def _check_fixed(self, families: Sequence[HazardFamily]) -> None:
+        """Refuse what an offset and strata do not go with."""
+        if any(family.ancillary == "strata" for family in families):
+            raise ConfigError("ancillary='strata' follows from Columns(strata=...): leave it out")
+        if not self.fixed_columns:
+            return
+        names = ", ".join(map(repr, self.fixed_columns))
+        if len(set(self.fixed_columns)) < len(self.fixed_columns):
+            raise ConfigError(f"column {names.split(', ')[0]} cannot be both offset and strata")
+        if self.depth or not self.keeps_gates:
+            raise ConfigError(
+                f"an offset or strata ({names}) need SurvivalRegression; for groups give "
+                "PrognosticTree(teacher=SurvivalRegression(columns=Columns(...)))"
+            )
+        if self.monotone or self.fairness is not None or self.own_penalties or self.trainer.holdout:
+            raise ConfigError(
+                f"an offset or strata ({names}) do not support monotone, fairness, penalties of one's own or "
+                "holdout: leave one of the two out"
+            )
+        if any(family.can_rise or family.ancillary != "constant" for family in families):
+            raise ConfigError(
+                f"offset or strata ({names}) need ancillary='constant' and leaves whose curves cannot rise"
+            )
+        if self.interactions == "all" or any(self.offset_column in pair for pair in self.interactions):
+            raise ConfigError(
+                f"interactions must name pairs of columns, none with the offset, beside {names}"
+            )
+
+    @property
+    def fixed_columns(self) -> list[str]:
+        """The columns of the offset and of strata that there are."""
+        return [name for name in (self.offset_column, self.strata) if name is not None]
 
     def facts(self) -> dict[str, object]:
         """Every setting that training reads but the trainer, by name, for comparison with another run's.
@@ -410,7 +458,8 @@ class BatchSettings:
             silent.append("gate_features")
         if isinstance(self.trainer, Leaves):  # gates that stay have no penalty
             silent.append("gate_ridge_units")
-        silent += [name for name in ("teacher", "own_penalties") if not getattr(self, name)]
+        unused = ("teacher", "own_penalties", "offset_column", "strata")
+        silent += [name for name in unused if not getattr(self, name)]
         facts = {name: getattr(self, name) for name in SETTINGS if name not in silent}
         if isinstance(self.leaf, Mapping):
             leaf: object = {cause: make_family(each) for cause, each in self.leaf.items()}
@@ -422,7 +471,8 @@ class BatchSettings:
     def family(self) -> HazardFamily:
         """The hazard family, once the leaf is that of one event: see :meth:`for_cause`."""
         assert not isinstance(self.leaf, Mapping)
-        return make_family(self.leaf)
+        family = make_family(self.leaf)
+        return family if self.strata is None else with_strata(family)
 
     @property
     def leaves(self) -> tuple[str | HazardFamily, ...]:
@@ -473,7 +523,7 @@ class BatchSettings:
         Otherwise variances are those of the regression without these restrictions.
         """
         restricted = self.monotone or self.fairness is not None or self.own_penalties
-        rises = self.family.can_rise or self.family.ancillary != "constant"
+        rises = self.family.can_rise or self.family.ancillary == "linear"
         return self.estimated and not restricted and not rises and not self.trainer.holdout
 
     @property
@@ -489,7 +539,10 @@ class BatchSettings:
     @property
     def encodings(self) -> Encodings:
         """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
-        given = Encodings(self.numeric, self.gate_numeric, self.interactions, self.monotone).settled
+        numeric = self.numeric
+        if self.offset_column is not None:
+            numeric = replace(numeric, named=(*numeric.named, (self.offset_column, Linear())))
+        given = Encodings(numeric, self.gate_numeric, self.interactions, self.monotone).settled
         return given if self.depth else replace(given, gates=given.leaves)
 
     def check_columns(self, data: SurvivalData) -> None:
@@ -499,6 +552,7 @@ class BatchSettings:
             ConfigError: the message names the column.
         """
         schema = Schema.of(data.frame)
+        check_fixed_columns(schema, self.offset_column, self.strata)
         self.encodings.check_columns(schema.columns, schema.categories)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.checks import check_share
 from sstorch.data import SurvivalData
+from sstorch.data.coded import CODED_LEVELS
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference import HazardRows, Refitted, coefficients
 from sstorch.inference.model import covariance_of
@@ -46,12 +48,14 @@ class ModelCheck:
         influence: of each contrast the row, or subject, whose removal changes it most: its label, and the
             ``change`` by it in standard errors.
         level: of the tests.
+        can_be_strata: categorical covariates with few enough categories.
     """
 
     tests: pd.DataFrame
     risk_groups: pd.DataFrame
     influence: pd.DataFrame
     level: float
+    can_be_strata: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[str]:
@@ -67,17 +71,20 @@ class ModelCheck:
             guilty = [str(name) for name in terms.index[terms["p"] * len(terms) < self.level]]
             p_values = {str(term): float(p) for term, p in part["p"].items()}
             whole = p_values.get("all", np.nan)
-            text = ""
+            text, remedy = "", _REMEDIES[str(kind)]
             if kind == "calibration" and whole < self.level:
                 text = f"Events{of_cause} differ from the expected number by predicted risk ({_p(whole)})"
             elif kind != "calibration" and guilty:
                 what = "change with time" if kind == "time" else "have a shape that the model lacks"
                 names = ", ".join(f"{name} ({_p(p_values[name])})" for name in guilty)
                 text = f"Effects{of_cause} that {what}: {names}"
+                if kind == "time" and (strata := [name for name in guilty if name in self.can_be_strata]):
+                    most = min(strata, key=p_values.__getitem__)
+                    remedy = f"give each category a baseline of its own, Columns(strata={most!r}), {remedy}"
             elif kind == "time" and whole < self.level:
                 text = f"Effects{of_cause} change with time, taken together ({_p(whole)})"
             if text:
-                found.append(f"{text}: {_REMEDIES[str(kind)]}.")
+                found.append(f"{text}: {remedy}.")
         large = self.influence[self.influence["change"].abs() > _INFLUENCE]
         for label, own in large.groupby("row", sort=False):
             names = ", ".join(
@@ -177,7 +184,17 @@ def check(
         pd.concat(groups),
         pd.concat(influence),
         level,
+        _can_be_strata(model, covariance.terms),
     )
+
+
+def _can_be_strata(model: Refitted, terms: Collection[str]) -> tuple[str, ...]:
+    """Categorical covariates that can be strata; none where the model has some already."""
+    preprocessor = model._tree.preprocessor
+    if preprocessor.strata is not None:
+        return ()
+    words = preprocessor.schema.categories
+    return tuple(name for name in terms if len(words.get(name, ())) in range(2, CODED_LEVELS + 1))
 
 
 def _in_time(model: Refitted, rows: HazardRows, transform: Transform) -> list[tuple[str, float, int, float]]:

@@ -137,6 +137,6 @@ def _parameter_names(model: Refitted, rows: HazardRows) -> list[str]:
     features = [feature.name for feature in model._tree.preprocessor.leaf_features]
     shapes = list(rows.module.family.shape_names)
     names = [*features, "intercept", *shapes]
-    if rows.module.family.ancillary == "linear":
+    if rows.module.family.ancillary != "constant":
         names += [f"{shape}: {feature}" for shape in shapes for feature in features]
     return names

@@ -4,6 +4,8 @@
 #
 # "survreg": parametric regressions without penalties, with the covariance of coefficients and log scale, the one
 # robust to clusters, and the log-likelihoods with and without covariates.
+# "strata": the same with strata(sex), whose effect is in the model, and an offset; "cox": coefficients of coxph
+# with the strata.
 # "columns": the regression of tests/optim/penalties.R at penalties estimated by REML, of which the standard errors of the
 # log hazards of twelve rows and the effective degrees of freedom.
 # "smooth": terms of mgcv with what their p-values are made of.
@@ -39,6 +41,16 @@ of_family <- function(dist) {
 }
 survregs <- object(sapply(c(weibull = "weibull", log_logistic = "loglogistic", log_normal = "lognormal"), of_family))
 
+rows$sex <- factor(ifelse(rows$centre %% 2 == 0, "f", "m"))
+rows$exposure <- round(0.3 * sin(seq_len(n)), 3)
+with_strata <- function(dist) {
+  fit <- survreg(Surv(time, event) ~ age + marker + arm + sex + strata(sex) + offset(exposure), rows, dist = dist,
+                 control = control)
+  object(list(coef = numbers(c(coef(fit), log(fit$scale))), vcov = numbers(vcov(fit)), loglik = numbers(fit$loglik[2])))
+}
+strata <- object(sapply(c(weibull = "weibull", log_logistic = "loglogistic", log_normal = "lognormal"), with_strata))
+cox <- numbers(coef(coxph(Surv(time, event) ~ age + marker + arm + strata(sex), rows)))
+
 # As in tests/optim/penalties.R.
 old <- read.csv(file.path(folder, "optim", "penalties_in_r.csv"), stringsAsFactors = TRUE)
 old$offset <- log(old$time)
@@ -71,5 +83,5 @@ of_smooth <- function(k) {
   })
 }
 smooths <- paste0("[", paste(c(of_smooth(5), of_smooth(8)), collapse = ", "), "]")
-cat("{\n\"survreg\": ", survregs, ",\n\"columns\": ", columns, ",\n\"smooth\": ", smooths, "\n}\n", sep = "",
+cat("{\n\"survreg\": ", survregs, ",\n\"strata\": ", strata, ",\n\"cox\": ", cox, ",\n\"columns\": ", columns, ",\n\"smooth\": ", smooths, "\n}\n", sep = "",
     file = file.path(folder, "inference", "inference_in_r.json"))

@@ -26,7 +26,7 @@ from sstorch.soft.settings import (
 
 
 def test_declared_defaults_are_those_of_prognostic_trees() -> None:
-    values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().get_params()
+    values = PrognosticTree().get_params() | PrognosticTree().penalties.get_params() | Columns().settings
     values.pop("trainer")  # a name among the settings
     shared = set(values) & set(SETTINGS)
     assert {name: SETTINGS[name].default for name in shared} == {name: values[name] for name in shared}

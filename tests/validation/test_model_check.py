@@ -1,5 +1,7 @@
 """Model checks: score tests against likelihood-ratio tests and cox.zph, faults that are found, messages."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,6 +81,24 @@ def test_faults_are_found_and_named(leaf: str) -> None:
     assert "Columns(numeric=" in str(found)
     curved = check(SurvivalRegression(leaf).fit(X, y), X, y)
     assert curved.tests.loc[("event", "curve", "a"), "p"] > 0.01
+
+
+def test_category_whose_effect_changes_with_time_has_strata_proposed_as_code() -> None:
+    X, _ = simulated("line", 800)
+    generator = np.random.default_rng(4)
+    arm = generator.choice(["x", "y"], len(X))
+    time = np.exp(
+        (np.log(generator.exponential(size=len(X))) - 0.7 * X["a"]) / np.where(arm == "x", 0.6, 2.0)
+    )
+    X, y = X.assign(arm=arm), Surv(np.minimum(time, 3.0), time <= 3.0)
+    found = check(SurvivalRegression("weibull", **PLAIN).fit(X, y), X, y)
+    (text,) = [each for each in found.findings if "arm" in each and each.startswith("Effects that change")]
+    (code,) = re.findall(r"Columns\(strata='arm'\)", text)
+    columns = eval(code, {"Columns": Columns}).set_params(numeric="linear")
+    stratified = check(SurvivalRegression("weibull", Penalties(ridge=0), columns).fit(X, y), X, y)
+    assert "arm" not in stratified.tests.loc[("event", "time")].index
+    assert stratified.tests.loc[("event", "time", "all"), "p"] > 0.01
+    assert not any("strata" in each for each in stratified.findings)
 
 
 def test_tests_do_not_depend_on_how_histories_are_cut() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.numeric import invert, minimize_small, restricted_mean
 
-Ancillary = Literal["constant", "linear"]
+Ancillary = Literal["constant", "linear", "strata"]
 
 
 class HazardFamily(nn.Module, ABC):
@@ -39,10 +39,11 @@ class HazardFamily(nn.Module, ABC):
     shape like that of parameters, made by :meth:`prepare`.
 
     Args:
-        ancillary: ``"constant"``, or ``"linear"`` if every shape parameter has slopes on the features too.
+        ancillary: ``"constant"``; ``"linear"`` if every shape parameter has slopes on the features too;
+            ``"strata"`` if it has them on the indicators of ``Columns(strata=...)`` alone.
 
     Raises:
-        ConfigError: ``ancillary`` is neither.
+        ConfigError: ``ancillary`` is none of them.
     """
 
     name: str
@@ -63,7 +64,7 @@ class HazardFamily(nn.Module, ABC):
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()
         if ancillary not in get_args(Ancillary):
-            raise ConfigError(f"ancillary must be 'constant' or 'linear', got {ancillary!r}")
+            raise ConfigError(f"ancillary must be one of {', '.join(get_args(Ancillary))}, got {ancillary!r}")
         self.ancillary = ancillary
         self.batch_shape: tuple[int, ...] = ()
 
@@ -103,7 +104,7 @@ class HazardFamily(nn.Module, ABC):
     @property
     def constant_ratio(self) -> str | None:
         """``ratio``; None where shapes that depend on x make it another one at every time."""
-        return self.ratio if self.ancillary == "constant" else None
+        return None if self.ancillary == "linear" else self.ratio
 
     def loss(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, log_entry: Tensor | None = None
