@@ -115,6 +115,7 @@ class Calculator:
             "lastTime": self.last_time,
             "timeUnit": self.time_unit,
             "outcome": self.outcome,
+            "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
         code = JavaScript().source(self.formula, self.title).replace("</", "<\\/")

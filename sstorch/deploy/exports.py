@@ -23,7 +23,13 @@ from sstorch.deploy.calculator import (
     check_names,
     thinned_steps,
 )
-from sstorch.deploy.deployable import Deployable, check_deployable, conditional_formula, headline
+from sstorch.deploy.deployable import (
+    Deployable,
+    check_deployable,
+    conditional_formula,
+    headline,
+    no_limits,
+)
 from sstorch.deploy.languages import Language, source_code
 from sstorch.deploy.onnx import write_graph
 from sstorch.exceptions import ConfigError, DataError
@@ -38,6 +44,7 @@ def export_code(
     *,
     horizon: float | None = None,
     after: float | None = None,
+    level: float | None = None,
 ) -> str:
     """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
@@ -59,6 +66,9 @@ def export_code(
             (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
             there, and its head says so. nan (NULL) where S(after) is 0. A model with time-varying covariates
             needs it; 0 is time zero.
+        level: of confidence limits, in (0, 1): Python and JavaScript then have ``survival_limits(patient,
+            time)``, of competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and
+            ``upper``, those of :func:`sstorch.inference.predict`. None exports none.
 
     Returns:
         the code.
@@ -66,9 +76,12 @@ def export_code(
     Raises:
         ConfigError: the language does not exist, a query has no horizon, the file cannot be written, the
             leaves are of a family without a formula (``generalized_gamma``), or the model has
-            time-varying covariates and ``after`` is None.
+            time-varying covariates and ``after`` is None; ``level`` is given for a query, with ``after``
+            above 0, or for a model without a covariance.
     """
-    code = source_code(conditional_formula(tree, after), language, headline(tree), horizon)
+    if level is not None and language == "sql":
+        raise ConfigError("level is for Python and JavaScript: queries have no confidence limits")
+    code = source_code(conditional_formula(tree, after, level), language, headline(tree), horizon)
     if path is not None:
         _write(path, code)
     return code
@@ -133,12 +146,14 @@ def export_calculator(
     units: Mapping[str, str] | None = None,
     outcome: str | None = None,
     after: float | None = None,
+    level: float | None = 0.95,
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
     It shows the patient's way through the tree, the group, the curve, the median and survival at some
     horizons, and how much each value raises and lowers it against the typical one. Of competing causes it
-    shows the cumulative incidence of each. What lies outside the training range is marked.
+    shows the cumulative incidence of each. What lies outside the training range is marked. Probabilities at
+    the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
@@ -155,7 +170,8 @@ def export_calculator(
         outcome: what S(t) is called, such as ``"recurrence-free survival"``; None for ``"survival"``, of
             competing causes ``"event-free survival"``.
         after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
-            from there, and horizons count from there.
+            from there, and horizons count from there. Such probabilities have no confidence limits.
+        level: of the confidence limits, in (0, 1); None for a page without them.
 
     Raises:
         ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
@@ -163,7 +179,8 @@ def export_calculator(
             the model has time-varying covariates and ``after`` is None.
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
-    formula = conditional_formula(tree, after)
+    check_deployable(tree)
+    formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
     facts = tree._deployed(medians=after is None)
     start = formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:

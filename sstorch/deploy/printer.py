@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from sstorch.deploy.expression import Expression, Formula, Steps
+from sstorch.deploy.expression import Expression, Formula
+from sstorch.deploy.steps import Steps
 
 # How strongly operations bind. Comparisons stand in parentheses wherever they stand in something.
 _STRENGTH = {

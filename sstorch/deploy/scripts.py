@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from sstorch.deploy.expression import Expression, Formula, Hazards, Steps
+from sstorch.deploy.expression import Expression, Formula, Hazards, Matrix, Slopes
 from sstorch.deploy.printer import INCIDENCE, SIGNS, Printer, facts_of, identifiers
+from sstorch.deploy.steps import Steps
 
 
 class Script(Printer):
@@ -19,9 +20,11 @@ class Script(Printer):
 
     names: dict[str, str]
     _quadrature: str
+    _limits: str
+    _complement: str
 
     def source(self, formula: Formula, title: str, horizon: float | None = None) -> str:
-        """A module of functions: ``group``, ``survival``, and of several causes ``incidence``."""
+        """A module: ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
         time = "time" if horizon is None else self._optional("time", horizon)
         event = "any event" if formula.causes else "the event"
         parts = [
@@ -37,6 +40,8 @@ class Script(Printer):
         elif formula.causes:
             incidences = formula.incidence.values()
             parts.append(self._of_results(head, INCIDENCE, *incidences, names=formula.causes))
+        if formula.slopes is not None:
+            parts += self._of_slopes(formula.slopes, time, formula.causes)
         return "".join(parts)
 
     def _of_results(self, head: str, says: str, *results: Expression, names: Sequence[str] = ()) -> str:
@@ -49,25 +54,48 @@ class Script(Printer):
 
     def _of_hazards(self, hazards: Hazards, head: str, after: float | None) -> list[str]:
         """The functions by which incidences are integrated."""
-        causes = [*hazards.log_hazard]
-        steps = Steps.of(*hazards.log_hazard.values(), hazards.cumulative)
-        self.names = identifiers(steps, ["at"])
-        moving, texts = steps.moving(), [self.text(each) for each in steps.results]
-        fixed = self._lines(steps, [name for name, _ in steps.steps if name not in moving])
-        curves = self._curves(self._lines(steps, moving), texts[:-1], texts[-1])
-        parts = [self._function("_hazards(patient)", _HAZARDS, [*fixed, *curves], "at")]
+        curves = [[each] for each in hazards.log_hazard.values()]
+        parts = [self._of_curves("_hazards(patient)", _HAZARDS, [*curves, [hazards.cumulative]])]
         constants = {
             "EDGES": ", ".join(map(repr, hazards.edges)),
             "RULE": ", ".join(f"[{place!r}, {weight!r}]" for place, weight in hazards.rule),
             "WIDTH": repr(hazards.width),
-            "CAUSES": str(len(causes)),
+            "CAUSES": str(len(curves)),
         }
         parts.append(re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature))
         start = repr(after or 0.0)
-        shares = {name: f"found[{k}]" for k, name in enumerate(causes)}
+        shares = {name: f"found[{k}]" for k, name in enumerate(hazards.log_hazard)}
         lines = [self._step("found", f"_incidences(_hazards(patient), {start}, time)")]
         parts.append(self._function(head, INCIDENCE, lines, self._pairs(shares)))
         return parts
+
+    def _of_slopes(self, slopes: Slopes, time: str, causes: Sequence[str]) -> list[str]:
+        """The functions that compute confidence limits."""
+        level = f"{100 * slopes.level:.4g} %"
+        says = f"Confidence limits ({level}) of the mean {{}} of patients with these values."
+        row, result = self._step("row", "_slopes(patient)"), f"_limits(row[0](time)[{len(causes)}], row[1])"
+        parts = [
+            self._of_curves("_slopes(patient)", _SLOPES, slopes.curves, slopes.covariance),
+            self._limits.replace("@CRITICAL@", repr(slopes.critical)),
+            self._function(f"survival_limits(patient, {time})", says.format("survival"), [row], result),
+        ]
+        if causes:
+            lines = [row, self._step("found", "_integrals(row[0], time)")]
+            shares = {name: f"_complement(found[{k}], row[1])" for k, name in enumerate(causes)}
+            head, text = f"incidence_limits(patient, {time})", says.format("incidence")
+            parts += [self._complement, self._function(head, text, lines, self._pairs(shares))]
+        return parts
+
+    def _of_curves(self, head: str, says: str, curves: Matrix, covariance: Matrix = ()) -> str:
+        """A function that returns a function ``at`` of time with lists of curves, and what is constant."""
+        steps = Steps.of(*(each for row in (*curves, *covariance) for each in row))
+        self.names = identifiers(steps, ["at"])
+        moving, texts = steps.moving(), iter([self.text(each) for each in steps.results])
+        fixed = self._lines(steps, [name for name, _ in steps.steps if name not in moving])
+        rows = [f"[{', '.join(next(texts) for _ in row)}]" for row in (*curves, *covariance)]
+        at = self._curves(self._lines(steps, moving), rows[: len(curves)])
+        result = f"[at, [{', '.join(rows[len(curves) :])}]]" if covariance else "at"
+        return self._function(head, says, [*fixed, *at], result)
 
     def _lines(self, steps: Steps, chosen: Collection[str] | None = None) -> list[str]:
         """Statements of the steps, or of some."""
@@ -102,8 +130,8 @@ class Script(Printer):
         """Values by name."""
 
     @abstractmethod
-    def _curves(self, lines: Sequence[str], log_hazards: Sequence[str], total: str) -> list[str]:
-        """Statements that define ``at``, the log hazards and the cumulative hazard at a time."""
+    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
+        """Statements that define ``at``, lists of curves at a time."""
 
 
 def _indented(lines: Sequence[str], by: int) -> str:
@@ -113,6 +141,7 @@ def _indented(lines: Sequence[str], by: int) -> str:
 _GROUP = "Group of a patient: 1 has the longest survival."
 _SURVIVAL = "Probability of being free of {} at a time."
 _HAZARDS = "Log hazards of the causes, and the cumulative hazard of any event, as a function of time."
+_SLOPES = "Curves with their derivatives in the parameters of the patient's hazards, and their covariance."
 
 _PYTHON = """
 import bisect
@@ -134,11 +163,11 @@ def _label(patient, column):
 
 
 def _exp(x):
-    return math.exp(x) if x < 709.78 else math.inf
+    return math.inf if x >= 709.78 else math.exp(x)
 
 
 def _expm1(x):
-    return math.expm1(x) if x < 709.78 else math.inf
+    return math.inf if x >= 709.78 else math.expm1(x)
 
 
 def _log(x):
@@ -160,33 +189,66 @@ _RULE = [@RULE@]
 
 def _incidences(at, start, time):
     '''Probabilities of the causes between a time and a later one, for those without an event by then.'''
-    alive = math.exp(-at(start)[1]) if start > 0 else 1.0
+    alive = math.exp(-at(start)[-1][0]) if start > 0 else 1.0
     before, found = _integrals(at, start), _integrals(at, start + time)
-    return [(b - a) / alive if alive > 0 else math.nan for a, b in zip(before, found)]
+    return [(b[0] - a[0]) / alive if alive > 0 else math.nan for a, b in zip(before, found)]
 
 
 def _integrals(at, time):
-    '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.'''
-    found = [0.0] * @CAUSES@
+    '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.
+
+    Each is followed by its derivatives, if the curves are.
+    '''
+    size = len(at(time)[-1])
+    found = [[0.0] * size for _ in range(@CAUSES@)]
     if not time > 0:
         return found
-    end, alive = math.log(time), 1.0
+    end, alive = math.log(time), [1.0] + [0.0] * (size - 1)
     edges = [edge for edge in _EDGES if edge < end] or [end - @WIDTH@]
     for left, right in zip(edges, [*edges[1:], end]):
         density = []
         for place, weight in _RULE:
             log_time = left + (right - left) / 2 * (1 + place)
-            hazards, total = at(math.exp(log_time))
-            density.append((weight, [hazard + log_time - total for hazard in hazards]))
-        largest = max(-1e300, *(max(each) for _, each in density))
-        masses = [sum(w * math.exp(each[k] - largest) for w, each in density) for k in range(@CAUSES@)]
-        left_alive = math.exp(-at(math.exp(right))[1])
-        for k, mass in enumerate(masses):
-            share = mass / sum(masses) if sum(masses) > 0 else 1 / @CAUSES@
-            found[k] += share * max(alive - left_alive, 0.0)
-        alive = left_alive
+            *hazards, total = at(math.exp(log_time))
+            logs = [[a - b for a, b in zip(hazard, total)] for hazard in hazards]
+            density.append((weight, [[each[0] + log_time, *each[1:]] for each in logs]))
+        largest = max(-1e300, *(each[0] for _, logs in density for each in logs))
+        masses = [[0.0] * size for _ in found]
+        for weight, logs in density:
+            for mass, each in zip(masses, logs):
+                part = weight * math.exp(each[0] - largest)
+                for q in range(size):
+                    mass[q] += part * each[q] if q else part
+        whole = [sum(parts) for parts in zip(*masses)]
+        total = at(math.exp(right))[-1]
+        later = [-math.exp(-total[0]) * each for each in [-1.0, *total[1:]]]
+        lost = [max(alive[0] - later[0], 0.0), *(a - b for a, b in zip(alive[1:], later[1:]))]
+        for sums, mass in zip(found, masses):
+            share = mass[0] / whole[0] if whole[0] > 0 else 1 / @CAUSES@
+            sums[0] += share * lost[0]
+            for q in range(1, size):
+                slope = (mass[q] - share * whole[q]) / whole[0] if whole[0] > 0 else 0.0
+                sums[q] += share * lost[q] + slope * lost[0]
+        alive = later
     return found
 """
+_PYTHON_LIMITS = '''
+
+def _limits(hazard, covariance):
+    """Limits of S = exp(-hazard), symmetric for log(-log S); derivatives follow the hazard."""
+    hazard, *slopes = hazard
+    variance = sum(a * b * each for a, row in zip(slopes, covariance) for b, each in zip(slopes, row))
+    width = @CRITICAL@ * math.sqrt(variance) / hazard if hazard > 0 and not variance <= 0 else 0.0
+    return {"lower": math.exp(-hazard * _exp(width)), "upper": math.exp(-hazard * _exp(-width))}
+'''
+_PYTHON_COMPLEMENT = '''
+
+def _complement(share, covariance):
+    """Limits of F, symmetric for log(-log(1 - F)); derivatives follow the share."""
+    share, *slopes = share
+    ends = _limits([-_log1p(-share), *(_divide(slope, 1 - share) for slope in slopes)], covariance)
+    return {"lower": 1 - ends["upper"], "upper": 1 - ends["lower"]}
+'''
 
 
 class Python(Script):
@@ -207,6 +269,8 @@ class Python(Script):
         "maximum": "max",
     }
     _quadrature = _PYTHON_QUADRATURE
+    _limits = _PYTHON_LIMITS
+    _complement = _PYTHON_COMPLEMENT
 
     @override
     def _head(self, facts: Sequence[str]) -> str:
@@ -230,8 +294,8 @@ class Python(Script):
         return "{" + ", ".join(f"{name!r}: {text}" for name, text in pairs.items()) + "}"
 
     @override
-    def _curves(self, lines: Sequence[str], log_hazards: Sequence[str], total: str) -> list[str]:
-        body = [*lines, f"return [{', '.join(log_hazards)}], {total}"]
+    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
+        body = [*lines, f"return [{', '.join(rows)}]"]
         return ["def at(time):", *("    " + line for line in body)]
 
     @override
@@ -289,35 +353,65 @@ const _RULE = [@RULE@];
 
 // Probabilities of the causes between a time and a later one, for those without an event by then.
 function _incidences(at, start, time) {
-  const alive = start > 0 ? Math.exp(-at(start)[1]) : 1;
+  const alive = start > 0 ? Math.exp(-at(start)[@CAUSES@][0]) : 1;
   const before = _integrals(at, start);
-  return _integrals(at, start + time).map((each, k) => alive > 0 ? (each - before[k]) / alive : NaN);
+  return _integrals(at, start + time).map((each, k) => alive > 0 ? (each[0] - before[k][0]) / alive : NaN);
 }
 
 // Integrals of hazard times survival up to a time: in each panel the causes share what survival loses.
+// Each is followed by its derivatives, if the curves are.
 function _integrals(at, time) {
-  const found = new Array(@CAUSES@).fill(0);
+  const size = at(time)[@CAUSES@].length;
+  const found = Array.from({ length: @CAUSES@ }, () => new Array(size).fill(0));
   if (!(time > 0)) return found;
   const end = Math.log(time), below = _EDGES.filter((edge) => edge < end);
   const edges = below.length ? [...below, end] : [end - @WIDTH@, end];
-  let alive = 1;
+  let alive = new Array(size).fill(0);
+  alive[0] = 1;
   for (let panel = 1; panel < edges.length; panel++) {
     const left = edges[panel - 1], right = edges[panel];
     const density = _RULE.map(([place]) => {
       const logTime = left + (right - left) / 2 * (1 + place);
-      const [hazards, total] = at(Math.exp(logTime));
-      return hazards.map((hazard) => hazard + logTime - total);
+      const hazards = at(Math.exp(logTime)), total = hazards.pop();
+      return hazards.map((hazard) => hazard.map((each, q) => each - total[q] + (q ? 0 : logTime)));
     });
-    const largest = Math.max(-1e300, ...density.flat());
-    const masses = found.map((_, k) =>
-      density.reduce((sum, each, i) => sum + _RULE[i][1] * Math.exp(each[k] - largest), 0));
-    const total = masses.reduce((a, b) => a + b, 0), later = Math.exp(-at(Math.exp(right))[1]);
+    const largest = Math.max(-1e300, ...density.flat().map((each) => each[0]));
+    const masses = found.map(() => new Array(size).fill(0));
+    density.forEach((logs, i) => logs.forEach((each, k) => {
+      const part = _RULE[i][1] * Math.exp(each[0] - largest);
+      for (let q = 0; q < size; q++) masses[k][q] += q ? part * each[q] : part;
+    }));
+    const whole = masses[0].map((_, q) => masses.reduce((sum, mass) => sum + mass[q], 0));
+    const total = at(Math.exp(right))[@CAUSES@], survival = Math.exp(-total[0]);
+    const later = total.map((each, q) => q ? -survival * each : survival);
+    const lost = alive.map((each, q) => q ? each - later[q] : Math.max(each - later[q], 0));
     masses.forEach((mass, k) => {
-      found[k] += (total > 0 ? mass / total : 1 / @CAUSES@) * Math.max(alive - later, 0);
+      const share = whole[0] > 0 ? mass[0] / whole[0] : 1 / @CAUSES@;
+      found[k][0] += share * lost[0];
+      for (let q = 1; q < size; q++) {
+        const slope = whole[0] > 0 ? (mass[q] - share * whole[q]) / whole[0] : 0;
+        found[k][q] += share * lost[q] + slope * lost[0];
+      }
     });
     alive = later;
   }
   return found;
+}
+"""
+_JAVASCRIPT_LIMITS = """
+// Limits of S = exp(-hazard), symmetric for log(-log S); derivatives follow the hazard.
+function _limits([hazard, ...slopes], covariance) {
+  let variance = 0;
+  slopes.forEach((a, k) => slopes.forEach((b, j) => { variance += a * b * covariance[k][j]; }));
+  const width = hazard > 0 && !(variance <= 0) ? @CRITICAL@ * Math.sqrt(variance) / hazard : 0;
+  return { lower: Math.exp(-hazard * Math.exp(width)), upper: Math.exp(-hazard * Math.exp(-width)) };
+}
+"""
+_JAVASCRIPT_COMPLEMENT = """
+// Limits of F, symmetric for log(-log(1 - F)); derivatives follow the share.
+function _complement([share, ...slopes], covariance) {
+  const ends = _limits([-Math.log1p(-share), ...slopes.map((slope) => slope / (1 - share))], covariance);
+  return { lower: 1 - ends.upper, upper: 1 - ends.lower };
 }
 """
 
@@ -339,6 +433,8 @@ class JavaScript(Script):
         "maximum": "Math.max",
     }
     _quadrature = _JAVASCRIPT_QUADRATURE
+    _limits = _JAVASCRIPT_LIMITS
+    _complement = _JAVASCRIPT_COMPLEMENT
 
     @override
     def _head(self, facts: Sequence[str]) -> str:
@@ -361,8 +457,8 @@ class JavaScript(Script):
         return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in pairs.items()) + "}"
 
     @override
-    def _curves(self, lines: Sequence[str], log_hazards: Sequence[str], total: str) -> list[str]:
-        body = [*lines, f"return [[{', '.join(log_hazards)}], {total}];"]
+    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
+        body = [*lines, f"return [{', '.join(rows)}];"]
         return ["const at = (time) => {", *("  " + line for line in body), "};"]
 
     @override
