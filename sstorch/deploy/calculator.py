@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.scripts import JavaScript
+from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
 
 WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
@@ -35,6 +35,7 @@ class Field:
         categories: of a column of categories, else None.
         low, high: range of the training rows; None if not known.
         typical: value of a typical patient; None leaves it unknown.
+        binary: whether all numbers are 0 or 1.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Field:
     low: float | None = None
     high: float | None = None
     typical: float | str | None = None
+    binary: bool = False
 
 
 @dataclass(frozen=True)

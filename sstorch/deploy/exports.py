@@ -32,6 +32,7 @@ from sstorch.deploy.deployable import (
 )
 from sstorch.deploy.languages import Language, source_code
 from sstorch.deploy.onnx import write_graph
+from sstorch.deploy.script import Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
@@ -45,17 +46,17 @@ def export_code(
     horizon: float | None = None,
     after: float | None = None,
     level: float | None = None,
+    missing: Missing = "raise",
 ) -> str:
     """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
     ``"python"`` (standard library alone) and ``"javascript"`` give functions of a patient, a dictionary of
-    the columns in original units (missing where None, NaN or absent): ``group(patient)``, the number of the
+    the columns in original units (missing where None or NaN): ``group(patient)``, the number of the
     group, ``survival(patient, time)``, S(t), free of any event, and of competing causes
     ``incidence(patient, time)``, F(t) by cause. ``"sql"`` gives a query of a table ``patients`` with these
     columns, NULL where missing: its rows with ``predicted_group``, ``predicted_survival``, and of competing
     causes ``predicted_incidence_CAUSE`` for each (SQLite, PostgreSQL, DuckDB). Predictions are those of
-    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding; columns are not checked
-    there, and a category that is not known counts as none.
+    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding. A query checks no columns.
 
     Args:
         tree: fitted, soft or exact.
@@ -69,6 +70,9 @@ def export_code(
         level: of confidence limits, in (0, 1): Python and JavaScript then have ``survival_limits(patient,
             time)``, of competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and
             ``upper``, those of :func:`sstorch.inference.predict`. None exports none.
+        missing: ``"raise"``: Python and JavaScript raise an error where a patient lacks a column that the
+            model uses, or has an unknown category there, as where one is misspelt; ``"typical"``: the column
+            is then filled as in the training rows, and the category counts as none.
 
     Returns:
         the code.
@@ -81,7 +85,7 @@ def export_code(
     """
     if level is not None and language == "sql":
         raise ConfigError("level is for Python and JavaScript: queries have no confidence limits")
-    code = source_code(conditional_formula(tree, after, level), language, headline(tree), horizon)
+    code = source_code(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -140,7 +144,7 @@ def export_calculator(
     X: object = None,
     y: object = None,
     *,
-    title: str = "Survival calculator",
+    title: str | None = None,
     horizons: npt.ArrayLike | None = None,
     labels: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
@@ -162,7 +166,7 @@ def export_calculator(
             training rows as a rule. A soft tree knows ranges and means of its own without them.
         y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
             causes Aalen-Johansen, is drawn behind the curve.
-        title: of the page.
+        title: of the page; None names the outcome.
         horizons: times at which probabilities are shown; None takes round ones near the quartiles of the
             event times.
         labels: names of columns as the page calls them.
@@ -199,8 +203,9 @@ def export_calculator(
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
         if y is not None:
             groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+    outcome = outcome or ("event-free survival" if formula.causes else "survival")
     page = Calculator(
-        title,
+        title or f"{outcome[0].upper()}{outcome[1:]} calculator",
         f"{facts.kind}, {facts.rows}",
         formula,
         fields,
@@ -209,7 +214,7 @@ def export_calculator(
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
-        outcome or ("event-free survival" if formula.causes else "survival"),
+        outcome,
         "Made with sstorch. Predictions are those of the saved tree.",
     )
     _write(path, page.html())
@@ -232,7 +237,10 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
     if field.categories is not None:
         return replace(field, typical=str(known.astype(str).mode().iloc[0]))
     values = known.to_numpy(dtype=np.float64)
-    return replace(field, low=float(values.min()), high=float(values.max()), typical=float(np.median(values)))
+    binary, typical = bool(np.isin(values, (0.0, 1.0)).all()), float(np.median(values))
+    if binary:
+        typical = round(typical)  # the more frequent of the two
+    return replace(field, low=float(values.min()), high=float(values.max()), typical=typical, binary=binary)
 
 
 def _group_curves(

@@ -396,6 +396,10 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
     counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]
     rows = ", ".join([f"{nodes['rows'].iloc[0]} rows", *(counts or [f"{nodes['events'].iloc[0]} events"])])
     families = " and ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
-    kind = f"{'Competing risks' if tree.competing else 'Soft survival'} tree of depth {topology.depth}"
+    if topology.depth:
+        form = f"tree of depth {topology.depth} with {families} leaves"
+        kind = f"{'Competing risks' if tree.competing else 'Soft survival'} {form}"
+    else:
+        kind = f"{'Competing risks' if tree.competing else 'Survival'} regression with {families} hazards"
     groups = dict(sorted(groups.items()))
-    return Deployed(f"{kind} with {families} leaves", rows, fields, shown, groups, tree.time_unit)
+    return Deployed(kind, rows, fields, shown, groups, tree.time_unit)

@@ -14,7 +14,7 @@ from sstorch import Columns, OptimalSurvivalTree, Penalties, PrognosticTree, Sur
 from sstorch.deploy import export_calculator, export_code
 from sstorch.deploy.derivative import derivative
 from sstorch.deploy.expression import TIME, Formula, constant, maximum, minimum, number, unary, where
-from sstorch.deploy.scripts import Python
+from sstorch.deploy.python import Python
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards import Weibull
 from tests.conftest import nightly_but
@@ -26,7 +26,8 @@ TIMES = [0.0, 3.0, 20.0, 61.5]
 
 def limits_by(language: str, model: Any, frame: pd.DataFrame, what: str, folder: Path) -> np.ndarray:
     """Limits by exported code, (n, [K,] T, 2), of level .9."""
-    code, function = export_code(model, language, level=0.9), f"{what}_limits"  # type: ignore[arg-type]
+    code = export_code(model, language, level=0.9, missing="typical")  # type: ignore[arg-type]
+    function = f"{what}_limits"
     patients = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     if language == "python":
         names: dict[str, Any] = {}
