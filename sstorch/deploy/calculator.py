@@ -36,6 +36,7 @@ class Field:
         low, high: range of the training rows; None if not known.
         typical: value of a typical patient; None leaves it unknown.
         binary: whether all numbers are 0 or 1.
+        span: 5 % and 95 % quantile of the numbers; None if not known.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Field:
     high: float | None = None
     typical: float | str | None = None
     binary: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

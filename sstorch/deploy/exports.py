@@ -237,10 +237,10 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
     if field.categories is not None:
         return replace(field, typical=str(known.astype(str).mode().iloc[0]))
     values = known.to_numpy(dtype=np.float64)
-    binary, typical = bool(np.isin(values, (0.0, 1.0)).all()), float(np.median(values))
-    if binary:
-        typical = round(typical)  # the more frequent of the two
-    return replace(field, low=float(values.min()), high=float(values.max()), typical=typical, binary=binary)
+    low, start, typical, end, high = map(float, np.quantile(values, [0.0, 0.05, 0.5, 0.95, 1.0]))
+    if binary := bool(np.isin(values, (0.0, 1.0)).all()):
+        typical, start, end = round(typical), low, high
+    return replace(field, low=low, high=high, typical=typical, binary=binary, span=(start, end))
 
 
 def _group_curves(

@@ -149,6 +149,5 @@ def indented(lines: Sequence[str], by: int) -> str:
 
 
 _GROUP = "Group of a patient: 1 has the longest survival."
-_SURVIVAL = "Probability of being free of {} at a time."
 _HAZARDS = "Log hazards of the causes, and the cumulative hazard of any event, as a function of time."
 _SLOPES = "Curves with their derivatives in the parameters of the patient's hazards, and their covariance."
