@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "needed by a model with time-varying covariates (0: time zero)",
     )
     parser.add_argument("--horizons", nargs="+", type=float, metavar="TIME", help="times in the result")
-    parser.add_argument("--title", default="Survival calculator")
+    parser.add_argument("--title", help="of the page; else it names the outcome")
     parser.add_argument("--outcome", help="what the probability of no event is called")
     parser.add_argument("--label", nargs="+", default=[], metavar="COLUMN=TEXT", help="names of columns")
     parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.scripts import JavaScript
+from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
 
 WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
@@ -35,6 +35,8 @@ class Field:
         categories: of a column of categories, else None.
         low, high: range of the training rows; None if not known.
         typical: value of a typical patient; None leaves it unknown.
+        binary: whether all numbers are 0 or 1.
+        span: 5 % and 95 % quantile of the numbers; None if not known.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Field:
     low: float | None = None
     high: float | None = None
     typical: float | str | None = None
+    binary: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class Calculator:
             "lastTime": self.last_time,
             "timeUnit": self.time_unit,
             "outcome": self.outcome,
+            "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
         code = JavaScript().source(self.formula, self.title).replace("</", "<\\/")

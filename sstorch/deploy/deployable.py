@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
+from sstorch.checks import check_share
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
@@ -39,8 +40,16 @@ class Deployable(SurvivalEstimator):
     """Base class of fitted trees that can be exported: what the functions of this package ask of them."""
 
     @abstractmethod
-    def _formula(self) -> Formula:
-        """The tree as a formula; raises NotFittedError before there is one."""
+    def _formula(self, level: float | None = None) -> Formula:
+        """The tree as a formula; raises NotFittedError before there is one.
+
+        Args:
+            level: of confidence limits in the formula; given only where :meth:`_no_limits` is empty.
+        """
+
+    def _no_limits(self) -> str:
+        """Why predictions have no confidence limits; empty if they have."""
+        return f"{type(self).__name__} estimates no covariance: a regression and its groups have intervals"
 
     @abstractmethod
     def _deployed(self, medians: bool) -> Deployed:
@@ -66,17 +75,31 @@ class Deployable(SurvivalEstimator):
         """Group of each row, shape (n,)."""
 
 
-def conditional_formula(tree: Deployable, after: float | None) -> Formula:
+def conditional_formula(tree: Deployable, after: float | None, level: float | None = None) -> Formula:
     """The formula of S(t), or of S(after + t) / S(after).
+
+    Args:
+        tree: fitted.
+        after: time at which the subject is at risk.
+        level: of confidence limits; None for a formula without them.
 
     Raises:
         ConfigError: `tree` is no tree that can be exported, `after` is no time, or is None and the model has
-            time-varying covariates.
+            time-varying covariates; `level` is given and is no share, or there are no limits.
     """
     check_deployable(tree)
-    formula = tree._formula()
+    if level is not None:
+        check_share(level, "level", "a share in (0, 1), or None", closed=False)
+        if reason := no_limits(tree, after):
+            raise ConfigError(f"level={level!r} asks for confidence limits, but {reason}; leave level out")
+    formula = tree._formula(level)
     tree._refuse_unknown_future(after)
     return formula.conditional(after)
+
+
+def no_limits(tree: Deployable, after: float | None) -> str:
+    """Why exports have no confidence limits; empty if they have."""
+    return "they are for survival from time zero, not after a later time" if after else tree._no_limits()
 
 
 def check_deployable(tree: object) -> None:

@@ -23,9 +23,16 @@ from sstorch.deploy.calculator import (
     check_names,
     thinned_steps,
 )
-from sstorch.deploy.deployable import Deployable, check_deployable, conditional_formula, headline
+from sstorch.deploy.deployable import (
+    Deployable,
+    check_deployable,
+    conditional_formula,
+    headline,
+    no_limits,
+)
 from sstorch.deploy.languages import Language, source_code
 from sstorch.deploy.onnx import write_graph
+from sstorch.deploy.script import Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
@@ -38,17 +45,18 @@ def export_code(
     *,
     horizon: float | None = None,
     after: float | None = None,
+    level: float | None = None,
+    missing: Missing = "raise",
 ) -> str:
     """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
     ``"python"`` (standard library alone) and ``"javascript"`` give functions of a patient, a dictionary of
-    the columns in original units (missing where None, NaN or absent): ``group(patient)``, the number of the
+    the columns in original units (missing where None or NaN): ``group(patient)``, the number of the
     group, ``survival(patient, time)``, S(t), free of any event, and of competing causes
     ``incidence(patient, time)``, F(t) by cause. ``"sql"`` gives a query of a table ``patients`` with these
     columns, NULL where missing: its rows with ``predicted_group``, ``predicted_survival``, and of competing
     causes ``predicted_incidence_CAUSE`` for each (SQLite, PostgreSQL, DuckDB). Predictions are those of
-    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding; columns are not checked
-    there, and a category that is not known counts as none.
+    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding. A query checks no columns.
 
     Args:
         tree: fitted, soft or exact.
@@ -59,6 +67,12 @@ def export_code(
             (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
             there, and its head says so. nan (NULL) where S(after) is 0. A model with time-varying covariates
             needs it; 0 is time zero.
+        level: of confidence limits, in (0, 1): Python and JavaScript then have ``survival_limits(patient,
+            time)``, of competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and
+            ``upper``, those of :func:`sstorch.inference.predict`. None exports none.
+        missing: ``"raise"``: Python and JavaScript raise an error where a patient lacks a column that the
+            model uses, or has an unknown category there, as where one is misspelt; ``"typical"``: the column
+            is then filled as in the training rows, and the category counts as none.
 
     Returns:
         the code.
@@ -66,9 +80,12 @@ def export_code(
     Raises:
         ConfigError: the language does not exist, a query has no horizon, the file cannot be written, the
             leaves are of a family without a formula (``generalized_gamma``), or the model has
-            time-varying covariates and ``after`` is None.
+            time-varying covariates and ``after`` is None; ``level`` is given for a query, with ``after``
+            above 0, or for a model without a covariance.
     """
-    code = source_code(conditional_formula(tree, after), language, headline(tree), horizon)
+    if level is not None and language == "sql":
+        raise ConfigError("level is for Python and JavaScript: queries have no confidence limits")
+    code = source_code(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -127,18 +144,20 @@ def export_calculator(
     X: object = None,
     y: object = None,
     *,
-    title: str = "Survival calculator",
+    title: str | None = None,
     horizons: npt.ArrayLike | None = None,
     labels: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
     outcome: str | None = None,
     after: float | None = None,
+    level: float | None = 0.95,
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
     It shows the patient's way through the tree, the group, the curve, the median and survival at some
     horizons, and how much each value raises and lowers it against the typical one. Of competing causes it
-    shows the cumulative incidence of each. What lies outside the training range is marked.
+    shows the cumulative incidence of each. What lies outside the training range is marked. Probabilities at
+    the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
@@ -147,7 +166,7 @@ def export_calculator(
             training rows as a rule. A soft tree knows ranges and means of its own without them.
         y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
             causes Aalen-Johansen, is drawn behind the curve.
-        title: of the page.
+        title: of the page; None names the outcome.
         horizons: times at which probabilities are shown; None takes round ones near the quartiles of the
             event times.
         labels: names of columns as the page calls them.
@@ -155,7 +174,8 @@ def export_calculator(
         outcome: what S(t) is called, such as ``"recurrence-free survival"``; None for ``"survival"``, of
             competing causes ``"event-free survival"``.
         after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
-            from there, and horizons count from there.
+            from there, and horizons count from there. Such probabilities have no confidence limits.
+        level: of the confidence limits, in (0, 1); None for a page without them.
 
     Raises:
         ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
@@ -163,7 +183,8 @@ def export_calculator(
             the model has time-varying covariates and ``after`` is None.
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
-    formula = conditional_formula(tree, after)
+    check_deployable(tree)
+    formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
     facts = tree._deployed(medians=after is None)
     start = formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
@@ -182,8 +203,9 @@ def export_calculator(
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
         if y is not None:
             groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+    outcome = outcome or ("event-free survival" if formula.causes else "survival")
     page = Calculator(
-        title,
+        title or f"{outcome[0].upper()}{outcome[1:]} calculator",
         f"{facts.kind}, {facts.rows}",
         formula,
         fields,
@@ -192,7 +214,7 @@ def export_calculator(
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
-        outcome or ("event-free survival" if formula.causes else "survival"),
+        outcome,
         "Made with sstorch. Predictions are those of the saved tree.",
     )
     _write(path, page.html())
@@ -215,7 +237,10 @@ def _field_of_rows(field: Field, column: pd.Series) -> Field:
     if field.categories is not None:
         return replace(field, typical=str(known.astype(str).mode().iloc[0]))
     values = known.to_numpy(dtype=np.float64)
-    return replace(field, low=float(values.min()), high=float(values.max()), typical=float(np.median(values)))
+    low, start, typical, end, high = map(float, np.quantile(values, [0.0, 0.05, 0.5, 0.95, 1.0]))
+    if binary := bool(np.isin(values, (0.0, 1.0)).all()):
+        typical, start, end = round(typical), low, high
+    return replace(field, low=low, high=high, typical=typical, binary=binary, span=(start, end))
 
 
 def _group_curves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -33,7 +33,7 @@ def _divide(a: float, b: float) -> float:
 
 
 def _exp(a: float) -> float:
-    return math.exp(a) if a < 709.78 else math.inf
+    return math.inf if a >= 709.78 else math.exp(a)
 
 
 def _log(a: float) -> float:
@@ -45,7 +45,7 @@ def _log1p(a: float) -> float:
 
 
 def _expm1(a: float) -> float:
-    return math.expm1(a) if a < 709.78 else math.inf
+    return math.inf if a >= 709.78 else math.expm1(a)
 
 
 _UNARY: dict[str, Callable[[float], Value]] = {
@@ -64,10 +64,10 @@ class Expression:
     """A number or a truth value, a function of a patient's columns and of time; made by the functions below.
 
     Attributes:
-        op: ``"constant"``, ``"time"``, ``"number"`` (of a column), ``"known"`` (whether a column has a
-            value), ``"category"`` (whether it has a label), ``"where"``, ``"pick"`` (one of some numbers
-            by their position), ``"rank"`` (how many of some numbers are no larger), ``"let"`` (a name for
-            readers), or an operation on the arguments.
+        op: ``"constant"``, ``"time"``, ``"parameter"`` (replaced before printing), ``"number"`` (of a
+            column), ``"known"`` (whether a column has a value), ``"category"`` (whether it has a label),
+            ``"where"``, ``"pick"`` (one of some numbers by their position), ``"rank"`` (how many of some
+            numbers are no larger), ``"let"`` (a name for readers), or an operation on the arguments.
         args: what it acts on.
         value: of a constant; a column with what replaces a missing number, or with a label; the numbers to
             pick from; a name.
@@ -255,6 +255,27 @@ def is_category(column: str, label: str) -> Expression:
     return Expression("category", value=(column, label))
 
 
+Matrix = Sequence[Sequence[Expression]]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """What confidence limits of predictions need, by the delta method.
+
+    Attributes:
+        curves: of competing causes log h_k(t) of each, then H(t), the cumulative hazard of any event; each
+            followed by its derivatives in the Q parameters of the patient's hazards.
+        covariance: of these parameters, (Q, Q).
+        level: of the limits, in (0, 1).
+        critical: quantile of the standard normal distribution for this level.
+    """
+
+    curves: Matrix
+    covariance: Matrix
+    level: float
+    critical: float
+
+
 @dataclass(frozen=True)
 class Hazards:
     """Hazards of competing causes, whose cumulative incidences are integrals over time.
@@ -302,6 +323,7 @@ class Formula:
         horizon: the time that was put in the place of ``TIME``; None if it is free.
         after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
             counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
+        slopes: for confidence limits; None without them.
     """
 
     columns: dict[str, tuple[str, ...] | None]
@@ -311,6 +333,7 @@ class Formula:
     hazards: Hazards | None = None
     horizon: float | None = None
     after: float | None = None
+    slopes: Slopes | None = None
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -374,20 +397,25 @@ def _time(value: float, name: str) -> float:
 
 def _with_time(a: Expression, time: Expression) -> Expression:
     """An expression with another one in the place of ``TIME``."""
-    memo: dict[int, Expression] = {}
+    return substituted(a, {TIME: time})
 
-    def moved(a: Expression) -> Expression:
-        if id(a) not in memo:
-            memo[id(a)] = time if a.op == "time" else rebuilt(a, [moved(b) for b in a.args])
-        return memo[id(a)]
 
-    return moved(a)
+def substituted(a: Expression, values: Mapping[Expression, Expression]) -> Expression:
+    """An expression with others in the place of some of its parts, simplified."""
+    memo = dict(values)
+
+    def filled(a: Expression) -> Expression:
+        if a not in memo:
+            memo[a] = rebuilt(a, [filled(b) for b in a.args])
+        return memo[a]
+
+    return filled(a)
 
 
 def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
     """The same operation on other arguments, simplified."""
     match a.op:
-        case "constant" | "time" | "number" | "known" | "category":
+        case "constant" | "time" | "parameter" | "number" | "known" | "category":
             return a
         case "where":
             return where(*args)
@@ -411,89 +439,3 @@ def rebuilt(a: Expression, args: Sequence[Expression]) -> Expression:
             return unary(op, args[0])
         case op:
             return _binary(op, *args)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Formulas in the order in which they are computed: each step is a name and what it stands for.
-
-    Expressions that several others need, and those that have a name, are steps; others stand inside them.
-
-    Attributes:
-        steps: name and expression; arguments that are steps themselves are ``"step"`` expressions.
-        results: the results, as expressions of steps.
-    """
-
-    steps: tuple[tuple[str, Expression], ...]
-    results: tuple[Expression, ...]
-
-    @classmethod
-    def of(cls, *results: Expression) -> Steps:
-        """Find what is shared."""
-        interned = _interned(results)
-        count: dict[int, int] = {}
-        for a in _in_order(interned):
-            for b in a.args:
-                count[id(b)] = count.get(id(b), 0) + 1
-        steps: list[tuple[str, Expression]] = []
-        taken: set[str] = set()
-        done: dict[int, Expression] = {}
-        for a in _in_order(interned):
-            new = Expression(a.op, tuple(done[id(b)] for b in a.args), a.value)
-            named = a.op == "let"
-            if named:
-                new = new.args[0]
-            plain = new.op in ("constant", "time", "number", "step")
-            if (named or count.get(id(a), 0) > 1) and not plain:
-                name = _free(str(a.value) if named else f"v{len(steps) + 1}", taken)
-                steps.append((name, new))
-                new = Expression("step", value=name)
-            done[id(a)] = new
-        return cls(tuple(steps), tuple(done[id(a)] for a in interned))
-
-    def moving(self) -> set[str]:
-        """Names of the steps that depend on time."""
-        found: set[str] = set()
-        for name, a in self.steps:
-            if depends_on_time(a, found):
-                found.add(name)
-        return found
-
-
-def depends_on_time(a: Expression, moving: Collection[str]) -> bool:
-    """Whether an expression depends on time, or on one of the steps that do."""
-    if a.op == "step":
-        return a.value in moving
-    return a.op == "time" or any(depends_on_time(b, moving) for b in a.args)
-
-
-def _interned(results: Sequence[Expression]) -> list[Expression]:
-    """The same expressions, equal parts being one object."""
-    known: dict[tuple[object, ...], Expression] = {}
-    done: dict[int, Expression] = {}
-    for a in _in_order(results):
-        new = Expression(a.op, tuple(done[id(b)] for b in a.args), a.value)
-        done[id(a)] = known.setdefault(new.key, new)
-    return [done[id(a)] for a in results]
-
-
-def _in_order(results: Sequence[Expression]) -> Iterator[Expression]:
-    """Every expression once, after its arguments; without recursion, since sums are long."""
-    seen: set[int] = set()
-    stack = [(a, False) for a in reversed(results)]
-    while stack:
-        a, ready = stack.pop()
-        if ready:
-            yield a
-        elif id(a) not in seen:
-            seen.add(id(a))
-            stack.append((a, True))
-            stack.extend((b, False) for b in reversed(a.args))
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free, k = name, 2
-    while free in taken:
-        free, k = f"{name}_{k}", k + 1
-    taken.add(free)
-    return free

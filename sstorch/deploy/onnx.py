@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sstorch.deploy.expression import Expression, Formula, Hazards, Steps
+from sstorch.deploy.expression import Expression, Formula, Hazards
+from sstorch.deploy.steps import Steps
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.installing import install_extra

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from sstorch.deploy.expression import Expression, Formula, Steps
+from sstorch.deploy.expression import Expression, Formula
+from sstorch.deploy.steps import Steps
 
 # How strongly operations bind. Comparisons stand in parentheses wherever they stand in something.
 _STRENGTH = {
@@ -153,7 +154,7 @@ def facts_of(formula: Formula, title: str) -> list[str]:
         lines.append(
             f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")
         )
-    lines.append("A column that is missing is filled as in the training rows. This is no medical device.")
+    lines.append("A value that is missing is filled as in the training rows. This is no medical device.")
     return [" ".join(line.split("\n")) if line[0] != " " else line.replace("\n", " ") for line in lines]
 
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from sstorch.deploy.expression import Expression, Formula, Steps
+from sstorch.deploy.expression import Expression, Formula
 from sstorch.deploy.printer import SIGNS, Printer, facts_of, identifiers
+from sstorch.deploy.steps import Steps
 
 # Columns of the nodes of a quadrature, those that are no integers, and names that a step must not have.
 _NUMBERS = ("q_later", "q_earlier", "q_weight", "q_log_time", "q_time")

@@ -20,7 +20,7 @@ CovarianceKind = Literal["marginal", "bayesian", "frequentist", "observed", "san
 # Share of the largest eigenvalue, of a matrix with unit diagonal, below which a direction has no information.
 _SINGULAR = 1e-10
 # Part of a combination of coefficients in such directions, as a share of it, above which it has no estimate.
-_OUTSIDE = 1e-6
+OUTSIDE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class HazardCovariance:
         """
         size = combinations.norm(dim=-1)
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
-        unseen: Tensor = torch.where(size > 0, outside > _OUTSIDE * size, True)
+        unseen: Tensor = torch.where(size > 0, outside > OUTSIDE * size, True)
         return unseen
 
     def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:

@@ -38,10 +38,18 @@ def covariance_of(model: Inferable) -> FitCovariance:
     Raises:
         ConfigError: it has none; the message says why.
     """
+    found: FitCovariance | None = vars(model).get("covariance_")
+    if found is None or not found.hazards:
+        raise ConfigError(no_covariance(model))
+    return found
+
+
+def no_covariance(model: Inferable) -> str:
+    """Why a model has no covariance; empty if it has one."""
     tree = model._tree
     found: FitCovariance | None = vars(model).get("covariance_")
     if found is not None and found.hazards:
-        return found
+        return ""
     reason = "it was trained as one of several, or recalibrated" if found is None else found.reason
     kind = "this regression" if tree.module.topology.depth == 0 else "these groups"
-    raise ConfigError(f"the coefficients of {kind} have no covariance: {reason}")
+    return f"the coefficients of {kind} have no covariance: {reason}"

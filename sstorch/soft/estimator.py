@@ -51,6 +51,7 @@ from sstorch.groups.table import (
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
 from sstorch.inference import FitCovariance, honest_text, term_facts
+from sstorch.inference.model import covariance_of, no_covariance
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.nn import Prediction, SoftTree
@@ -325,8 +326,14 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             return ""
         return tree_html(self._tree, self.node_table_, self._gate_rules, self._title)
 
-    def _formula(self) -> Formula:
-        return tree_formula(self._tree)
+    def _formula(self, level: float | None = None) -> Formula:
+        return tree_formula(self._tree, None if level is None else covariance_of(self), level)
+
+    @override
+    def _no_limits(self) -> str:
+        if self._tree.prediction != "hbp":
+            return "intervals need predictions by one group: use prediction='hbp'"
+        return no_covariance(self)
 
     def _deployed(self, medians: bool) -> Deployed:
         return deployed(self._tree, self.node_table_, self._gate_rules, medians)

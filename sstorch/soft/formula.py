@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from scipy.linalg import block_diag
+from scipy.stats import norm
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.deployable import Deployed
+from sstorch.deploy.derivative import balanced_sum, derivative, dot
 from sstorch.deploy.expression import (
     TIME,
     Expression,
     Formula,
     Hazards,
+    Slopes,
     as_expression,
     is_category,
     known,
@@ -27,6 +31,7 @@ from sstorch.deploy.expression import (
     minimum,
     number,
     pick,
+    substituted,
     unary,
     where,
 )
@@ -34,10 +39,12 @@ from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import WIDTH, inner_rule
 from sstorch.fitted.tree import FittedTree
+from sstorch.inference.covariance import FitCovariance
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
 from sstorch.reading.rules import GateRule
 from sstorch.reading.texts import leaf_texts
+from sstorch.soft.covariance_formula import parameter_covariance
 
 # Terms of a rule that the page writes out.
 _PAGE_TERMS = 4
@@ -47,10 +54,17 @@ _LONG_SUM = 100
 Choice = Callable[[FloatArray], Expression]
 
 
-def tree_formula(tree: FittedTree) -> Formula:
+def tree_formula(
+    tree: FittedTree, covariance: FitCovariance | None = None, level: float | None = None
+) -> Formula:
     """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
 
     Numbers of trees in single precision are computed in double: they agree to single precision.
+
+    Args:
+        tree: trained.
+        covariance: of its coefficients, for confidence limits.
+        level: of the limits; None without them.
 
     Raises:
         ConfigError: the leaves are of a family whose curves are computed by cases that depend on the values.
@@ -87,38 +101,40 @@ def tree_formula(tree: FittedTree) -> Formula:
     def chosen(values: FloatArray) -> Expression:
         return pick(leaf, values.tolist())
 
-    if tree.competing:
-        log_hazard, total = {}, as_expression(0.0)
-        for name, each in tree.hazards.items():
-            curves = _LeafCurves(each, functions, chosen, f"{name}_")
-            total = total + let(f"{name}_cumulative_hazard", curves.cumulative_hazard)
-            log_hazard[name] = curves.log_hazard
+    if tree.competing or tree.prediction == "hbp":
+        curves = _RowCurves(
+            {
+                name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
+                for name, each in tree.hazards.items()
+            }
+        )
+        survival = let("survival", where(TIME <= 0.0, 1.0, unary("exp", -curves.cumulative)))
+        formula = Formula(known_columns, group, survival)
+        if covariance is not None and level is not None:
+            spread = _spread(curves, covariance, functions, chosen)
+            critical = float(norm.ppf((1 + level) / 2))
+            formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
+        if not tree.competing:
+            return formula
         places, weights = inner_rule()
         rule = tuple(zip(places.tolist(), weights.tolist(), strict=True))
-        total = let("cumulative_hazard", total)
-        hazards = Hazards(log_hazard, total, tuple(tree.panels.tolist()), WIDTH, rule)
-        survival = let("survival", where(TIME <= 0.0, 1.0, unary("exp", -total)))
-        return Formula(known_columns, group, survival, hazards=hazards)
-    if tree.prediction == "hbp":
-        hazard = _LeafCurves(module, functions, chosen).cumulative_hazard
-        survival = unary("exp", -let("cumulative_hazard", hazard))
-    else:
-        survival = as_expression(0.0)
-        for number in range(n_leaves):
-            share: Expression = as_expression(1.0)
-            for level in range(depth):
-                node = (number + n_leaves) >> (depth - level)
-                goes_right = ((number + n_leaves) >> (depth - level - 1)) & 1
-                score = scores[node - 1] if not goes_right else -scores[node - 1]
-                share = share * _sigmoid(score)
+        hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
+        return replace(formula, hazards=hazards)
+    survival = as_expression(0.0)
+    for position in range(n_leaves):
+        share: Expression = as_expression(1.0)
+        for step in range(depth):
+            node = (position + n_leaves) >> (depth - step)
+            goes_right = ((position + n_leaves) >> (depth - step - 1)) & 1
+            score = scores[node - 1] if not goes_right else -scores[node - 1]
+            share = share * _sigmoid(score)
 
-            def own(values: FloatArray, number: int = number) -> Expression:
-                return as_expression(float(values[number]))
+        def own(values: FloatArray, position: int = position) -> Expression:
+            return as_expression(float(values[position]))
 
-            hazard = _LeafCurves(module, functions, own, f"leaf_{number}_").cumulative_hazard
-            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
-        survival = minimum(survival, 1.0)
-    survival = let("survival", where(TIME <= 0.0, 1.0, survival))
+        hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
+        survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
+    survival = let("survival", where(TIME <= 0.0, 1.0, minimum(survival, 1.0)))
     return Formula(known_columns, group, survival)
 
 
@@ -154,14 +170,16 @@ class _LeafCurves:
         limit = log_time_limit(module.log_time_scale.dtype)
         log_time = let("log_time", minimum(maximum(log_time, -limit), limit))
         predictor = let(f"{prefix}linear_predictor", predictor)
-        self._arguments = [_array([log_time]), _array([predictor]), _array(shapes)[None]]
+        self.parameters = {Expression("parameter"): each for each in (predictor, *shapes)}
+        linear, *own = self.parameters
+        self._arguments = [_array([log_time]), _array([linear]), _array(own)[None]]
 
-    @property
+    @cached_property
     def cumulative_hazard(self) -> Expression:
         """H(t)."""
         return self._traced(self.module.family.cumulative_hazard)
 
-    @property
+    @cached_property
     def log_hazard(self) -> Expression:
         """Log h(t), per original unit of time."""
         return self._traced(self.module.family.log_hazard) - float(self.module.log_time_scale)
@@ -170,6 +188,60 @@ class _LeafCurves:
         what = f"{self.module.family.name} leaves"
         (out,) = trace(lambda y, g, s: curve(y, g, s), *self._arguments, what=what).ravel()
         return as_expression(out)
+
+
+class _RowCurves:
+    """Curves of a patient and their derivatives in the Q parameters of all causes.
+
+    Args:
+        causes: curves of each cause, by name.
+    """
+
+    def __init__(self, causes: Mapping[str, _LeafCurves]) -> None:
+        self.causes = causes
+        self._values = {key: each for curves in causes.values() for key, each in curves.parameters.items()}
+        parts = [curves.cumulative_hazard for curves in causes.values()]
+        if len(parts) > 1:
+            parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
+        self._total = let("cumulative_hazard", balanced_sum(parts))
+
+    @property
+    def cumulative(self) -> Expression:
+        """H(t) of any event."""
+        return substituted(self._total, self._values)
+
+    @property
+    def log_hazards(self) -> dict[str, Expression]:
+        """Log h_k(t) of each cause."""
+        return {name: substituted(curves.log_hazard, self._values) for name, curves in self.causes.items()}
+
+    @property
+    def with_slopes(self) -> list[list[Expression]]:
+        """Log h_k(t) of competing causes, then H(t), each followed by its derivatives."""
+        curves = [each.log_hazard for each in self.causes.values()] if len(self.causes) > 1 else []
+        rows = [
+            [curve, *(derivative(curve, parameter) for parameter in self._values)]
+            for curve in (*curves, where(TIME <= 0.0, 0.0, self._total))
+        ]
+        return [[substituted(each, self._values) for each in row] for row in rows]
+
+
+def _spread(
+    curves: _RowCurves, covariance: FitCovariance, functions: _Functions, choose: Choice
+) -> list[list[Expression]]:
+    """Covariance of the parameters of a patient's hazards, (Q, Q), of which causes share no block."""
+    blocks = []
+    for name, each in curves.causes.items():
+        n = functions.mixing.shape[1]
+        own = functions.features(slice(n - each.module.n_features, n))
+        blocks.append(parameter_covariance(covariance.hazards[name], own, choose, len(each.parameters) - 1))
+    size = sum(map(len, blocks))
+    whole, start = [[as_expression(0.0)] * size for _ in range(size)], 0
+    for block in blocks:
+        for k, row in enumerate(block, start):
+            whole[k][start : start + len(block)] = row
+        start += len(block)
+    return whole
 
 
 def _only(values: FloatArray) -> Expression:
@@ -213,6 +285,10 @@ class _Functions:
             own = [(choose(mixed[k]), self.parts[k]) for k in places if mixed[k].any()]
             terms += own if len(own) < 2 else [(one, let(f"{prefix}{column}_effect", _sum(own)))]
         return _sum(terms)
+
+    def features(self, chosen: slice) -> list[Expression]:
+        """Some of the features."""
+        return [dot([*map(as_expression, row)], self.parts) for row in self.mixing[:, chosen].T.tolist()]
 
     def _by_column(self) -> list[tuple[str, list[int]]]:
         places: dict[str, list[int]] = {}
@@ -320,6 +396,10 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
     counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]
     rows = ", ".join([f"{nodes['rows'].iloc[0]} rows", *(counts or [f"{nodes['events'].iloc[0]} events"])])
     families = " and ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
-    kind = f"{'Competing risks' if tree.competing else 'Soft survival'} tree of depth {topology.depth}"
+    if topology.depth:
+        form = f"tree of depth {topology.depth} with {families} leaves"
+        kind = f"{'Competing risks' if tree.competing else 'Soft survival'} {form}"
+    else:
+        kind = f"{'Competing risks' if tree.competing else 'Survival'} regression with {families} hazards"
     groups = dict(sorted(groups.items()))
-    return Deployed(f"{kind} with {families} leaves", rows, fields, shown, groups, tree.time_unit)
+    return Deployed(kind, rows, fields, shown, groups, tree.time_unit)

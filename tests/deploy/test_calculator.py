@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv
+from sstorch import (
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    inference,
+)
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator
@@ -35,9 +42,16 @@ for (const patient of @PATIENTS@) {
   }
   seen.push({
     curves: JSON.parse(byId("curves").dataset.values), group: Number(byId("curves").dataset.group),
+    limits: [...document.querySelectorAll("#then .ends")].map((ends) =>
+      [Number(ends.dataset.lower), Number(ends.dataset.upper)]),
+    ends: [...document.querySelectorAll("#then .ends")].map((ends) => ends.textContent),
     horizons: [...document.querySelectorAll("#then td")].map((cell) => Number(cell.dataset.value)),
     lit: [...document.querySelectorAll("#tree li.lit > .box")].map((box) => box.textContent),
     warnings: [...document.querySelectorAll(".warn")].map((each) => each.textContent).filter((each) => each),
+    shown: [...document.querySelectorAll("#fields label")].map((each) => each.textContent),
+    folded: byId("rest").hidden ? null : document.querySelectorAll("#rest label").length,
+    way: !byId("way").hidden,
+    choices: [...document.querySelectorAll("#fields option")].map((each) => each.value),
     verdict: byId("verdict").textContent, pushes: document.querySelectorAll(".push").length,
   });
 }
@@ -72,7 +86,11 @@ def drawn(data: SurvivalData, n: int, seed: int) -> pd.DataFrame:
 
 def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:
     return {
-        str(name): "" if pd.isna(value) else f"={value}" if name in categories else repr(float(value))
+        str(name): ""
+        if pd.isna(value)
+        else f"={value}"
+        if name in categories
+        else repr(float(value)).removesuffix(".0")
         for name, value in row.items()
     }
 
@@ -96,6 +114,14 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     np.testing.assert_allclose([each["curves"][0] for each in seen], expected, atol=1e-9)
     at = tree.predict_survival_function(frame, [365.0, 1826.0])
     np.testing.assert_allclose([each["horizons"] for each in seen], at, atol=1e-9)
+    if kind == "soft":
+        limits = inference.predict(tree, frame, "survival", [365.0, 1826.0])
+        ends = np.stack([limits.lower, limits.upper], axis=-1)
+        np.testing.assert_allclose([each["limits"] for each in seen], ends, atol=1e-9)
+        low, high = 100 * ends[0, 1]
+        assert seen[0]["ends"][1] == f"{low:.1f} to {high:.1f}\N{NO-BREAK SPACE}%"
+    else:
+        assert not any(each["limits"] for each in seen)
     leaf = tree.apply(frame)
     assert [each["group"] for each in seen] == leaf.tolist()
     for each, number in zip(seen, leaf, strict=True):
@@ -110,6 +136,24 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     assert "not a number" in odd[0]["warnings"][0]
     assert "outside the data" in odd[1]["warnings"][0]
     assert odd[2]["warnings"] == []
+
+
+@needs_browser
+def test_columns_are_ordered_by_what_they_change_and_the_rest_is_folded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"noise {k}": rng.normal(size=300) for k in range(11)})
+    frame["treated"] = rng.integers(0, 2, 300).astype(float)
+    time = rng.exponential(np.exp(2.0 * frame["treated"]))
+    model = SurvivalRegression("weibull").fit(frame, (time, np.ones(300, dtype=bool)))
+    page = tmp_path / "page.html"
+    export_calculator(model, page, frame, (time, np.ones(300, dtype=bool)), outcome="overall survival")
+    assert "<title>Overall survival calculator</title>" in page.read_text()
+    (seen,) = in_browser(page, [{"treated": "1"}], tmp_path)
+    assert seen["shown"][0] == "treated"
+    assert (len(seen["shown"]), seen["folded"]) == (8, 4)
+    assert seen["choices"] == ["", "0", "1"]
+    assert not seen["way"]
+    assert seen["verdict"].startswith("Median of this patient: ")
 
 
 def test_the_page_asks_for_nothing(gbsg2: SurvivalData, tmp_path: Path) -> None:

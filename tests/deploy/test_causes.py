@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, load_dataset, metrics
+from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, inference, load_dataset, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
@@ -19,6 +19,7 @@ from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
 
+ENDS = ("lower", "upper")
 FALLING = ["exponential", "weibull", "log_logistic", "log_normal", "logistic_hazard", "gompertz"]
 FALLING += ["piecewise_exponential", "spline_ph", "spline_po", "spline_probit"]
 
@@ -119,6 +120,11 @@ def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: 
     free = model.predict_survival_function(frame, horizons)
     shown = np.concatenate([at, free[:, None]], axis=1)
     np.testing.assert_allclose([each["horizons"] for each in seen], shown.reshape(len(frame), -1), atol=1e-9)
+    if kind == "soft":
+        shown = [inference.predict(model, frame, what, horizons) for what in ("incidence", "survival")]
+        ends = [np.concatenate([getattr(shown[0], end), getattr(shown[1], end)[:, None]], 1) for end in ENDS]
+        expected = np.stack(ends, axis=-1).reshape(len(frame), -1, 2)
+        np.testing.assert_allclose([each["limits"] for each in seen], expected, atol=1e-9)
     group = model.apply(frame)
     for k, each in enumerate(seen):
         assert each["group"] == group[k]

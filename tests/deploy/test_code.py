@@ -29,7 +29,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_code, export_onnx
 from sstorch.deploy.expression import Formula, constant, number
-from sstorch.deploy.scripts import Python
+from sstorch.deploy.python import Python
 from sstorch.deploy.tracing import log_normal_tail
 from sstorch.exceptions import ConfigError
 from tests.conftest import nightly_but
@@ -97,7 +97,7 @@ class Computed(NamedTuple):
 
 def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
     names: dict[str, Any] = {}
-    exec(export_code(model, "python", after=after), names)
+    exec(export_code(model, "python", after=after, missing="typical"), names)
     rows, incidence = frame.to_dict("records"), None
     if model.causes_:
         incidence = [[names["incidence"](row, t) for t in TIMES] for row in rows]
@@ -111,7 +111,7 @@ def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path, after: float |
         pytest.skip("node is not installed")
     rows = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     script = folder / "model.js"
-    code = export_code(model, "javascript", script, after=after)
+    code = export_code(model, "javascript", script, after=after, missing="typical")
     last = f"const times = {TIMES.tolist()}; const rows = {json.dumps(rows)};\n"
     curves = "times.map((t) => survival(r, t))"
     causes = f"{json.dumps(model.causes_)}.map((k) => times.map((t) => incidence(r, t)[k]))"
@@ -207,7 +207,7 @@ def test_code_of_every_data_set(name: str, language: str, tmp_path: Path) -> Non
 def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> None:
     names: dict[str, Any] = {}
     model = tree("weibull")
-    exec(export_code(model, "python", horizon=30.0), names)
+    exec(export_code(model, "python", horizon=30.0, missing="typical"), names)
     frame = pd.DataFrame(
         {"age": [np.nan], "class": [2.0], 'gr"ade': ["new"], "Stage (T)": [2], "größe": [None]}
     )
@@ -215,6 +215,36 @@ def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> N
         expected = model.predict_survival_function(frame, [30.0])[0, 0]
     given = {"class": 2, 'gr"ade': "new", "Stage (T)": 2.0}
     assert names["survival"](given) == pytest.approx(expected, abs=1e-12)
+
+
+def test_misspelt_columns_and_categories_raise(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    data = people(150, 1)
+    model = SurvivalRegression("exponential", penalties=Penalties(ridge=0.1)).fit(
+        data.frame, (data.time, data.event)
+    )
+    exec(export_code(model, "python"), names)
+    given = {"age": 50.0, "class": 2, 'gr"ade': "I", "Stage (T)": 2.0, "größe": None}
+    assert 0 < names["survival"](given, 30.0) < 1
+    wrong = [{"Age" if k == "age" else k: value for k, value in given.items()}, given | {'gr"ade': "i"}]
+    messages = ["has no 'age': give None", "is one of .*, got 'i'"]
+    for patient, message in zip(wrong, messages, strict=True):
+        with pytest.raises(ValueError, match=message):
+            names["survival"](patient, 30.0)
+    with pytest.raises(ConfigError, match="missing must be one of raise, typical, got 'none'"):
+        export_code(model, "python", missing="none")  # type: ignore[arg-type]
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    patients = json.dumps([given, *wrong, given | {"age": "old"}])
+    told = f"{patients}.map((p) => {{ try {{ return survival(p, 30); }} catch (e) {{ return e.message; }} }})"
+    script = tmp_path / "model.js"
+    script.write_text(f"{export_code(model, 'javascript')}\nconsole.log(JSON.stringify({told}));")
+    done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found[0] == pytest.approx(names["survival"](given, 30.0), abs=1e-12)
+    assert found[1] == "no age: give null where it is unknown"
+    assert found[2].endswith("; got i")
+    assert found[3] == "age is a number, got old"
 
 
 def test_the_normal_tail_is_exact_far_out() -> None:

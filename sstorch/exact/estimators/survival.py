@@ -428,7 +428,8 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         if report is not None:
             self.recalibration_ = Recalibration.from_dict(report)
 
-    def _formula(self) -> Formula:
+    def _formula(self, level: float | None = None) -> Formula:
+        assert level is None, self._no_limits()
         check_is_fitted(self, "tree_")
         incidence = None
         if self._competing:

@@ -1,0 +1,208 @@
+"""Formulas printed as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from typing_extensions import override
+
+from sstorch.deploy.printer import SIGNS
+from sstorch.deploy.script import Missing, Script, indented
+
+_PYTHON = """
+import bisect
+import math
+
+
+def _exp(x):
+    return math.inf if x >= 709.78 else math.exp(x)
+
+
+def _expm1(x):
+    return math.inf if x >= 709.78 else math.expm1(x)
+
+
+def _log(x):
+    return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
+
+
+def _log1p(x):
+    return math.log1p(x) if x > -1 else -math.inf if x == -1 else math.nan
+
+
+def _divide(x, y):
+    return x / y if y else math.nan if x == 0 else math.copysign(math.inf, x)
+"""
+_VALUES = """
+
+def _value(patient, column):
+@ABSENT@    value = patient.get(column)
+    return None if value is None or value != value else value
+
+
+def _number(patient, column, missing):
+    value = _value(patient, column)
+    return missing if value is None else float(value)
+
+
+def _label(patient, column):
+    value = _value(patient, column)
+    if value is None:
+        return None
+    label = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+@CHECK@    return label
+"""
+_ABSENT = """    if column not in patient:
+        raise ValueError(f"the patient has no {column!r}: give None where it is unknown")
+"""
+_CHECK = """    if label not in _CATEGORIES[column]:
+        raise ValueError(f"{column!r} is one of {_CATEGORIES[column]}, got {label!r}")
+"""
+_PYTHON_QUADRATURE = """
+
+_EDGES = [@EDGES@]
+_RULE = [@RULE@]
+
+
+def _incidences(at, start, time):
+    '''Probabilities of the causes between a time and a later one, for those without an event by then.'''
+    alive = math.exp(-at(start)[-1][0]) if start > 0 else 1.0
+    before, found = _integrals(at, start), _integrals(at, start + time)
+    return [(b[0] - a[0]) / alive if alive > 0 else math.nan for a, b in zip(before, found)]
+
+
+def _integrals(at, time):
+    '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.
+
+    Each is followed by its derivatives, if the curves are.
+    '''
+    size = len(at(time)[-1])
+    found = [[0.0] * size for _ in range(@CAUSES@)]
+    if not time > 0:
+        return found
+    end, alive = math.log(time), [1.0] + [0.0] * (size - 1)
+    edges = [edge for edge in _EDGES if edge < end] or [end - @WIDTH@]
+    for left, right in zip(edges, [*edges[1:], end]):
+        density = []
+        for place, weight in _RULE:
+            log_time = left + (right - left) / 2 * (1 + place)
+            *hazards, total = at(math.exp(log_time))
+            logs = [[a - b for a, b in zip(hazard, total)] for hazard in hazards]
+            density.append((weight, [[each[0] + log_time, *each[1:]] for each in logs]))
+        largest = max(-1e300, *(each[0] for _, logs in density for each in logs))
+        masses = [[0.0] * size for _ in found]
+        for weight, logs in density:
+            for mass, each in zip(masses, logs):
+                part = weight * math.exp(each[0] - largest)
+                for q in range(size):
+                    mass[q] += part * each[q] if q else part
+        whole = [sum(parts) for parts in zip(*masses)]
+        total = at(math.exp(right))[-1]
+        later = [-math.exp(-total[0]) * each for each in [-1.0, *total[1:]]]
+        lost = [max(alive[0] - later[0], 0.0), *(a - b for a, b in zip(alive[1:], later[1:]))]
+        for sums, mass in zip(found, masses):
+            share = mass[0] / whole[0] if whole[0] > 0 else 1 / @CAUSES@
+            sums[0] += share * lost[0]
+            for q in range(1, size):
+                slope = (mass[q] - share * whole[q]) / whole[0] if whole[0] > 0 else 0.0
+                sums[q] += share * lost[q] + slope * lost[0]
+        alive = later
+    return found
+"""
+_PYTHON_LIMITS = '''
+
+def _limits(hazard, covariance):
+    """Limits of S = exp(-hazard), symmetric for log(-log S); derivatives follow the hazard."""
+    hazard, *slopes = hazard
+    variance = sum(a * b * each for a, row in zip(slopes, covariance) for b, each in zip(slopes, row))
+    width = @CRITICAL@ * math.sqrt(variance) / hazard if hazard > 0 and not variance <= 0 else 0.0
+    return {"lower": math.exp(-hazard * _exp(width)), "upper": math.exp(-hazard * _exp(-width))}
+'''
+_PYTHON_COMPLEMENT = '''
+
+def _complement(share, covariance):
+    """Limits of F, symmetric for log(-log(1 - F)); derivatives follow the share."""
+    share, *slopes = share
+    ends = _limits([-_log1p(-share), *(_divide(slope, 1 - share) for slope in slopes)], covariance)
+    return {"lower": 1 - ends["upper"], "upper": 1 - ends["lower"]}
+'''
+
+
+class Python(Script):
+    """Python, its standard library alone."""
+
+    truths = ("False", "True")
+    infinity = "math.inf"
+    nan = "math.nan"
+    signs: ClassVar = {**SIGNS, "and": "and", "or": "or", "not": "not ", "equal": "=="}
+    words: ClassVar = {
+        "divide": "_divide",  # a division by zero would raise
+        "exp": "_exp",
+        "expm1": "_expm1",
+        "log": "_log",
+        "log1p": "_log1p",
+        "absolute": "abs",
+        "minimum": "min",
+        "maximum": "max",
+    }
+    _quadrature = _PYTHON_QUADRATURE
+    _limits = _PYTHON_LIMITS
+    _complement = _PYTHON_COMPLEMENT
+
+    @override
+    def _head(self, facts: Sequence[str]) -> str:
+        return '"""' + "\n".join(facts).replace("\\", "\\\\").replace('"', "'") + '\n"""' + _PYTHON
+
+    @override
+    def _values(self, missing: Missing, categories: Mapping[str, Sequence[str]]) -> str:
+        if missing == "typical":
+            return _VALUES.replace("@ABSENT@", "").replace("@CHECK@", "")
+        known = f"\n\n_CATEGORIES = { ({name: [*labels] for name, labels in categories.items()})!r}\n"
+        return known + _VALUES.replace("@ABSENT@", _ABSENT).replace("@CHECK@", _CHECK)
+
+    @override
+    def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
+        body = [f'"""{says}"""', *lines, f"return {result}"]
+        return f"\n\ndef {head}:\n" + indented(body, 4)
+
+    @override
+    def _step(self, name: str, text: str) -> str:
+        return f"{name} = {text}"
+
+    @override
+    def _optional(self, argument: str, value: float) -> str:
+        return f"{argument}={value!r}"
+
+    @override
+    def _pairs(self, pairs: Mapping[str, str]) -> str:
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in pairs.items()) + "}"
+
+    @override
+    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
+        body = [*lines, f"return [{', '.join(rows)}]"]
+        return ["def at(time):", *("    " + line for line in body)]
+
+    @override
+    def where(self, condition: str, a: str, b: str) -> str:
+        return f"({a} if {condition} else {b})"
+
+    @override
+    def pick(self, position: str, values: Sequence[str]) -> str:
+        return f"({', '.join(values)})[int({position})]"
+
+    @override
+    def rank(self, a: str, values: Sequence[str]) -> str:
+        return f"bisect.bisect_right(({', '.join(values)},), {a})"
+
+    @override
+    def number(self, column: str, missing: float) -> str:
+        return f"_number(patient, {column!r}, {self.constant(missing)})"
+
+    @override
+    def known(self, column: str) -> str:
+        return f"(_label(patient, {column!r}) is not None)"
+
+    @override
+    def category(self, column: str, label: str) -> str:
+        return f"(_label(patient, {column!r}) == {label!r})"
