@@ -369,7 +369,7 @@ def split_test(model: Any, case: Case) -> Result:
     """Number of columns tested, of each cause; p values are of random signs of the rows."""
     causes = range(1, max(len(model.causes_), 1) + 1)
     found = [
-        validation.split_test(model, case.X, case.y, sample_weight=case.weight, n_flips=19, cause=cause)
+        validation.split_test(model, case.X, case.y, sample_weight=case.weight, n_draws=19, cause=cause)
         for cause in causes
     ]
     return _named(tested=[len(each.table) for each in found])
@@ -596,8 +596,8 @@ REASONS = [
         ("group_table", "calculator"),
     ),
     Reason(
-        "The test sums the scores of rows whose time is known or censored on the right; signs of scores of "
-        "intervals, of which wide ones say little, have not been shown to keep its level.",
+        "The p-value is from outcomes drawn with the follow-up that the censoring distribution has; the "
+        "visits that would turn a drawn time into an interval have no such estimate.",
         "interval-censored",
         (),
         ("interval",),

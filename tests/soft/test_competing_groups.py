@@ -174,8 +174,8 @@ def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, dat
 
 
 def test_split_test_of_a_cause_is_that_of_its_hazard(tree: PrognosticTree, data: SurvivalData) -> None:
-    found = split_test(tree, data.frame, data.y, n_flips=19, cause="death")
-    alone = leaf_tests(tree._tree.of_cause("death"), data.of_cause("death"), n_flips=19)
+    found = split_test(tree, data.frame, data.y, n_draws=19, cause="death")
+    alone = leaf_tests(tree._tree.of_cause("death"), data.of_cause("death"), n_draws=19)
     pd.testing.assert_frame_equal(found.table, alone.table)
     np.testing.assert_array_equal(found.rows.index, np.unique(tree.apply(data.frame)))
     assert found.rows.sum() == len(data)

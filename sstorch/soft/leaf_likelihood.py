@@ -1,0 +1,234 @@
+"""The regression of one leaf at the maximum of its likelihood: scores of its rows, and draws from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import rows_text
+from sstorch.data import Surv, SurvivalData
+from sstorch.exceptions import DataError
+from sstorch.fitted.tree import FittedTree
+from sstorch.memory import at_once
+from sstorch.metrics.censoring import censoring_distribution
+from sstorch.nn import HazardFamily
+
+# Eigenvalues of a matrix of unit diagonal below this share of the largest are directions that the rows do not
+# determine, such as that of a constant added to all categories and taken off the intercept.
+_RANK = 1e-8
+# Scores below this share of the root mean square of a parameter's design are rounding errors of zero.
+_NO_SCORE = 1e-6
+# Newton steps to the maximum of the likelihood; there it could rise by half of _CONVERGED.
+_MOST_STEPS = 50
+_CONVERGED = 1e-9
+# Times at which the curve of each row is inverted, from this share of the smallest time on.
+_GRID = 512
+_EARLIEST = 1e-4
+# Elements of the largest intermediate, (draws, rows, shapes, parameters).
+_ELEMENTS = 2**21
+
+
+class LeafLikelihood(NamedTuple):
+    """The regression of a leaf at the maximum of the likelihood of its n rows, with d parameters.
+
+    Attributes:
+        family: with its constants, for one problem.
+        log_time_scale: log of the time unit of the model.
+        numbers: predictor and shapes of each row, (n, q).
+        design: their derivatives in the parameters, in the unit of the scores, (n, q, d).
+        is_level: marks intercept and shapes, (d,).
+        data: time, event, entry and weight of the rows.
+    """
+
+    family: HazardFamily
+    log_time_scale: float
+    numbers: FloatArray
+    design: FloatArray
+    is_level: BoolArray
+    data: SurvivalData
+
+    @classmethod
+    def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, group: int) -> LeafLikelihood:
+        """Of a group of a trained tree, for rows with encoded features x (n, p), by Newton's method.
+
+        Penalties, soft gates, slopes shared with other leaves and other rows than those of training leave
+        scores with a sum, and so with a drift along every column that is correlated with the features.
+
+        Raises:
+            DataError: the likelihood overflows, or has no maximum that Newton's method reaches.
+        """
+        module = copy.deepcopy(tree.module).to("cpu", torch.float64)
+        place = int(np.flatnonzero(tree.group_numbers == group)[0])
+        parameters = module.leaf_parameters([module.topology.leaves[place]])
+        x = parameters.features(x.detach().to("cpu", torch.float64))
+        with torch.no_grad():
+            linear, shape = parameters.linear_predictor(x)[0], parameters.shape_parameters(x)[0]
+        shape = shape.expand(len(x), shape.shape[-1])
+        numbers = torch.cat([linear[:, None], shape], dim=-1).detach().numpy()
+        design, is_level = _design(x.numpy(), shape.shape[-1], parameters.shape_slope.shape[-2] > 0)
+        family, scale = module.family.expand((1,)), float(module.log_time_scale)
+        leaf = cls(family, scale, numbers, design, is_level, data)
+        time, event = data.time[None], data.event[None]
+        found = leaf.derivatives(time, event)
+        finite = [np.isfinite(part[0].reshape(len(x), -1)).all(axis=1) for part in found]
+        bad: BoolArray = ~np.logical_and.reduce(finite)
+        if bad.any():
+            raise DataError(
+                f"of the rows in group {group} the likelihood overflows in {rows_text(bad)}; leave them out"
+            )
+        for _ in range(_MOST_STEPS):  # by Newton's method
+            scores, curved = leaf._moments(*found[1:])
+            total = scores[0].sum(axis=0)
+            step = _solve(leaf.design, curved) @ total
+            length, gain = 1.0, float(total @ step[0])
+            if gain <= _CONVERGED:
+                size, usual = np.sqrt((scores[0] ** 2).mean(axis=0)), np.sqrt((design**2).mean(axis=(0, 1)))
+                unit = np.divide(1, size, out=np.zeros_like(size), where=size > _NO_SCORE * usual)
+                return leaf._replace(design=design * unit)
+            while True:
+                moved = leaf._replace(numbers=leaf.numbers + length * (design @ step[0]))
+                ahead = moved.derivatives(time, event)
+                if ahead[0].sum() < found[0].sum() or length * gain < _CONVERGED:
+                    break
+                length /= 2
+            leaf, found = moved, ahead
+        raise DataError(
+            f"the likelihood of the {len(x)} rows in group {group} has no maximum that Newton's method "
+            f"reaches in {_MOST_STEPS} steps; test a leaf of fewer parameters or with more rows"
+        )
+
+    def derivatives(self, time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Loss times weight (b, n), and its first (b, n, q) and second derivatives (b, n, q, q).
+
+        Args:
+            time: b outcomes of the rows, (b, n).
+            event: (b, n).
+        """
+        weight = self.data.sample_weight / self.data.sample_weight.mean()
+        parts = self._from_zero(time, event, self.numbers)
+        entry = self.data.entry
+        if (late := entry > 0).any():  # less H(entry), the loss of who leaves there without an event
+            before = self._from_zero(
+                np.where(late, entry, time[0])[None], np.zeros((1, len(late)), bool), self.numbers
+            )
+            for part, less in zip(parts, before, strict=True):
+                part[:, late] -= less[:, late]
+        loss, first, second = parts
+        return loss * weight, first * weight[:, None], second * weight[:, None, None]
+
+    def _from_zero(
+        self, time: FloatArray, event: BoolArray, numbers: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Derivatives of rows without weight, observed from time zero."""
+        (b, n), q = time.shape, numbers.shape[1]
+        flat = torch.as_tensor(np.tile(numbers, (b, 1)))[None, None]
+        log_time = torch.as_tensor(np.log(time.ravel()) - self.log_time_scale)[None, None]
+        rows = (
+            log_time,
+            torch.as_tensor(event.ravel().astype(np.float64))[None, None],
+            flat[..., 0],
+            flat[..., 1:],
+        )
+        loss, slope, others = self.family.loss_and_gradient(*rows)
+        first = torch.stack([slope, *others], dim=-1)[0, 0].numpy()
+        second = np.zeros((b * n, q, q))
+        for (j, k), part in self.family.second_derivatives(*rows).items():
+            second[:, j, k] = second[:, k, j] = part[0, 0].numpy()
+        return loss[0, 0].numpy().reshape(b, n), first.reshape(b, n, q), second.reshape(b, n, q, q)
+
+    def _moments(self, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Scores (b, n, d), and second derivatives times ``design``, (b, n, q, d)."""
+        scores = -(first[:, :, None, :] @ self.design)[:, :, 0]
+        return scores, second @ self.design
+
+    def effective(self, time: FloatArray, event: BoolArray) -> FloatArray:
+        """Scores after one Newton step to the maximum of the likelihood of these outcomes, (b, n, d).
+
+        Their sum is zero, but in directions that the rows do not determine.
+        """
+        scores, curved = self._moments(*self.derivatives(time, event)[1:])
+        step = (_solve(self.design, curved) @ scores.sum(axis=1)[:, :, None])[:, None]
+        moved = curved @ step  # (b, n, q, 1)
+        return np.asarray(scores - (moved[..., 0][:, :, None, :] @ self.design)[:, :, 0])
+
+    def draws(self, count: int, seed: int) -> Iterator[tuple[FloatArray, BoolArray]]:
+        """The observed outcome, then ``count`` drawn from this regression: times and events, (b, n) in all.
+
+        Times are drawn from the curve of each row, given that the row had entered. A censored row is followed
+        as long as it was; a row with an event as long as Kaplan-Meier has it for rows that are followed so
+        long, at most to the last time of all.
+        """
+        data, n = self.data, len(self.data)
+        first, last = data.time.min() * _EARLIEST, data.time.max()
+        log_grid = np.linspace(np.log(first), np.log(last), _GRID)
+        on_grid, at_entry = self._log_hazard(log_grid), np.zeros(n)
+        if (data.entry > 0).any():
+            entry = np.maximum(data.entry, first)
+            at_entry = np.where(data.entry > 0, np.exp(self._log_hazard(np.log(entry)[:, None])[:, 0]), 0.0)
+        g = censoring_distribution(Surv(data.time, data.event, entry=data.entry))
+        kept, falling = g.at(data.time), -g.values
+        rng = np.random.default_rng(seed)
+        step = at_once(self.design.size, _ELEMENTS)
+        yield data.time[None], data.event[None]
+        for start in range(0, count, step):
+            u, v = np.moveaxis(rng.random((min(step, count - start), n, 2)), 2, 0)
+            target = np.log(at_entry - np.log1p(-u))
+            time = np.column_stack(
+                [np.interp(target[:, i], on_grid[i], log_grid, right=np.inf) for i in range(n)]
+            )
+            followed = np.append(g.times, last)[np.searchsorted(falling, -kept * v)]
+            followed = np.where(data.event, followed, data.time)
+            time = np.maximum(np.exp(time), data.entry)
+            yield np.minimum(time, followed), time <= followed
+
+    def _log_hazard(self, log_time: FloatArray) -> FloatArray:
+        """Logarithm of H of each row at log times, (G,) or (n, G) -> (n, G)."""
+        numbers = torch.as_tensor(self.numbers)
+        at = torch.as_tensor(
+            np.broadcast_to(log_time, (len(numbers), log_time.shape[-1])) - self.log_time_scale
+        )
+        with torch.no_grad():
+            hazards = [
+                self.family.cumulative_hazard(
+                    row[None, None], number[:1].expand(1, 1, len(row)), number[None, None, None, 1:]
+                )
+                for row, number in zip(at, numbers, strict=True)
+            ]
+        return np.asarray(torch.cat(hazards)[:, 0].log().numpy())
+
+
+def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArray, BoolArray]:
+    """Derivatives of predictor and shapes in the parameters, as `LeafParameters.flatten` has them."""
+    n, p = x.shape
+    ends = p + 1 + n_shape
+    design = np.zeros((n, 1 + n_shape, ends + linear_shapes * n_shape * p))
+    design[:, 0, :p], design[:, 0, p] = x, 1.0
+    for k in range(n_shape):
+        design[:, 1 + k, p + 1 + k] = 1.0
+        if linear_shapes:
+            design[:, 1 + k, ends + k * p : ends + (k + 1) * p] = x
+    place = np.arange(design.shape[-1])
+    return design, (place >= p) & (place < ends)
+
+
+def _solve(design: FloatArray, curved: FloatArray) -> FloatArray:
+    """Pseudo-inverse of the information, (b, d, d), of ``design`` (n, q, d) and ``curved`` (b, n, q, d)."""
+    d = design.shape[-1]
+    information = design.reshape(-1, d).T @ curved.reshape(len(curved), -1, d)
+    size = np.sqrt(np.maximum(np.diagonal(information, axis1=1, axis2=2), 0.0))
+    unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
+    root = unit[:, :, None] * inverse_root(information * unit[:, :, None] * unit[:, None, :])
+    return np.asarray(root @ root.swapaxes(1, 2))
+
+
+def inverse_root(matrices: FloatArray) -> FloatArray:
+    """R with R R' the pseudo-inverse of symmetric matrices (b, d, d), zero where these are not positive."""
+    values, vectors = np.linalg.eigh(matrices)
+    kept = values > _RANK * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
+    return np.asarray(vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None])
