@@ -10,7 +10,7 @@ from sstorch.metrics.auc import (
     cumulative_dynamic_auc_risk,
     mean_cumulative_dynamic_auc,
 )
-from sstorch.metrics.brier import brier_score, scaled_brier_score
+from sstorch.metrics.brier import brier_score
 from sstorch.metrics.calibration import (
     DCalibration,
     OneCalibration,
@@ -92,7 +92,7 @@ from sstorch.metrics.interval_censoring import (
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
-from sstorch.metrics.scoring import RiskScore, SurvivalScorer
+from sstorch.metrics.scoring import SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
@@ -113,7 +113,6 @@ __all__ = [
     "OneCalibration",
     "PairedComparison",
     "ResampledTTest",
-    "RiskScore",
     "RowsAtRisk",
     "SampleSize",
     "SurvivalScorer",
@@ -186,7 +185,6 @@ __all__ = [
     "restricted_mean_survival_time",
     "rmst_error",
     "sample_size",
-    "scaled_brier_score",
     "scaled_integrated_brier_score",
     "thinned",
 ]

@@ -66,7 +66,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     "C_H",
     True,
     entry=True,
-    tags="tree study peers accuracy risk published headline",
+    tags="tree study peers accuracy published headline",
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     return concordance_harrell(rows.y, rows.survival, rows.times, tau=tau)
@@ -92,7 +92,7 @@ def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
     True,
     weighted_times=_uno_weighted,
     censoring_weights=True,
-    tags="study peers accuracy risk published",
+    tags="study peers accuracy published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return concordance_uno(rows.y, rows.survival, rows.times, train=rows.train, tau=tau)
