@@ -86,8 +86,6 @@ from sstorch.metrics.integrated_brier import (
 from sstorch.metrics.interval_censoring import (
     alive_probability,
     brier_score_intervals,
-    coverage_of_intervals,
-    integrated_brier_score_intervals,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.landmark import RowsAtRisk, at_landmark
@@ -147,7 +145,6 @@ __all__ = [
     "corrected_resampled_t_test",
     "count_beyond",
     "count_floored",
-    "coverage_of_intervals",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
@@ -164,7 +161,6 @@ __all__ = [
     "incidence_times",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
-    "integrated_brier_score_intervals",
     "integrated_calibration_index",
     "ipcw_weights",
     "leaf_groups",
