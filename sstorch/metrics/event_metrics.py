@@ -19,7 +19,7 @@ from sstorch.metrics.scored_rows import ScoredRows
 from sstorch.metrics.time_error import (
     mean_absolute_error_margin,
     mean_absolute_error_pseudo,
-    rmst_error_up_to,
+    rmst_error,
 )
 
 
@@ -232,4 +232,4 @@ def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
     horizon = _rmst_horizon(rows, tau)
     if horizon == 0.0:
         raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
-    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)
+    return rmst_error(rows.y, rows.survival, rows.times, train=rows.train, tau=horizon)
