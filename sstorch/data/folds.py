@@ -151,7 +151,7 @@ def train_outside_score_inside(
     Args:
         folds: The folds, :func:`split`.
         train: Called once with the training rows of all folds, which it may train as one batch or one after
-            the other, see :func:`one_by_one`; yields the number of the fold and a fitted model, in any order,
+            the other; yields the number of the fold and a fitted model, in any order,
             any number of models a fold.
         score: Called with the fold and each of its models.
 
@@ -160,19 +160,3 @@ def train_outside_score_inside(
     """
     for number, model in train([fold.train for fold in folds]):
         yield score(folds[number], model)
-
-
-def one_by_one(
-    fit: Callable[[SurvivalData], M],
-) -> Callable[[list[SurvivalData]], Iterator[tuple[int, M]]]:
-    """Fit one model a fold, one fold after the other.
-
-    Args:
-        fit: From training rows to a fitted model.
-    """
-
-    def train(splits: list[SurvivalData]) -> Iterator[tuple[int, M]]:
-        for number, rows in enumerate(splits):
-            yield number, fit(rows)
-
-    return train

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +35,6 @@ from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import Engine
 from sstorch.threads import torch_threads
-
-if TYPE_CHECKING:
-    pass
 
 MAX_EXACT_DEPTH = 5
 # Levels of a deeper tree that are searched together.

@@ -10,7 +10,7 @@ from sstorch.metrics.auc import (
     cumulative_dynamic_auc_risk,
     mean_cumulative_dynamic_auc,
 )
-from sstorch.metrics.brier import brier_score, scaled_brier_score
+from sstorch.metrics.brier import brier_score
 from sstorch.metrics.calibration import (
     DCalibration,
     OneCalibration,
@@ -86,13 +86,11 @@ from sstorch.metrics.integrated_brier import (
 from sstorch.metrics.interval_censoring import (
     alive_probability,
     brier_score_intervals,
-    coverage_of_intervals,
-    integrated_brier_score_intervals,
 )
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
 from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
-from sstorch.metrics.scoring import RiskScore, SurvivalScorer
+from sstorch.metrics.scoring import SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 from sstorch.metrics.turnbull import TurnbullCurve
 from sstorch.metrics.weak_calibration import (
@@ -113,7 +111,6 @@ __all__ = [
     "OneCalibration",
     "PairedComparison",
     "ResampledTTest",
-    "RiskScore",
     "RowsAtRisk",
     "SampleSize",
     "SurvivalScorer",
@@ -148,7 +145,6 @@ __all__ = [
     "corrected_resampled_t_test",
     "count_beyond",
     "count_floored",
-    "coverage_of_intervals",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
@@ -165,7 +161,6 @@ __all__ = [
     "incidence_times",
     "integrated_brier_score",
     "integrated_brier_score_incidence",
-    "integrated_brier_score_intervals",
     "integrated_calibration_index",
     "ipcw_weights",
     "leaf_groups",
@@ -186,7 +181,6 @@ __all__ = [
     "restricted_mean_survival_time",
     "rmst_error",
     "sample_size",
-    "scaled_brier_score",
     "scaled_integrated_brier_score",
     "thinned",
 ]

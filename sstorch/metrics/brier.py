@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 from sstorch.metrics.checks import (
     check_convention,
@@ -82,57 +82,6 @@ def brier_score(
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
     return brier_curve(rows, curves, grid, censoring, convention, min_censoring_prob)
-
-
-def scaled_brier_score(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-    convention: str = "graf",
-    min_censoring_prob: float | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> FloatArray:
-    """Scaled Brier score 1 - BS(t) / BS_KM(t), the index of prediction accuracy.
-
-    BS_KM is the score of the Kaplan-Meier curve of the training rows, the same for everybody. Arguments and
-    errors are those of `brier_score`; times before the first event of the training or the test rows, where
-    Kaplan-Meier makes no error, are refused.
-
-    Returns:
-        Shape (n_times,): 1 is best, 0 as good as Kaplan-Meier, below 0 worse.
-
-    References:
-        Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-        >>> survival = [[0.4, 0.1], [0.8, 0.5], [0.9, 0.7]]
-        >>> scaled_brier_score(rows, survival, times=[1.0, 2.0], train=rows).round(3).tolist()
-        [0.685, 0.475]
-    """
-    rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
-
-    def score_of(curves: npt.ArrayLike) -> FloatArray:
-        return brier_score(
-            rows,
-            curves,
-            times,
-            train=train,
-            convention=convention,
-            min_censoring_prob=min_censoring_prob,
-        )
-
-    score = score_of(survival)
-    reference = score_of(kaplan_meier_curves(train, times, rows.time.size))
-    if (reference == 0.0).any():
-        first = check_times(times)[int((reference == 0.0).argmax())]
-        raise DataError(
-            f"times: the Brier score of Kaplan-Meier is 0 at {first:g}, so that nothing can be scaled by it; "
-            "give times from the first event on."
-        )
-    return 1.0 - score / reference
 
 
 def brier_curve(

@@ -19,7 +19,7 @@ from sstorch.metrics.scored_rows import ScoredRows
 from sstorch.metrics.time_error import (
     mean_absolute_error_margin,
     mean_absolute_error_pseudo,
-    rmst_error_up_to,
+    rmst_error,
 )
 
 
@@ -66,7 +66,7 @@ def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     "C_H",
     True,
     entry=True,
-    tags="tree study peers accuracy risk published headline",
+    tags="tree study peers accuracy published headline",
 )
 def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     return rows.compared.concordance(tau)
@@ -92,7 +92,7 @@ def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
     True,
     weighted_times=_uno_weighted,
     censoring_weights=True,
-    tags="study peers accuracy risk published",
+    tags="study peers accuracy published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     return rows.compared.concordance(tau, uno_weights(rows.y, rows.train))
@@ -232,4 +232,4 @@ def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
     horizon = _rmst_horizon(rows, tau)
     if horizon == 0.0:
         raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
-    return rmst_error_up_to(horizon, rows.y, rows.survival, rows.times, rows.train)
+    return rmst_error(rows.y, rows.survival, rows.times, train=rows.train, tau=horizon)

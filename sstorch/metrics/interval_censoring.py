@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_vector
 from sstorch.data import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_survival, check_times
@@ -115,70 +114,8 @@ def _brier(
     return score
 
 
-def integrated_brier_score_intervals(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-) -> float:
-    """Mean of :func:`brier_score_intervals` from the first to the last of the times, by trapezoids.
-
-    Arguments and errors are its own; there are two times at least.
-    """
-    grid = check_times(times)
-    if grid.size < 2:
-        raise DataError("times: expected two at least; got one.")
-    return _mean_over(brier_score_intervals(y, survival, grid, train=train), grid)
-
-
 def _mean_over(values: FloatArray, grid: FloatArray) -> float:
     return float(np.trapezoid(values, grid) / (grid[-1] - grid[0]))
-
-
-def coverage_of_intervals(
-    y: Outcome,
-    predicted_lower: npt.ArrayLike,
-    predicted_upper: npt.ArrayLike,
-    *,
-    train: Outcome,
-    beyond: npt.ArrayLike = 0.0,
-) -> float:
-    """Share of the rows whose event is in the interval that was predicted for it.
-
-    A row counts by the probability that its event is there, given its bounds, from Turnbull's curve of the
-    training rows; rows for which that is not known do not count. Where events are later than all that the
-    training rows tell, nobody knows how many of them are before a predicted upper limit that is later still:
-    `beyond` says it.
-
-    Args:
-        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
-            intervals, too.
-        predicted_lower: such as the quantiles at .05, shape (n,); an event there is outside.
-        predicted_upper: such as the quantiles at .95, shape (n,), +inf allowed.
-        train: outcome of the training rows, with their weights.
-        beyond: share of the events after the follow-up of the training rows that are before
-            `predicted_upper`, where this is later, (n,) or one: by the model, 1 - S(upper) / S(end of it).
-
-    Returns:
-        The share; that of quantiles at .05 and .95 is .9 where the model is calibrated.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses.
-
-    Examples:
-        >>> from sstorch import Surv
-        >>> y = Surv.interval([0.0, 2.0, 3.0], [2.0, 4.0, np.inf])
-        >>> coverage_of_intervals(y, [0.0, 2.0, 0.0], [4.0, 4.0, 1.0], train=y)
-        0.6666666666666666
-    """
-    low, high, weight = bounds_of(y)
-    first, last = (
-        check_vector(values, name, low.size)
-        for values, name in ((predicted_lower, "predicted_lower"), (predicted_upper, "predicted_upper"))
-    )
-    share = np.broadcast_to(np.asarray(beyond, dtype=np.float64), low.shape)
-    return _coverage(low, high, first, last, TurnbullCurve.fit(train), share, weight)
 
 
 def _coverage(
@@ -188,8 +125,15 @@ def _coverage(
     last: FloatArray,
     curve: TurnbullCurve,
     beyond: FloatArray,
-    weight: FloatArray | None = None,
+    weight: FloatArray | None,
 ) -> float:
+    """Share of the rows whose event is after `first` and not after `last`, (n,) each.
+
+    A row counts by the probability that its event is there, given its bounds, from Turnbull's curve of the
+    training rows. `beyond`, (n,), is the share of the events after the end of that curve that are not after
+    `last`, by the model, where `last` is later.
+    """
+
     def alive(times: FloatArray) -> FloatArray:
         return _alive(low, high, times[:, None], curve)[:, 0]
 

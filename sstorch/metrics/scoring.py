@@ -19,21 +19,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon
 from sstorch.data import Surv, as_surv
-from sstorch.data.columns import check_same_order
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.concordance import concordance_harrell_risk, concordance_uno_risk
 from sstorch.metrics.evaluation import score, scored_rows
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.registry import METRICS, names_of
 from sstorch.metrics.scored_rows import GivenRows, split_rows
-
-# What `RiskScore` computes by name.
-RISK_METRICS = tuple(names_of(tag="risk"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,62 +108,6 @@ class SurvivalScorer:
             raise ConfigError(f"cause={self.cause!r}, but y has one event")
         assert self.cause is not None
         return y.coded_causes.number(self.cause)
-
-
-@dataclass(frozen=True, eq=False)
-class RiskScore:
-    """A metric of risk scores, for `sklearn.metrics.make_scorer`: ``score(y_true, y_pred)``.
-
-    The estimator's ``predict`` has to give a risk, higher where the event is expected earlier.
-
-    Args:
-        metric: "c_harrell" or "c_uno".
-        train: y of the training rows, for a fixed split; or
-        all_rows: y of all rows that are split, as for `SurvivalScorer`. "c_harrell" needs neither.
-        tau: pairs count only if the earlier time is below tau.
-
-    Raises:
-        ConfigError: an unknown metric; for "c_uno" both or neither of `train` and `all_rows`; tau is no
-            time > 0.
-
-    Examples:
-        >>> from sklearn.metrics import make_scorer
-        >>> scorer = make_scorer(RiskScore("c_harrell"))
-        >>> RiskScore("c_harrell")(([1.0, 2.0, 3.0], [1, 1, 0]), [3.0, 2.0, 1.0])
-        1.0
-    """
-
-    metric: str = RISK_METRICS[0]
-    train: Any = field(default=None, repr=False)
-    all_rows: Any = field(default=None, repr=False)
-    tau: float | None = None
-
-    def __post_init__(self) -> None:
-        check_choice(self.metric, "metric", RISK_METRICS)
-        if METRICS[self.metric].censoring_weights:
-            _check_options(self.train, self.all_rows, self.tau)
-        elif self.tau is not None:
-            check_horizon(self.tau, "tau")
-
-    @property
-    def __name__(self) -> str:
-        """Name that scikit-learn shows."""
-        return self.metric
-
-    def __call__(
-        self, y_true: Any, y_pred: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None
-    ) -> float:
-        """Score the risks of some rows.
-
-        Raises:
-            DataError: as `concordance_harrell_risk` and `concordance_uno_risk`, or rows not among `all_rows`.
-        """
-        outcome = as_surv(y_true)
-        check_same_order(("y_true", outcome), ("y_pred", y_pred), ("sample_weight", sample_weight))
-        if not METRICS[self.metric].censoring_weights:
-            return concordance_harrell_risk(outcome, y_pred, tau=self.tau, sample_weight=sample_weight)
-        train = _training_rows(outcome, self.train, self.all_rows)
-        return concordance_uno_risk(outcome, y_pred, train=train, tau=self.tau, sample_weight=sample_weight)
 
 
 def remedy_for_names(scoring: object) -> str:

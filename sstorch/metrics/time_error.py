@@ -4,15 +4,15 @@ An event time is known; a censoring time is only a lower bound and is replaced, 
 ways. All errors are in the unit of time.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_choice, check_horizon, check_vector
+from sstorch.checks import check_horizon, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, ipcw_weights, risk_sets
+from sstorch.metrics.censoring import ipcw_weights, risk_sets
 from sstorch.metrics.checks import (
     check_grid_unit,
     check_observed_horizon,
@@ -181,12 +181,9 @@ def rmst_error(
     *,
     train: Outcome,
     tau: float,
-    error: Literal["absolute", "squared"] = "absolute",
-    ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Error of the predicted restricted mean survival time against min(T, tau).
+    """Mean absolute error of the predicted restricted mean survival time against min(T, tau).
 
     min(T, tau) is known of rows with an event and of rows observed up to tau; each weighs 1 / G at that time,
     and the weighted mean over them is returned.
@@ -197,18 +194,15 @@ def rmst_error(
         times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau.
         train: outcome of the training rows, which give G. G is constant beyond them.
         tau: the restriction, in the unit of `y`.
-        error: "absolute" (in the unit of time) or "squared".
-        ipcw: G at the event, see `ipcw_weights`.
-        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
-        The weighted mean error.
+        The weighted mean error, in the unit of time.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, times in different units, a tau outside
             the observed times, a grid that ends before tau, or no row of which min(T, tau) is known.
-        ConfigError: tau is no time > 0, an unknown `error` or `ipcw`, or a floor outside (0, 1].
+        ConfigError: tau is no time > 0.
 
     References:
         Tian, Zhao and Wei (2014), Biostatistics 15, 222-233.
@@ -219,35 +213,17 @@ def rmst_error(
         0.0
     """
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
-    check_observed_horizon(check_horizon(tau, "tau"), rows.time, "tau")
-    return rmst_error_up_to(tau, rows, survival, times, train, error, ipcw, min_censoring_prob)
-
-
-def rmst_error_up_to(
-    tau: float,
-    rows: Observed,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    train: Outcome,
-    error: str = "absolute",
-    ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
-) -> float:
-    """`rmst_error` of rows, with a tau that may lie beyond them, as in a resample."""
-    check_choice(error, "error", ("absolute", "squared"))
+    horizon = check_horizon(tau, "tau")
+    check_observed_horizon(horizon, rows.time, "tau")
     row_time, row_event, known_rows = rows.time, rows.event, training(train)
     check_same_unit(row_time, known_rows.time, ("time", "train time"))
-    horizon = check_horizon(tau, "tau")
     predicted = restricted_mean_survival_time(survival, times, tau=horizon)
     check_vector(predicted, "survival", row_time.size)
     check_grid_unit(row_time, row_event, check_times(times))
     target = np.minimum(row_time, horizon)
     known = row_event | (row_time >= horizon)
-    weight = ipcw_weights((target, known), train=known_rows, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
-    deviation = np.abs(predicted - target)
-    if error == "squared":
-        deviation = deviation**2
-    return _weighted_mean(deviation, weight if rows.weight is None else weight * rows.weight)
+    weight = ipcw_weights((target, known), train=known_rows)
+    return _weighted_mean(np.abs(predicted - target), weight if rows.weight is None else weight * rows.weight)
 
 
 def _checked(

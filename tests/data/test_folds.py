@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sstorch import Surv, SurvivalData
 from sstorch.data import folds_of, stratified_folds
-from sstorch.data.folds import one_by_one, split, train_outside_score_inside
+from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 
 
@@ -88,7 +88,9 @@ def test_models_are_trained_outside_and_scored_inside():
         return float(rows.frame["x0"].mean())
 
     scores = train_outside_score_inside(
-        split(data, folds), one_by_one(fit), lambda fold, mean: (fold.number, fold.test.frame["x0"] - mean)
+        split(data, folds),
+        lambda parts: enumerate(map(fit, parts)),
+        lambda fold, mean: (fold.number, fold.test.frame["x0"] - mean),
     )
     for number, errors in scores:
         inside = set(data.frame["x0"][folds == number])

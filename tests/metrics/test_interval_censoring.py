@@ -129,11 +129,20 @@ def test_scores_of_exact_rows_are_the_plain_ones() -> None:
     plain = ((survival - (time[:, None] > grid)) ** 2).mean(axis=0)
     np.testing.assert_allclose(metrics.brier_score_intervals(y, survival, grid, train=y), plain)
     integrated = np.trapezoid(plain, grid) / 1.5
-    found = metrics.integrated_brier_score_intervals(y, survival, grid, train=y)
-    assert found == pytest.approx(integrated)
+    rows, names = (np.zeros((30, 1)), y), ["ibs_turnbull", "coverage"]
+
+    class Known:
+        def predict_survival_function(self, X: FloatArray, times: FloatArray) -> FloatArray:
+            return survival[:, np.searchsorted(grid, times).clip(max=2)]
+
+        def predict_quantile(self, X: FloatArray, q: float) -> FloatArray:
+            return np.full(len(X), 0.5 if q < 0.5 else 2.0)
+
+    found = metrics.evaluate((survival, grid), rows, rows, metrics=names[:1])["value"]
+    assert found["ibs_turnbull"] == pytest.approx(integrated)
     inside = (time > 0.5) & (time <= 2)
-    found = metrics.coverage_of_intervals(y, np.full(30, 0.5), np.full(30, 2.0), train=y)
-    assert found == pytest.approx(inside.mean())
+    found = metrics.evaluate(Known(), rows, rows, metrics=names)["value"]
+    assert found["coverage"] == pytest.approx(inside.mean())
 
 
 def test_the_truth_scores_best_and_is_covered() -> None:

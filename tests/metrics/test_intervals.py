@@ -9,13 +9,13 @@ import pytest
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     Estimate,
+    KaplanMeier,
     auc_interval,
     brier_interval,
     brier_score,
     concordance_harrell_risk,
     concordance_interval,
     cumulative_dynamic_auc,
-    scaled_brier_score,
 )
 
 from .oracles import error_of_limits
@@ -146,7 +146,8 @@ def test_values_are_those_of_the_scores() -> None:
     assert auc_interval(known, survival, t=T).value == pytest.approx(auc, abs=1e-14)
     brier = brier_score(known, curves, [T], train=known)[0]
     assert brier_interval(known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
-    scaled = scaled_brier_score(known, curves, [T], train=known)[0]
+    flat = np.full_like(curves, KaplanMeier.fit(known).at([T])[0])
+    scaled = 1.0 - brier / brier_score(known, flat, [T], train=known)[0]
     assert brier_interval(known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 

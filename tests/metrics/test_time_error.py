@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import (
     KaplanMeier,
     mean_absolute_error_margin,
@@ -75,12 +75,10 @@ def test_without_censoring_all_errors_are_plain_means():
     rmst = 0.75 + 0.5
     expected = np.abs(rmst - np.minimum(time, 3.0)).mean()
     assert rmst_error((time, event), survival, times, train=train, tau=3.0) == pytest.approx(expected)
-    got = rmst_error((time, event), survival, times, train=train, tau=3.0, error="squared")
-    assert got == pytest.approx(((rmst - np.minimum(time, 3.0)) ** 2).mean())
 
 
-@given(scored(), st.sampled_from([1.5, 3.0, 6.5]), st.booleans())
-def test_rmst_error_equals_loops(rows, tau, squared):
+@given(scored(), st.sampled_from([1.5, 3.0, 6.5]))
+def test_rmst_error_equals_loops(rows, tau):
     assume(rows.times[-1] >= tau and rows.time.min() <= tau <= rows.time.max())
     floor = last_positive_g(rows.train)
     nodes = np.concatenate(([0.0], rows.times)) if rows.times[0] > 0 else rows.times
@@ -91,14 +89,13 @@ def test_rmst_error_equals_loops(rows, tau, squared):
         area = np.trapezoid(np.interp(fine, nodes, values), fine)
         if c or t >= tau:
             weight = 1.0 / max(g_by_loops(rows.train, min(t, tau), left=True), floor)
-            total += weight * abs(area - min(t, tau)) ** (2 if squared else 1)
+            total += weight * abs(area - min(t, tau))
             mass += weight
-    error = "squared" if squared else "absolute"
     if mass == 0:
         with pytest.raises(DataError, match="no row has a known time"):
-            rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau, error=error)
+            rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau)
     else:
-        got = rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau, error=error)
+        got = rmst_error(rows[:2], *rows[2:4], train=rows.train, tau=tau)
         assert got == pytest.approx(total / mass, abs=CLOSE)
 
 
@@ -129,8 +126,6 @@ def test_refusals():
         rmst_error(rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.5)
     with pytest.raises(DataError, match="survival: expected 3 rows"):
         rmst_error(rows, [[0.5, 0.2]] * 2, [1.0, 2.0], train=rows, tau=2.0)
-    with pytest.raises(ConfigError, match="error: 'mse' is unknown"):
-        rmst_error(rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.0, error="mse")
     with pytest.raises(DataError, match="survival: expected shape"):
         median_survival_time([0.5, 0.2], [1.0, 2.0])
     infinite = mean_absolute_error_margin(rows, [1.0, 2.0, np.inf], train=rows)

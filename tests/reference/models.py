@@ -45,7 +45,7 @@ from sstorch.deploy import export_program
 from sstorch.exact import Binarizer, IntegratedBrier, LogLikelihood, horizon_labels, policy_scores, solve
 from sstorch.exact.fronts import FairSurvival, solve_front
 from sstorch.exceptions import ConfigError, SstorchError
-from sstorch.metrics import RiskScore, SurvivalScorer, evaluate
+from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
@@ -397,7 +397,7 @@ def scores_of_a_tree() -> Entry:
     data, tree = survival_data(), fit_tree({"depth": 2, "init": "kmeans"})
     train, test = data.subset(np.arange(80)), data.subset(np.arange(80, N_ROWS))
     y = (test.time, test.event)
-    risk, curves = RiskScore("c_harrell"), SurvivalScorer("ibs_graf", train=(train.time, train.event))
+    curves = SurvivalScorer("ibs_graf", train=(train.time, train.event))
     return {
         "evaluate": exact(evaluate(tree, train, test)),
         "evaluate, tau": exact(
@@ -406,7 +406,6 @@ def scores_of_a_tree() -> Entry:
         "score_tree": exact(score_tree(tree, test, train)),
         "score_predictor": exact(score_predictor(tree, test, train)),
         "score_predictor, thin": exact(score_predictor(tree, train, train, thin=True)),
-        "RiskScore": exact(risk(y, tree.predict(test.frame))),
         "SurvivalScorer": exact(curves(tree, test.frame, y)),
     }
 

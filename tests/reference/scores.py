@@ -68,7 +68,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "brier_score, weights": lambda: m.brier_score(
         SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT, min_censoring_prob=0.1
     ),
-    "scaled_brier_score": lambda: m.scaled_brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN),
     **{f"integrated_brier_score, {c}": partial(_ibs, c) for c in CONVENTIONS},
     **{
         f"scaled_integrated_brier_score, {c}": partial(_ibs, c, m.scaled_integrated_brier_score)
