@@ -307,9 +307,10 @@ def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
         yield slice(first, column.size), False
 
 
-def _count_ranks(
-    event_rank: npt.NDArray[np.int32],
+def rank_sums(
+    query: npt.NDArray[np.int32],
     rank: npt.NDArray[np.int32],
+<<<<<<< HEAD
     start: IntArray,
     row_weight: FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
@@ -318,13 +319,33 @@ def _count_ranks(
     begin = start.astype(np.int32)
     end = np.full_like(begin, n)
     highest = int(max(event_rank.max(initial=0), rank.max(initial=0)))
+=======
+    begin: IntArray,
+    end: IntArray,
+    weight: FloatArray | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
+
+    See :meth:`ComparablePairs.count_risk` for how.
+
+    Args:
+        query: ranks, (m,).
+        rank: of the rows, in their order, (n,).
+        begin: first row of the interval of each query, (m,).
+        end: row behind its last, (m,).
+        weight: of the rows, (n,); None counts them.
+    """
+    n = rank.size
+    begin, end = begin.astype(np.int32), end.astype(np.int32)
+    highest = int(max(query.max(initial=0), rank.max(initial=0)))
+>>>>>>> A1
     lower = np.zeros(begin.size, dtype=np.int64 if weight is None else np.float64)
     for bit in reversed(range(highest.bit_length())):
         one = (rank >> bit) & 1 == 1
         zero = ~one
         zeros_before = np.zeros(n + 1, dtype=np.int32)
         np.cumsum(zero, out=zeros_before[1:])
-        up = (event_rank >> bit) & 1 == 1
+        up = (query >> bit) & 1 == 1
         zero_begin, zero_end = zeros_before[begin], zeros_before[end]
         if weight is None:
             lower += np.where(up, zero_end - zero_begin, 0)
@@ -337,11 +358,30 @@ def _count_ranks(
         end = np.where(up, n_zeros + end - zero_end, zero_end)
         rank = np.concatenate((rank[zero], rank[one]))
     if weight is None:
+<<<<<<< HEAD
         equal = end - begin
     else:
         mass = np.concatenate(([0.0], np.cumsum(weight)))
         equal = mass[end] - mass[begin]
     return lower.astype(np.float64), equal.astype(np.float64)
+=======
+        return lower, end - begin
+    mass = np.concatenate(([0.0], np.cumsum(weight)))
+    return lower, mass[end] - mass[begin]
+
+
+def _count_ranks(
+    event_rank: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
+    start: IntArray,
+    event_weight: FloatArray | None,
+    row_weight: FloatArray | None,
+) -> tuple[float, float]:
+    """See :meth:`ComparablePairs.count_risk`, for ranks of events (m,) and of rows in their order (n,)."""
+    sums = rank_sums(event_rank, rank, start, np.full_like(start, rank.size), row_weight)
+    lower, equal = (float(_sum(each, event_weight)) for each in sums)
+    return lower, equal
+>>>>>>> A1
 
 
 def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from sstorch._types import FloatArray
-from sstorch.checks import blocks, check_choice
+from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor, risk_sets
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.concordance import ComparablePairs, share_of_pairs
+from sstorch.metrics.concordance import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
@@ -29,6 +29,8 @@ from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
 
 _NO_PAIR = "no comparable pair among {} rows up to {:g}: too few events."
+# Difference of sums of the same weights, as a share, that is none.
+_ROUNDING = 1e-12
 PairWeights = Literal["harrell", "uno"]
 
 
@@ -47,7 +49,7 @@ def concordance_interval(
     Pairs are those with an event by t in the row that failed first; a row censored at the time of an event,
     or followed up to t without one, outlived it. With left truncation they are those at risk together. With
     competing causes it is the concordance of the cause of interest, others being censored.
-    O(n n_events) time, memory bounded.
+    O(n log n) time.
 
     Args:
         y: a :class:`~sstorch.Surv`, or (time, event), n rows.
@@ -98,28 +100,32 @@ def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -
     cut, inverse = _counted(rows, weights)
     n, own_weight = len(cut), cut.weights
     pairs = ComparablePairs.of(cut.time, cut.interest, "censored_later")
-    ahead, behind = np.zeros(n), np.zeros(n)  # sums of a row over its pairs
-    ahead_all, behind_all = np.zeros(n), np.zeros(n)
-    sorted_survival, sorted_weight, position = (
-        cut.survival[pairs.order],
-        own_weight[pairs.order],
-        np.arange(n),
-    )
-    begin = None if cut.entry is None else cut.entry[pairs.order]
-    for block in blocks(pairs.events.size, n):
-        events = pairs.events[block]
-        is_pair = position >= pairs.start[block, None]
-        if begin is not None:
-            is_pair &= begin < cut.time[events, None]
-        weight = inverse[events] ** 2 * own_weight[events]
-        own = cut.survival[events, None]
-        right = is_pair * ((sorted_survival > own) + 0.5 * (sorted_survival == own))
-        ahead[events], ahead_all[events] = (
-            weight * (right @ sorted_weight),
-            weight * (is_pair @ sorted_weight),
-        )
-        behind[pairs.order] += sorted_weight * (weight @ right)
-        behind_all[pairs.order] += sorted_weight * (weight @ is_pair)
+    ahead, ahead_all = np.zeros(n), np.zeros(n)  # sums of an event over its partners, and of all of them
+    behind, behind_all = np.zeros(n), np.zeros(n)  # of a partner over its events
+    events, order = pairs.events, pairs.order
+    rank = np.unique(cut.survival, return_inverse=True)[1].astype(np.int32)
+    weight = inverse[events] ** 2 * own_weight[events]
+
+    def tail(rows: IntArray, start: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Weight of the rows from a place on that survive each event, ties a half, and of all, (m,)."""
+        risk, mass = rank.max() - rank, np.append(np.cumsum(own_weight[rows][::-1])[::-1], 0.0)
+        lower, tied = rank_sums(risk[events], risk[rows], start, np.full_like(start, n), own_weight[rows])
+        return lower + 0.5 * tied, mass[start]
+
+    right, whole = tail(order, pairs.start)
+    first = np.zeros(n, dtype=np.int64)
+    if cut.entry is not None:  # without the rows that enter at an event or later
+        by_entry = np.argsort(cut.entry, kind="stable")
+        right_late, late = tail(by_entry, np.searchsorted(cut.entry[by_entry], cut.time[events]))
+        right = right - right_late
+        whole = np.where(whole - late > _ROUNDING * whole, whole - late, 0.0)
+        first = np.searchsorted(cut.time[events], cut.entry[order], side="right")
+    ahead[events], ahead_all[events] = weight * right, weight * whole
+    last = np.searchsorted(pairs.start, np.arange(n), side="right")
+    lower, tied = rank_sums(rank[order], rank[events], first, last, weight)
+    behind[order] = own_weight[order] * (lower + 0.5 * tied)
+    mass = np.append(0.0, np.cumsum(weight))
+    behind_all[order] = own_weight[order] * (mass[last] - mass[first])
     total = ahead_all.sum()
     if total == 0.0:
         raise DataError(_NO_PAIR.format(len(rows), rows.t))

@@ -155,6 +155,7 @@ class LinearDesign(Batched):
         """
         n_problems, n_groups, m = len(first), len(members[0]), first.shape[-1] - 1
         width = len(self.number_places)
+        half = width // 2  # the lower left quarter of a Gram matrix is the upper right one
         sums = first.new_zeros(n_problems, n_groups, width, width + m + 1)
         inner = first.new_zeros(n_problems, n_groups, m, m)
         shape = first.new_zeros(n_problems, n_groups, m)
@@ -171,7 +172,8 @@ class LinearDesign(Batched):
                     z, codes = self._block(k, block)
                     u, v = first[k, block], second[k, block]
                     right = torch.cat([z * v[:, :1, 0], v[:, 0, 1:], u[:, :1]], 1)
-                    sums[k, group] += torch.matmul(z.mT, right)
+                    sums[k, group, :half] += torch.matmul(z[:, :half].mT, right)
+                    sums[k, group, half:, half:] += torch.matmul(z[:, half:].mT, right[:, half:])
                     inner[k, group] += v[:, 1:, 1:].sum(0)
                     shape[k, group] += u[:, 1:].sum(0)
                     for table, code in zip(levels, codes, strict=True):
@@ -179,6 +181,7 @@ class LinearDesign(Batched):
                     for (i, j), table in pairs.items():
                         at = codes[i] * (sizes[j] + 1) + codes[j]
                         table[k].view(-1).index_add_(0, at, v[:, 0, 0].contiguous())
+        sums[..., half:, :half] = sums[..., :half, half:width].mT
         free = [self._is_free(places) for places in self.level_places]
         return Moments(
             sums[..., :width],

@@ -136,10 +136,11 @@ class LinearHazards(Batched):
 
     def _by_family(self, sample: Sample, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows = sample.log_time[:, None], sample.event[:, None], linear[:, None], shape[:, None]
-        loss, of_linear, of_shape = self.family.loss_and_gradient(*rows)
+        basis = self.family.basis(sample.log_time)
+        loss, of_linear, of_shape = self.family.loss_and_gradient(*rows, basis)
         first = torch.stack([of_linear, *of_shape], -1).squeeze(1)
         second = first.new_zeros(*first.shape, first.shape[-1])
-        for (j, k), part in self.family.second_derivatives(*rows).items():
+        for (j, k), part in self.family.second_derivatives(*rows, basis).items():
             second[..., j, k] = second[..., k, j] = part.squeeze(1)
         return loss.squeeze(1), first, second
 

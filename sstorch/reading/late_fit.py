@@ -36,13 +36,15 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
             continue
         band, end = KaplanMeierBand.fit(rows.weighted_y), _UP_TO * float(rows.time.max())
         times = np.append(band.times[band.times < end], end)[-_MOST_TIMES:]
-        curves = tree.curves(x[inside], times)
-        mean = np.average(curves, axis=0, weights=rows.sample_weight / rows.sample_weight.max())
+        own, weight = x[inside], rows.sample_weight / rows.sample_weight.max()
+        last = np.average(tree.curves(own, times[-1:]), axis=0, weights=weight)
+        _, lower, upper = band.at(times[-1:])
+        if not outside(last, lower, upper)[0]:
+            continue
+        mean = np.average(tree.curves(own, times), axis=0, weights=weight)
         km, lower, upper = band.at(times)
         side = np.sign(mean - km)
         marks = outside(mean, lower, upper) & (side == side[-1])
-        if not marks[-1]:
-            continue
         since = int(np.append(-1, np.flatnonzero(~marks))[-1]) + 1
         unit = f" {tree.time_unit}" if tree.time_unit else ""
         at_end = f"{km[-1]:.3f} ({lower[-1]:.3f} to {upper[-1]:.3f})"
