@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pandas as pd
@@ -88,6 +90,8 @@ def tree_formula(tree: FittedTree) -> Formula:
         return pick(leaf, values.tolist())
 
     if tree.competing:
+        if preprocessor.offset is not None or preprocessor.strata is not None:
+            raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
         log_hazard, total = {}, as_expression(0.0)
         for name, each in tree.hazards.items():
             curves = _LeafCurves(each, functions, chosen, f"{name}_")
@@ -118,7 +122,10 @@ def tree_formula(tree: FittedTree) -> Formula:
             hazard = _LeafCurves(module, functions, own, f"leaf_{number}_").cumulative_hazard
             survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
         survival = minimum(survival, 1.0)
-    survival = let("survival", where(TIME <= 0.0, 1.0, survival))
+    survival = where(TIME <= 0.0, 1.0, survival)
+    for fixed in _fixed_columns_known(preprocessor):
+        survival = where(fixed, survival, np.nan)
+    survival = let("survival", survival)
     return Formula(known_columns, group, survival)
 
 
@@ -240,6 +247,18 @@ def _plus(total: Expression, weight: Expression, part: Expression) -> Expression
     return total + weight * part
 
 
+def _fixed_columns_known(preprocessor: Preprocessor) -> list[Expression]:
+    """Whether the offset has a value, and the stratum is one of the training rows; without them nothing."""
+    found = [] if preprocessor.offset is None else [known(preprocessor.offset)]
+    origins = zip(preprocessor.schema.origins, preprocessor.scale_, strict=True)
+    strata = [
+        is_category(column, word)
+        for (column, word), scale in origins
+        if column == preprocessor.strata and word is not None and scale
+    ]
+    return [*found, reduce(or_, strata)] if strata else found
+
+
 def _functions(preprocessor: Preprocessor) -> _Functions:
     """From raw columns: missing values filled, scaled, curves."""
     scaled, columns = [], [""]
@@ -314,7 +333,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
             continue
         j = preprocessor.schema.origins.index((name, None))
         low, scale, fill = preprocessor.offset_[j], preprocessor.scale_[j], preprocessor.fill_[name]
-        ranged = preprocessor.scale == "minmax" and scale > 0
+        ranged = preprocessor.scale == "minmax" and scale > 0 and name != preprocessor.offset
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
     counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]
