@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference import HazardRows, Refitted, coefficients
 from sstorch.inference.model import covariance_of
 from sstorch.validation.residuals import dfbeta, of_events, row_labels
-from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary
+from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary, likelihood_ratio
 
 Transform = Literal["rank", "log"]
 # Periods of the test of effects in time, risk groups of the test of calibration, events of each at least.
@@ -115,7 +115,7 @@ def check(
     transform: Transform = "rank",
     level: float = 0.05,
 ) -> ModelCheck:
-    """Check a fitted regression at its training rows, without another fit.
+    """Check a fitted regression at its training rows.
 
     1. Effects in time, as R's ``cox.zph`` but for every family: rows are cut at quantiles of the event
        times, and each term times a function g of time is tested for an effect on the linear predictor of
@@ -124,8 +124,9 @@ def check(
     3. Calibration: the same polynomials of the ranks of predicted risk; a table has groups of equal size.
     4. Influence: largest dfbeta of each contrast; of start-stop rows it is summed by subject.
 
-    The first three are score tests of features that the model lacks. They allow for the estimated
-    coefficients, and take penalties, and so priors of the coefficients, as known. Where causes compete
+    The first three test features that the model lacks: time by score tests, curvature and calibration by
+    likelihood ratios. They allow for the estimated coefficients, and take penalties, and so priors of the
+    coefficients, as known. Where causes compete
     each has its own checks. A missing number counts as the middle rank.
 
     Args:
@@ -232,7 +233,7 @@ def _curvature(rows: HazardRows, data: SurvivalData) -> list[tuple[str, float, i
         if isinstance(values.dtype, pd.CategoricalDtype) or values.nunique() < _DISTINCT:
             continue
         added = _bends(values.to_numpy())
-        found.append((str(name), *ScoreTest.of(rows, added).test()))
+        found.append((str(name), *likelihood_ratio(rows, added)))
     return found
 
 
@@ -265,7 +266,7 @@ def _calibration(rows: HazardRows, data: SurvivalData) -> tuple[tuple[float, int
     table = table.groupby(pd.Index(group + 1, name="group")).sum()
     table["rows"] = table["rows"].astype(int)
     table["ratio"] = table["events"] / table["expected"]
-    return ScoreTest.of(rows, _bends(risk.numpy())).test(), table
+    return likelihood_ratio(rows, _bends(risk.numpy())), table
 
 
 def _influence(
