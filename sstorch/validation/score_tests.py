@@ -26,10 +26,12 @@ class ScoreTest:
     Attributes:
         score: derivatives of the log-likelihood in the coefficients of k added features, (k,).
         covariance: of these scores, the coefficients of the model having been estimated, (k, k).
+        scale: what scores of features in their own units were divided by, (k,).
     """
 
     score: Tensor
     covariance: Tensor
+    scale: Tensor
 
     @classmethod
     def of(cls, rows: HazardRows, added: Tensor) -> Self:
@@ -48,7 +50,14 @@ class ScoreTest:
         across = hessian[new, : len(known)]
         free = hessian[new[:, None], new] - across @ known @ across.mT
         scale = hessian.diagonal()[new].clamp(min=torch.finfo(hessian.dtype).tiny).sqrt()
-        return cls(-gradient[new] / scale, free / scale / scale[:, None])
+        return cls(-gradient[new] / scale, free / scale / scale[:, None], scale)
+
+    @property
+    def steps(self) -> tuple[Tensor, Tensor]:
+        """One-step estimate of each coefficient alone, and standard error, (k,); NaN without information."""
+        information = self.covariance.diagonal()
+        information = torch.where(information > _FREE, information, torch.nan)
+        return self.score / information / self.scale, 1 / (information.sqrt() * self.scale)
 
     def test(self, places: list[int] | None = None) -> tuple[float, int, float]:
         """Statistic, degrees of freedom and p-value, of all added features or some.

@@ -79,6 +79,9 @@ def test_faults_are_found_and_named(leaf: str) -> None:
     found = check(SurvivalRegression(leaf, **PLAIN).fit(X, y), X, y)
     assert found.tests.loc[("event", "time", "a"), "p"] < 1e-4
     assert any(text.startswith("Effects that change with time: a (p < .001)") for text in found.findings)
+    change = found.effects.loc[("event", "a")]  # the effect on the hazard, .7, ends at time 1
+    late, early = change[change["time"] > 1]["change"], change[change["time"] < 1]["change"]
+    assert (early.mean() - late.mean()) * (-1 if leaf == "weibull" else 1) > 0.3
     X, y = simulated("u")
     found = check(SurvivalRegression(leaf, **PLAIN).fit(X, y), X, y)
     assert found.tests.loc[("event", "curve", "a"), "p"] < 1e-4
