@@ -57,7 +57,7 @@ def main(n_simulations: int) -> None:
     warnings.simplefilter("ignore", DataWarning)
     print("model,scenario,n,check,term,simulations,rejected")
     for name, (leaf, penalties, columns) in MODELS.items():
-        for scenario, n in (("holds", 200), ("holds", 500), ("fades", 500), ("u_shape", 500)):
+        for scenario, n in (("holds", 200), ("holds", 400), ("holds", 500), ("fades", 500), ("u_shape", 500)):
             if leaf == "log_logistic" and scenario == "fades":
                 continue
             family = "log_logistic" if leaf == "log_logistic" else "weibull"

@@ -13,17 +13,23 @@ from sstorch.plots.figures import COLOURS
 
 # Contrasts that are shown, and the change of an estimate in standard errors that is marked.
 _CONTRASTS, _MARK = 12, 0.5
+# Features whose effects over time are shown.
+_FEATURES = 3
 
 
-def plot_check(risk_groups: pd.DataFrame, influence: pd.DataFrame, cause: str | None = None) -> Figure:
-    """Draw calibration by predicted risk and the most influential rows.
+def plot_check(
+    risk_groups: pd.DataFrame, influence: pd.DataFrame, effects: pd.DataFrame, cause: str | None = None
+) -> Figure:
+    """Draw calibration by predicted risk, the most influential rows and effects over time.
 
-    On the left observed over expected events of each group, with 95 % limits of a Poisson count; on the
-    right, for each coefficient, the largest change by one row, with the row's label.
+    On the left observed over expected events of each group, with 95 % limits of a Poisson count; in the
+    middle, for each coefficient, the largest change by one row, with the row's label; on the right the
+    features whose effects change most over time, in standard errors, with limits of two standard errors.
 
     Args:
         risk_groups: ``risk_groups`` of :func:`sstorch.validation.check`.
         influence: its ``influence``.
+        effects: its ``effects``.
         cause: where causes compete, the one that is drawn; the first if None.
 
     Raises:
@@ -35,7 +41,7 @@ def plot_check(risk_groups: pd.DataFrame, influence: pd.DataFrame, cause: str | 
     groups = risk_groups.xs(cause or causes[0], level="cause")
     rows = influence.xs(cause or causes[0], level="cause")
     rows = rows.loc[rows["change"].abs().sort_values(ascending=False).index[:_CONTRASTS]][::-1]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    figure, (left, right, last) = pyplot.subplots(1, 3, figsize=(13.0, 3.6), layout="constrained")
     events, expected = groups["events"].to_numpy(), groups["expected"].to_numpy()
     lower = np.where(events > 0, chi2.ppf(0.025, np.maximum(2 * events, 1e-9)) / 2, 0.0) / expected
     upper = chi2.ppf(0.975, 2 * events + 2) / 2 / expected
@@ -55,4 +61,22 @@ def plot_check(risk_groups: pd.DataFrame, influence: pd.DataFrame, cause: str | 
     right.axvline(0.0, color="#9a9a9a", linewidth=0.8)
     right.tick_params(labelsize=8)
     right.set_xlabel("largest change by one row, standard errors", fontsize=9)
+    own = effects.xs(cause or causes[0], level="cause")
+    size = (own["change"] / own["standard error"]).pow(2).groupby(level="feature").sum()
+    for number, name in enumerate(size.sort_values(ascending=False).index[:_FEATURES]):
+        part = own.xs(name, level="feature")
+        last.errorbar(
+            part["time"] * (1 + 0.01 * number),
+            part["change"],
+            2 * part["standard error"],
+            fmt="o-",
+            color=COLOURS[number],
+            linewidth=1.0,
+            markersize=3,
+            label=name,
+        )
+    last.axhline(0.0, color="#9a9a9a", linewidth=0.8)
+    last.set_xlabel("time", fontsize=9)
+    last.set_ylabel("effect less the fitted one, by sd", fontsize=9)
+    last.legend(fontsize=8, frameon=False)
     return figure

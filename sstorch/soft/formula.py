@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+<<<<<<< HEAD
 from dataclasses import dataclass, replace
 from functools import cached_property
+=======
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+>>>>>>> B1
 
 import numpy as np
 import pandas as pd
@@ -101,6 +107,7 @@ def tree_formula(
     def chosen(values: FloatArray) -> Expression:
         return pick(leaf, values.tolist())
 
+<<<<<<< HEAD
     if tree.competing or tree.prediction == "hbp":
         curves = _RowCurves(
             {
@@ -116,6 +123,16 @@ def tree_formula(
             formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
         if not tree.competing:
             return formula
+=======
+    if tree.competing:
+        if preprocessor.offset is not None or preprocessor.strata is not None:
+            raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
+        log_hazard, total = {}, as_expression(0.0)
+        for name, each in tree.hazards.items():
+            curves = _LeafCurves(each, functions, chosen, f"{name}_")
+            total = total + let(f"{name}_cumulative_hazard", curves.cumulative_hazard)
+            log_hazard[name] = curves.log_hazard
+>>>>>>> B1
         places, weights = inner_rule()
         rule = tuple(zip(places.tolist(), weights.tolist(), strict=True))
         hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
@@ -132,9 +149,19 @@ def tree_formula(
         def own(values: FloatArray, position: int = position) -> Expression:
             return as_expression(float(values[position]))
 
+<<<<<<< HEAD
         hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
         survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
     survival = let("survival", where(TIME <= 0.0, 1.0, minimum(survival, 1.0)))
+=======
+            hazard = _LeafCurves(module, functions, own, f"leaf_{number}_").cumulative_hazard
+            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
+        survival = minimum(survival, 1.0)
+    survival = where(TIME <= 0.0, 1.0, survival)
+    for fixed in _fixed_columns_known(preprocessor):
+        survival = where(fixed, survival, np.nan)
+    survival = let("survival", survival)
+>>>>>>> B1
     return Formula(known_columns, group, survival)
 
 
@@ -316,6 +343,18 @@ def _plus(total: Expression, weight: Expression, part: Expression) -> Expression
     return total + weight * part
 
 
+def _fixed_columns_known(preprocessor: Preprocessor) -> list[Expression]:
+    """Whether the offset has a value, and the stratum is one of the training rows; without them nothing."""
+    found = [] if preprocessor.offset is None else [known(preprocessor.offset)]
+    origins = zip(preprocessor.schema.origins, preprocessor.scale_, strict=True)
+    strata = [
+        is_category(column, word)
+        for (column, word), scale in origins
+        if column == preprocessor.strata and word is not None and scale
+    ]
+    return [*found, reduce(or_, strata)] if strata else found
+
+
 def _functions(preprocessor: Preprocessor) -> _Functions:
     """From raw columns: missing values filled, scaled, curves."""
     scaled, columns = [], [""]
@@ -390,7 +429,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
             continue
         j = preprocessor.schema.origins.index((name, None))
         low, scale, fill = preprocessor.offset_[j], preprocessor.scale_[j], preprocessor.fill_[name]
-        ranged = preprocessor.scale == "minmax" and scale > 0
+        ranged = preprocessor.scale == "minmax" and scale > 0 and name != preprocessor.offset
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
     counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]

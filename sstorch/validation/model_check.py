@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference import HazardRows, Refitted, coefficients
 from sstorch.inference.model import covariance_of
 from sstorch.validation.residuals import dfbeta, of_events, row_labels
-from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary
+from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary, likelihood_ratio
 
 Transform = Literal["rank", "log"]
 # Periods of the test of effects in time, risk groups of the test of calibration, events of each at least.
@@ -47,6 +47,9 @@ class ModelCheck:
             number ``expected`` and their ``ratio``.
         influence: of each contrast the row, or subject, whose removal changes it most: its label, and the
             ``change`` by it in standard errors.
+        effects: by ``cause``, ``feature`` and ``period``, between quantiles of the event times: ``time``, the
+            middle of its events; ``change``, a one-step estimate of the effect in this period less the
+            fitted one, of a number by standard deviation; and its ``standard error``.
         level: of the tests.
         can_be_strata: categorical covariates with few enough categories.
     """
@@ -54,6 +57,7 @@ class ModelCheck:
     tests: pd.DataFrame
     risk_groups: pd.DataFrame
     influence: pd.DataFrame
+    effects: pd.DataFrame
     level: float
     can_be_strata: tuple[str, ...] = ()
 
@@ -115,7 +119,7 @@ def check(
     transform: Transform = "rank",
     level: float = 0.05,
 ) -> ModelCheck:
-    """Check a fitted regression at its training rows, without another fit.
+    """Check a fitted regression at its training rows.
 
     1. Effects in time, as R's ``cox.zph`` but for every family: rows are cut at quantiles of the event
        times, and each term times a function g of time is tested for an effect on the linear predictor of
@@ -124,8 +128,9 @@ def check(
     3. Calibration: the same polynomials of the ranks of predicted risk; a table has groups of equal size.
     4. Influence: largest dfbeta of each contrast; of start-stop rows it is summed by subject.
 
-    The first three are score tests of features that the model lacks. They allow for the estimated
-    coefficients, and take penalties, and so priors of the coefficients, as known. Where causes compete
+    The first three test features that the model lacks: time by score tests, curvature and calibration by
+    likelihood ratios. They allow for the estimated coefficients, and take penalties, and so priors of the
+    coefficients, as known. Where causes compete
     each has its own checks. A missing number counts as the middle rank.
 
     Args:
@@ -164,14 +169,16 @@ def check(
     if data.intervals is not None:
         raise DataError("check() needs exact or right-censored times, got intervals")
     labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
-    tests, groups, influence = [], [], []
+    tests, groups, influence, effects = [], [], [], []
     for rows in HazardRows.by_cause(model, data):
         if not is_stationary(rows):
             raise DataError(
                 "the model was not fitted to these rows with these weights: give the training rows, and "
                 "sample_weight if training had it"
             )
-        tests += [(rows.cause, "time", *each) for each in _in_time(model, rows, transform)]
+        in_time, table = _in_time(model, rows, transform)
+        tests += [(rows.cause, "time", *each) for each in in_time]
+        effects.append(pd.concat({rows.cause: table}, names=["cause"]))
         tests += [(rows.cause, "curve", *each) for each in _curvature(rows, data)]
         outcome, table = _calibration(rows, data)
         tests.append((rows.cause, "calibration", "all", *outcome))
@@ -183,6 +190,7 @@ def check(
         pd.DataFrame(tests, columns=names).set_index(names[:3]).sort_index(),
         pd.concat(groups),
         pd.concat(influence),
+        pd.concat(effects),
         level,
         _can_be_strata(model, covariance.terms),
     )
@@ -197,8 +205,10 @@ def _can_be_strata(model: Refitted, terms: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in terms if len(words.get(name, ())) in range(2, CODED_LEVELS + 1))
 
 
-def _in_time(model: Refitted, rows: HazardRows, transform: Transform) -> list[tuple[str, float, int, float]]:
-    """Tests of each term times a function of time, and of all of them."""
+def _in_time(
+    model: Refitted, rows: HazardRows, transform: Transform
+) -> tuple[list[tuple[str, float, int, float]], pd.DataFrame]:
+    """Tests of each term times a function of time, and of all of them; changes of effects by period."""
     log_time, event = rows.sample.log_time[0], rows.sample.event[0] > 0
     count = min(_PERIODS, max(2, int(event.sum()) // _EVENTS))
     shares = torch.arange(1, count) / count
@@ -214,14 +224,29 @@ def _in_time(model: Refitted, rows: HazardRows, transform: Transform) -> list[tu
     centred = own - own.mean(0)
     features = model._tree.preprocessor.leaf_features
     columns: list[Tensor] = []
+    shown: dict[str, Tensor] = {}
     places: dict[str, list[int]] = {}
     for term, facts in covariance_of(model).terms.items():
         plain = [place for place in facts.places if not features[place].curved]
         chosen = plain or list(facts.places)
         places[term] = list(range(len(columns), len(columns) + len(chosen)))
         columns += [centred[row, place] * moment[period] for place in chosen]
+        if not term.count(":") and plain:
+            unit = [1.0 if len(plain) > 1 else float(own[:, place].std()) or 1.0 for place in plain]
+            shown |= {features[j].name: centred[row, j] / u for j, u in zip(plain, unit, strict=True)}
     test = ScoreTest.of(parts, torch.stack(columns, 1))
-    return [*((term, *test.test(own)) for term, own in places.items()), ("all", *test.test())]
+    tests = [*((term, *test.test(own)) for term, own in places.items()), ("all", *test.test())]
+    n_periods = len(cuts) + 1
+    inside = torch.nn.functional.one_hot(period, n_periods).to(centred.dtype)
+    by_period = torch.cat([inside[:, :0], *(values[:, None] * inside for values in shown.values())], 1)
+    change, error = ScoreTest.of(parts, by_period).steps
+    of_event = torch.bucketize(log_time[event], cuts)
+    events = [log_time[event][of_event == k] for k in range(n_periods)]
+    middle = [float(each.median()) if len(each) else np.nan for each in events]  # ties can leave one empty
+    time = np.exp(np.array(middle) + float(rows.module.log_time_scale))
+    index = pd.MultiIndex.from_product([list(shown), range(1, n_periods + 1)], names=["feature", "period"])
+    values = {"time": np.tile(time, len(shown)), "change": change.numpy(), "standard error": error.numpy()}
+    return tests, pd.DataFrame(values, index=index)
 
 
 def _curvature(rows: HazardRows, data: SurvivalData) -> list[tuple[str, float, int, float]]:
@@ -232,7 +257,7 @@ def _curvature(rows: HazardRows, data: SurvivalData) -> list[tuple[str, float, i
         if isinstance(values.dtype, pd.CategoricalDtype) or values.nunique() < _DISTINCT:
             continue
         added = _bends(values.to_numpy())
-        found.append((str(name), *ScoreTest.of(rows, added).test()))
+        found.append((str(name), *likelihood_ratio(rows, added)))
     return found
 
 
@@ -265,7 +290,7 @@ def _calibration(rows: HazardRows, data: SurvivalData) -> tuple[tuple[float, int
     table = table.groupby(pd.Index(group + 1, name="group")).sum()
     table["rows"] = table["rows"].astype(int)
     table["ratio"] = table["events"] / table["expected"]
-    return ScoreTest.of(rows, _bends(risk.numpy())).test(), table
+    return likelihood_ratio(rows, _bends(risk.numpy())), table
 
 
 def _influence(

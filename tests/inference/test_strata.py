@@ -16,6 +16,7 @@ from sstorch import (
     SurvivalRegression,
     inference,
 )
+from sstorch.deploy import export_code
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.validation import check
@@ -96,6 +97,16 @@ def test_checks_and_saved_models_have_offset_and_strata(weibull: SurvivalRegress
     assert (curves[0] == curves[1]).all()
     with pytest.raises(DataError, match=r"'sex' \(strata of the model\) is 'x'"):
         again.predict_survival_function(X[:2].assign(sex="x"), times=[50.0])
+
+
+def test_exported_code_has_offset_and_strata(weibull: SurvivalRegression) -> None:
+    names: dict[str, Any] = {}
+    exec(export_code(weibull, "python"), names)
+    row, survival = X.iloc[1].to_dict(), names["survival"]
+    expected = weibull.predict_survival_function(X[1:2], times=[50.0])[0, 0]
+    assert survival(row, 50.0) == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(survival(row | {"sex": "x"}, 50.0))
+    assert np.isnan(survival(row | {"exposure": None}, 50.0))
 
 
 @pytest.mark.parametrize(
