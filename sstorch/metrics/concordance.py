@@ -144,7 +144,8 @@ class ComparablePairs:
         equals. Both sums are exact integers where no weights are given.
         """
         rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
-        counts = _count_ranks(rank[self.events], rank[self.order], self.start, self.row_weight)
+        end = np.full_like(self.start, rank.size)
+        counts = rank_sums(rank[self.events], rank[self.order], self.start, end, self.row_weight)
         lower, tied = (_sum(count, self.event_weight) for count in counts)
         tied -= self._of_self
         if self.apart is None:
@@ -187,10 +188,11 @@ class ComparablePairs:
         weight = None if self.row_weight is None else self.row_weight[first:]
         rank = np.unique(-np.concatenate((of_events, head)), return_inverse=True)[1].astype(np.int32)
         n_events, n_head = of_events.size, head.size
-        lower, tied = _count_ranks(
+        lower, tied = rank_sums(
             rank[:n_events],
             rank[n_events:],
             self.start[some] - first,
+            np.full(n_events, n_head),
             None if weight is None else weight[:n_head],
         )
         values, place = np.unique(of_events, return_inverse=True)
@@ -310,16 +312,6 @@ def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
 def rank_sums(
     query: npt.NDArray[np.int32],
     rank: npt.NDArray[np.int32],
-<<<<<<< HEAD
-    start: IntArray,
-    row_weight: FloatArray | None,
-) -> tuple[FloatArray, FloatArray]:
-    """See :meth:`ComparablePairs.count_risk`, by event (m,): ranks of events, and of rows in order (n,)."""
-    n, weight = rank.size, row_weight
-    begin = start.astype(np.int32)
-    end = np.full_like(begin, n)
-    highest = int(max(event_rank.max(initial=0), rank.max(initial=0)))
-=======
     begin: IntArray,
     end: IntArray,
     weight: FloatArray | None = None,
@@ -338,7 +330,6 @@ def rank_sums(
     n = rank.size
     begin, end = begin.astype(np.int32), end.astype(np.int32)
     highest = int(max(query.max(initial=0), rank.max(initial=0)))
->>>>>>> A1
     lower = np.zeros(begin.size, dtype=np.int64 if weight is None else np.float64)
     for bit in reversed(range(highest.bit_length())):
         one = (rank >> bit) & 1 == 1
@@ -358,30 +349,9 @@ def rank_sums(
         end = np.where(up, n_zeros + end - zero_end, zero_end)
         rank = np.concatenate((rank[zero], rank[one]))
     if weight is None:
-<<<<<<< HEAD
-        equal = end - begin
-    else:
-        mass = np.concatenate(([0.0], np.cumsum(weight)))
-        equal = mass[end] - mass[begin]
-    return lower.astype(np.float64), equal.astype(np.float64)
-=======
         return lower, end - begin
     mass = np.concatenate(([0.0], np.cumsum(weight)))
     return lower, mass[end] - mass[begin]
-
-
-def _count_ranks(
-    event_rank: npt.NDArray[np.int32],
-    rank: npt.NDArray[np.int32],
-    start: IntArray,
-    event_weight: FloatArray | None,
-    row_weight: FloatArray | None,
-) -> tuple[float, float]:
-    """See :meth:`ComparablePairs.count_risk`, for ranks of events (m,) and of rows in their order (n,)."""
-    sums = rank_sums(event_rank, rank, start, np.full_like(start, rank.size), row_weight)
-    lower, equal = (float(_sum(each, event_weight)) for each in sums)
-    return lower, equal
->>>>>>> A1
 
 
 def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-<<<<<<< HEAD
 from dataclasses import dataclass, replace
-from functools import cached_property
-=======
-from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
->>>>>>> B1
 
 import numpy as np
 import pandas as pd
@@ -107,32 +102,28 @@ def tree_formula(
     def chosen(values: FloatArray) -> Expression:
         return pick(leaf, values.tolist())
 
-<<<<<<< HEAD
+    if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
+        raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
+    fixed = _fixed_columns_known(preprocessor)
+
+    def from_zero(survival: Expression) -> Expression:
+        return let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, survival)))
+
     if tree.competing or tree.prediction == "hbp":
         curves = _RowCurves(
             {
                 name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
                 for name, each in tree.hazards.items()
-            }
+            },
+            fixed,
         )
-        survival = let("survival", where(TIME <= 0.0, 1.0, unary("exp", -curves.cumulative)))
-        formula = Formula(known_columns, group, survival)
+        formula = Formula(known_columns, group, from_zero(unary("exp", -curves.cumulative)))
         if covariance is not None and level is not None:
             spread = _spread(curves, covariance, functions, chosen)
             critical = float(norm.ppf((1 + level) / 2))
             formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
         if not tree.competing:
             return formula
-=======
-    if tree.competing:
-        if preprocessor.offset is not None or preprocessor.strata is not None:
-            raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
-        log_hazard, total = {}, as_expression(0.0)
-        for name, each in tree.hazards.items():
-            curves = _LeafCurves(each, functions, chosen, f"{name}_")
-            total = total + let(f"{name}_cumulative_hazard", curves.cumulative_hazard)
-            log_hazard[name] = curves.log_hazard
->>>>>>> B1
         places, weights = inner_rule()
         rule = tuple(zip(places.tolist(), weights.tolist(), strict=True))
         hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
@@ -149,20 +140,9 @@ def tree_formula(
         def own(values: FloatArray, position: int = position) -> Expression:
             return as_expression(float(values[position]))
 
-<<<<<<< HEAD
         hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
         survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
-    survival = let("survival", where(TIME <= 0.0, 1.0, minimum(survival, 1.0)))
-=======
-            hazard = _LeafCurves(module, functions, own, f"leaf_{number}_").cumulative_hazard
-            survival = survival + let(f"share_{number}", share) * unary("exp", -hazard)
-        survival = minimum(survival, 1.0)
-    survival = where(TIME <= 0.0, 1.0, survival)
-    for fixed in _fixed_columns_known(preprocessor):
-        survival = where(fixed, survival, np.nan)
-    survival = let("survival", survival)
->>>>>>> B1
-    return Formula(known_columns, group, survival)
+    return Formula(known_columns, group, from_zero(minimum(survival, 1.0)))
 
 
 class _LeafCurves:
@@ -222,15 +202,16 @@ class _RowCurves:
 
     Args:
         causes: curves of each cause, by name.
+        fixed: conditions without which curves are NaN.
     """
 
-    def __init__(self, causes: Mapping[str, _LeafCurves]) -> None:
+    def __init__(self, causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> None:
         self.causes = causes
         self._values = {key: each for curves in causes.values() for key, each in curves.parameters.items()}
         parts = [curves.cumulative_hazard for curves in causes.values()]
         if len(parts) > 1:
             parts = [let(f"{name}_cumulative_hazard", part) for name, part in zip(causes, parts, strict=True)]
-        self._total = let("cumulative_hazard", balanced_sum(parts))
+        self._total = let("cumulative_hazard", _where_all(fixed, balanced_sum(parts)))
 
     @property
     def cumulative(self) -> Expression:
@@ -341,6 +322,13 @@ def _plus(total: Expression, weight: Expression, part: Expression) -> Expression
     if weight.is_constant and weight.constant < 0 and not total.is_number(0):
         return total - as_expression(-weight.constant) * part
     return total + weight * part
+
+
+def _where_all(conditions: Sequence[Expression], value: Expression) -> Expression:
+    """The value where all conditions hold, else NaN."""
+    for condition in conditions:
+        value = where(condition, value, np.nan)
+    return value
 
 
 def _fixed_columns_known(preprocessor: Preprocessor) -> list[Expression]:
