@@ -128,7 +128,7 @@ def calibration_error_interval(
     the diagonal as the estimated one does, but by a multiple; for each multiple the distribution of the
     estimate is that of draws from the normal distribution of the curve's coefficients. Accepted are the
     multiples whose shortest interval of probability ``confidence`` holds the estimate. In simulations limits
-    of 95 % held the truth in 93 to 98 % (``experiments/validation``).
+    of 95 % held the truth in 92 to 98 % (``experiments/validation``).
 
     Arguments and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
     `confidence` in (0, 1).
