@@ -13,6 +13,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
+from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import concordance_influence, logit_limits
@@ -228,7 +229,7 @@ def held_out_groups(
         place[inside] = places_of_groups(area, group[~inside])[group[inside]]
         errors.append(_error_of_concordance(place[inside], data.subset(inside)))
     c_groups = float(np.mean(concordances))
-    limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), 0.95)
+    limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), half_width(0.95))
     lower, upper = (None if np.isnan(end) else end for end in (limits.lower, limits.upper))
     test = metrics.logrank_test(data.weighted_y, place, strata=folds, weights=weights)
     return GroupValidation(

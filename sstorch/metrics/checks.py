@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, name_rows
@@ -318,11 +319,12 @@ def _machine_epsilon(values: Any) -> float:
     )
 
 
-def half_width(confidence: float) -> float:
-    """Half the width of a normal confidence interval, in standard errors.
+def half_width(confidence: float, degrees_of_freedom: float | None = None) -> float:
+    """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution.
 
     Raises:
         ConfigError: `confidence` is not in (0, 1).
     """
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    return float(norm.ppf(0.5 + 0.5 * confidence))
+    upper = 0.5 + 0.5 * confidence
+    return float(norm.ppf(upper) if degrees_of_freedom is None else student.ppf(upper, degrees_of_freedom))

@@ -189,6 +189,11 @@ class HorizonRows:
                 "truncation): use the rows at risk at a time, from there (after)."
             )
 
+    @property
+    def n_subjects(self) -> int:
+        """Number of subjects; without `subject` that of rows."""
+        return len(self) if self.subject is None else int(np.unique(self.subject).size)
+
     def error_of(self, influence: FloatArray) -> float | FloatArray:
         """Standard error of estimates from the weighted influences of rows, (n,) or (n, k): robust.
 

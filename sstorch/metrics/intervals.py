@@ -91,7 +91,7 @@ def concordance_of(
 ) -> Estimate[float]:
     """`concordance_interval` of checked rows."""
     value, influence = concordance_influence(rows, weights)
-    return logit_limits(value, rows.error_of(influence), confidence)
+    return logit_limits(value, rows.error_of(influence), half_width(confidence))
 
 
 def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -> tuple[float, FloatArray]:
@@ -216,7 +216,7 @@ def auc_interval(
 def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """`auc_interval` of checked rows."""
     value, influence = auc_influence(rows)
-    return logit_limits(value, rows.error_of(influence), confidence)
+    return logit_limits(value, rows.error_of(influence), half_width(confidence))
 
 
 def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
@@ -262,7 +262,8 @@ def brier_interval(
     same for all has a lower Brier score than that, so that its own error does not count to first order.
 
     Returns:
-        The score and its limits, floats; those of the scaled score are on the scale of log(BS / BS_0).
+        The score and its limits, floats, by Student's t with a degree of freedom less than subjects; those of
+        the scaled score are on the scale of log(BS / BS_0).
 
     References:
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
@@ -271,7 +272,7 @@ def brier_interval(
         >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
         >>> estimate = brier_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
         >>> [round(part, 3) for part in estimate]
-        [0.232, 0.093, 0.473]
+        [0.232, 0.049, 0.639]
     """
     rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
     return brier_of(rows, confidence, scaled=scaled)
@@ -281,10 +282,12 @@ def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = Fals
     """`brier_interval` of checked rows."""
     value, influence = brier_influence(rows, scaled=scaled)
     error = rows.error_of(influence)
+    # With few rows the error of a mean of squares is uncertain itself.
+    half = half_width(confidence, max(rows.n_subjects - 1, 1))
     if not scaled:
-        return logit_limits(value, error, confidence)
+        return logit_limits(value, error, half)
     ratio = 1.0 - value
-    shift = half_width(confidence) * error / ratio if error > NO_ERROR else np.nan
+    shift = half * error / ratio if error > NO_ERROR else np.nan
     return Estimate(value, 1.0 - ratio * float(np.exp(shift)), 1.0 - ratio * float(np.exp(-shift)))
 
 
@@ -361,10 +364,9 @@ def _share_above(low: FloatArray, high: FloatArray, weight: FloatArray) -> Float
     return share
 
 
-def logit_limits(value: float, error: float | FloatArray, confidence: float) -> Estimate[float]:
-    """Limits of a score in (0, 1), half an interval of its logit to both sides; NaN without an error."""
-    factor = half_width(confidence)
+def logit_limits(value: float, error: float | FloatArray, half: float) -> Estimate[float]:
+    """Limits of a score in (0, 1), `half` errors of its logit to both sides; NaN without an error."""
     if not error > NO_ERROR or not 0.0 < value < 1.0:
         return Estimate(value, np.nan, np.nan)
-    step = factor * error / (value * (1.0 - value))
+    step = half * error / (value * (1.0 - value))
     return Estimate(value, *(float(expit(logit(value) + sign * step)) for sign in (-1.0, 1.0)))

@@ -100,8 +100,11 @@ def split_test(
     at the maximum of the likelihood of the leaf's rows, which Newton's method finds from the leaf's
     parameters: scores of penalised parameters have a sum, and so a drift along skewed columns.
 
-    Where the family of the leaf is wrong, p-values hold as far as the studentised statistic does not depend
-    on it. Rows of one subject are drawn each given its entry, which supposes one event per subject.
+    In simulations with Weibull, log-logistic and spline leaves the test rejected at most 7 % at level .05
+    (``experiments/groups/split_test.md``). With about 100 rows it is conservative for spline leaves and for
+    columns with a category of few events. Where the family of the leaf is wrong, p-values hold as far as the
+    studentised statistic does not depend on it. Rows of one subject are drawn each given its entry, which
+    supposes one event per subject.
 
     Args:
         tree: a fitted soft tree.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from sstorch.exceptions import DataError
 
@@ -24,12 +25,13 @@ SCALES = {
 }
 
 
-def error_of_limits(name, value, lower, upper):
+def error_of_limits(name, value, lower, upper, n_subjects):
     """The standard error that limits of 95 % are made of, from both of them."""
+    quantile = student.ppf(0.975, n_subjects - 1) if "brier" in name else norm.ppf(0.975)
     scale, slope = SCALES.get(name, (lambda value: value, lambda value: 1.0))
     half = [scale(upper) - scale(value), scale(value) - scale(lower)]
     assert half[0] == pytest.approx(half[1], rel=1e-6)
-    return half[0] / slope(value) / norm.ppf(0.975)
+    return half[0] / slope(value) / quantile
 
 
 SKSURV = "scikit-survival is the oracle (extra 'baselines')"

@@ -74,7 +74,10 @@ def test_the_digits_of_r_with_the_baseline_of_r() -> None:
     report = validate(model, check.X, y, horizon=HORIZON, thresholds=[0.23, 0.4, 0.6], n_resamples=0)
     np.testing.assert_allclose(report.predictions.survival[:3], IN_R["survival"], atol=1e-9)
     table = report.to_frame()
-    errors = {name: error_of_limits(name, *table.loc[name, LIMITS].astype(float)) for name in SYMMETRIC}
+    errors = {
+        name: error_of_limits(name, *table.loc[name, LIMITS].astype(float), n_subjects=len(check.time))
+        for name in SYMMETRIC
+    }
     for name in ("c_harrell_t", "calibration_slope"):
         np.testing.assert_allclose([table["value"][name], errors[name]], IN_R[name], atol=1e-8)
     ratio, *_ = IN_R["oe_ratio"]  # whose limits are those of a count, as published; here of Greenwood
@@ -105,7 +108,10 @@ def test_riskregression_at_499() -> None:
     rows = followed(fit)
     model = EfronCox(fit.X.to_numpy(), rows["time"].to_numpy(), rows["event"].to_numpy(dtype=bool))
     table = validate(model, check.X, (check.time, check.event), horizon=4.99, n_resamples=0).to_frame()
-    errors = {name: error_of_limits(name, *table.loc[name, LIMITS].astype(float)) for name in SYMMETRIC}
+    errors = {
+        name: error_of_limits(name, *table.loc[name, LIMITS].astype(float), n_subjects=len(check.time))
+        for name in SYMMETRIC
+    }
     for name in ("auc", "brier"):
         value, error, *_ = IN_R[f"{name}_at_4.99"]
         assert table["value"][name] == pytest.approx(value, abs=1e-8)

@@ -117,8 +117,9 @@ def _values(table: pd.DataFrame) -> np.ndarray:
     return table[["value", "lower", "upper"]].to_numpy(dtype=float)
 
 
-def _errors(table: pd.DataFrame, name: str) -> float:
-    return float(error_of_limits(name, *table.loc[name, ["value", "lower", "upper"]].astype(float)))
+def _errors(table: pd.DataFrame, name: str, n_subjects: int) -> float:
+    limits = table.loc[name, ["value", "lower", "upper"]].astype(float)
+    return float(error_of_limits(name, *limits, n_subjects=n_subjects))
 
 
 def test_weights_and_entry_equal_r() -> None:
@@ -134,7 +135,7 @@ def test_weights_and_entry_equal_r() -> None:
         report = validate(Given(survival), np.zeros((n, 1)), y, n_resamples=0, **options)
         table = report.to_frame()
         for name in ("c_harrell_t", "calibration_slope"):  # iterations of R end at 1e-6
-            found = table["value"][name], _errors(table, name)
+            found = table["value"][name], _errors(table, name, n)
             np.testing.assert_allclose(found, IN_R[kind + name], atol=1e-6, err_msg=kind + name)
         np.testing.assert_allclose(table["value"][["ici", "e_max"]], IN_R[kind + "ici"], atol=1e-10)
         np.testing.assert_allclose(table["value"].iloc[-2:], IN_R[kind + "net_benefit"], atol=1e-12)
@@ -160,7 +161,7 @@ def test_competing_causes_equal_r(which: int) -> None:
             ("melanoma", "other")[which - 1]
         ]
         for name in ("calibration_intercept", "calibration_slope", "oe_ratio"):
-            error = _errors(table, name)
+            error = _errors(table, name, len(y))
             error = error / table["value"][name] if name == "oe_ratio" else error
             expected = IN_R[f"{kind}_{name}_{which}"]
             np.testing.assert_allclose([table["value"][name], error], expected, atol=1e-7, err_msg=name)
@@ -171,7 +172,7 @@ def test_competing_causes_equal_r(which: int) -> None:
                 assert table["value"][name] == pytest.approx(value, abs=1e-12)
                 # The variance of riskRegression is divided by n - 1.
                 corrected = error * np.sqrt((len(y) - 1) / len(y))
-                assert _errors(table, name) == pytest.approx(corrected, rel=1e-4)
+                assert _errors(table, name, len(y)) == pytest.approx(corrected, rel=1e-4)
             assert table["value"]["scaled_brier"] == pytest.approx(IN_R[f"brier_{which}"][2], abs=1e-12)
 
 
@@ -487,7 +488,7 @@ def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
         ]
         error = float(np.sqrt(np.square(np.diff(np.reshape(moved, (-1, 2)))).sum()) / (2 * step))
     name = {auc_of: "auc", brier_of: "brier", risk_ratio_of: "oe_ratio"}.get(measure, "scaled_brier")
-    assert error_of_limits(name, *estimate) == pytest.approx(error, rel=1e-5)
+    assert error_of_limits(name, *estimate, n_subjects=60) == pytest.approx(error, rel=1e-5)
 
 
 def test_left_truncated_kaplan_meier_gives_treat_all() -> None:
