@@ -21,7 +21,8 @@ from sstorch.soft import (
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.settings import TRAINERS
 
-_COLUMNS = tuple(item.name for item in fields(Columns))
+# A flat `offset` is the penalty: a column of that name is given to an estimator itself.
+_COLUMNS = tuple(item.name for item in fields(Columns) if item.name != "offset")
 _PENALTIES: dict[type[Penalties], tuple[str, ...]] = {
     kind: tuple(item.name for item in fields(kind)) for kind in (Penalties, GroupPenalties, GatePenalties)
 }

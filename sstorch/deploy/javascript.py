@@ -189,7 +189,7 @@ class JavaScript(Script):
 
     @override
     def known(self, column: str) -> str:
-        return f"(_label(patient, {json.dumps(column)}) !== null)"
+        return f"(_value(patient, {json.dumps(column)}) !== null)"
 
     @override
     def category(self, column: str, label: str) -> str:

@@ -201,7 +201,7 @@ class Python(Script):
 
     @override
     def known(self, column: str) -> str:
-        return f"(_label(patient, {column!r}) is not None)"
+        return f"(_value(patient, {column!r}) is not None)"
 
     @override
     def category(self, column: str, label: str) -> str:

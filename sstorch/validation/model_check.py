@@ -157,7 +157,7 @@ def check(
     >>> found.tests.loc["event"].loc["calibration"].round(2)
           statistic  df     p
     term
-    all         2.8   2  0.25
+    all        2.87   2  0.24
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     if transform not in get_args(Transform):

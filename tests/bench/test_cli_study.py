@@ -36,8 +36,8 @@ PAPER_SETS = {
 SMALL = [
     "trainer=joint",
     "cv=three_folds",
-    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1]}",
-    "+study.soft_trees.po={leaf: spline_po, depth: 1}",
+    "+study.soft_trees.exp={leaf: exponential, depth: [0, 1], gate_ridge: 1.0e-4}",
+    "+study.soft_trees.po={leaf: spline_po, depth: 1, gate_ridge: 1.0e-4}",
     "study.models=[exp, po, kaplan_meier]",
 ]
 

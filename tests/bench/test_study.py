@@ -32,7 +32,7 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
 
 TREES = {"sst_exp": {"leaf": "exponential", "depth": [0, 1]}, "sst_po": {"leaf": "spline_po", "init": "cox"}}
-SHARED = {"depth": 1, "trainer": "joint", "n_starts": 2}
+SHARED = {"depth": 1, "trainer": "joint", "n_starts": 2, "gate_ridge": 1e-4}
 
 
 @pytest.fixture

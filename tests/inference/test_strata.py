@@ -105,8 +105,11 @@ def test_exported_code_has_offset_and_strata(weibull: SurvivalRegression) -> Non
     row, survival = X.iloc[1].to_dict(), names["survival"]
     expected = weibull.predict_survival_function(X[1:2], times=[50.0])[0, 0]
     assert survival(row, 50.0) == pytest.approx(expected, abs=1e-12)
-    assert np.isnan(survival(row | {"sex": "x"}, 50.0))
     assert np.isnan(survival(row | {"exposure": None}, 50.0))
+    with pytest.raises(ValueError, match="'sex' is one of"):
+        survival(row | {"sex": "x"}, 50.0)
+    exec(export_code(weibull, "python", missing="typical"), names)
+    assert np.isnan(names["survival"](row | {"sex": "x"}, 50.0))
 
 
 @pytest.mark.parametrize(

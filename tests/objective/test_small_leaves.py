@@ -77,7 +77,7 @@ def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer
     parameters = {"trainer": Nodec(macro_iterations=3) if trainer == "nodec" else trainer, "init": "random"}
     least = []
     for min_leaf in (None, 0.0, 0.1):
-        tree = soft_tree(n_starts=2, min_leaf=min_leaf, **parameters)
+        tree = soft_tree(n_starts=2, min_leaf=min_leaf, gate_ridge=1e-4, **parameters)
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         hard = np.bincount(tree.apply(gbsg2.frame), minlength=5)[1:] / len(gbsg2)
         least.append((tree.predict_leaf_proba(gbsg2.frame).mean(axis=0).min(), hard.min(), tree.objective_))
@@ -90,7 +90,7 @@ def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer
 def test_gates_that_stay_cannot_make_leaves_larger() -> None:
     assert not BatchSettings.check().trains_small_leaves
     assert BatchSettings.check().min_leaf == 0.1
-    assert SoftSurvivalTree()._batch_settings().min_leaf == 0.0
+    assert SoftSurvivalTree(init="random")._batch_settings().min_leaf == 0.0
     assert SoftSurvivalTree(min_leaf=0.2)._batch_settings().trains_small_leaves
     assert not SoftSurvivalTree(depth=0, min_leaf=0.2)._batch_settings().trains_small_leaves
     with pytest.raises(ConfigError, match=r"min_leaf=0.2 cannot be had from trainer='leaves'"):

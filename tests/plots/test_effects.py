@@ -1,7 +1,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from sstorch import Columns, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, GatePenalties, SoftSurvivalTree, SurvivalData
 from sstorch.optim import Nodec
 from sstorch.plots import plot_effects
 from sstorch.reading import effects
@@ -29,7 +29,10 @@ def test_a_panel_a_column_on_one_scale_the_largest_effect_first(gbsg2: SurvivalD
 
 
 def test_leaves_have_colours_where_they_differ(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random", n_starts=1)
+    penalties = GatePenalties(gate_ridge=1e-4)
+    tree = SoftSurvivalTree(
+        1, trainer=Nodec(macro_iterations=1), init="random", n_starts=1, penalties=penalties
+    )
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     axes = plot_effects(tree, gbsg2.frame, ["age", "pnodes"])
     texts = [text.get_text() for text in axes[0].figure.legends[0].get_texts()]

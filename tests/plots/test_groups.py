@@ -14,7 +14,11 @@ from sstorch.plots.figures import COLOURS
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     tree = SoftSurvivalTree(
-        depth=2, trainer="joint", init="kmeans", n_starts=1, penalties=GatePenalties(ridge=1e-2, fused=1.0)
+        depth=2,
+        trainer="joint",
+        init="kmeans",
+        n_starts=1,
+        penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4, fused=1.0),
     )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.optim import Nodec
 from sstorch.plots import plot_soft_tree
@@ -15,7 +15,10 @@ from sstorch.reading import gate_coefficients, gate_table
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=1), init="random", n_starts=2)
+    penalties = GatePenalties(gate_ridge=1e-4)
+    tree = SoftSurvivalTree(
+        2, trainer=Nodec(macro_iterations=1), init="random", n_starts=2, penalties=penalties
+    )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 

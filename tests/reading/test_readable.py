@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
@@ -35,7 +35,7 @@ from sstorch.reading import (
 from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
 
-QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
+QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
 
 @pytest.fixture(scope="module")
@@ -427,7 +427,13 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
     early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)
     y = draws.exponential(np.where(early, 1.0, 9.0)) + 0.01, draws.random(300) < 0.8
     tree = SoftSurvivalTree(
-        depth=2, leaf="weibull", trainer="joint", init="kmeans", n_starts=2, random_state=seed
+        depth=2,
+        leaf="weibull",
+        trainer="joint",
+        init="kmeans",
+        n_starts=2,
+        penalties=GatePenalties(gate_ridge=1e-4),
+        random_state=seed,
     ).fit(frame, y)
     short = simplify(tree, frame, 0.02).table
     leaf = _leaf(tree, frame) + 4

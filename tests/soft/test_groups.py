@@ -24,7 +24,11 @@ from sstorch.soft import bootstrap_trees
 from sstorch.validation import concordance_of_groups, group_table, stability
 
 TREE = SoftSurvivalTree(
-    depth=2, trainer="joint", init="kmeans", n_starts=1, penalties=GatePenalties(ridge=1e-2, fused=1.0)
+    depth=2,
+    trainer="joint",
+    init="kmeans",
+    n_starts=1,
+    penalties=GatePenalties(ridge=1e-2, gate_ridge=1e-4, fused=1.0),
 )
 
 

@@ -530,6 +530,7 @@ def test_sparse_gates_forget_features_that_do_not_help(
     x = pd.DataFrame(np.hstack([small_data.frame, noise]), columns=[f"x{k}" for k in range(9)])
     y = (small_data.time, small_data.event)
     settings = {"depth": depth, "n_starts": n_starts, "init": "random", "trainer": "nodec+joint"}
+    settings |= {"gate_ridge": 1e-4}
     dense = soft_tree(**settings).fit(x, y)
     sparse = soft_tree(gate_sparsity=4e-3, **settings).fit(x, y)
     none = soft_tree(gate_sparsity=10.0, **settings).fit(x, y)
