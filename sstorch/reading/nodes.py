@@ -232,21 +232,21 @@ def shown_node(nodes: pd.DataFrame, node: int) -> int:
 
 
 def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
-    """By gate that divides the training rows the side, left or right, whose rows live longer.
+    """For each gate that divides the training rows: the side with the longer survival, ``"yes"`` or ``"no"``.
 
-    That is the side with the higher mean of its predicted survival at the times of the node table.
+    That is the side with the higher mean of the predicted survival at the times of the node table.
     """
     survival = _mean_survival(nodes)
     sides = {}
     for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
         difference = survival[2 * node] - survival[2 * node + 1]
         if abs(difference) > 0:  # no side of nan
-            sides[int(node)] = "left" if difference > 0 else "right"
+            sides[int(node)] = "yes" if difference > 0 else "no"
     return sides
 
 
 def in_order(tree: FittedTree, leaves: Iterable[int]) -> list[int]:
-    """Leaves, by node, in the order of their groups: those that live longest first."""
+    """Leaves, by node, in the order of their groups: longest survival first."""
     return sorted(leaves, key=lambda leaf: group_of(tree, leaf))
 
 

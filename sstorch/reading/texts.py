@@ -208,18 +208,18 @@ def rules_text(
         rules: of the gates.
         n_terms: terms of a rule that are written out; None for all.
         leaves: texts by node.
-        longer: by gate the side that lives longer; empty where that is no question.
+        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; empty without outcomes.
     """
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
         node = shown_node(nodes, node)
         if node in leaves:
             return [lead + leaves[node]]
-        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
+        head = f"{lead}[{node}] {nodes['rows'][node]} rows: {rules[node].text(n_terms)}"
         if node in longer:
-            head += f"; {longer[node]} lives longer"
-        left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
-        return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
+            head += f"; longer survival if {longer[node]}"
+        yes = lines(2 * node, f"{indent}|- yes: ", f"{indent}|  ")
+        return [head, *yes, *lines(2 * node + 1, f"{indent}`- no:  ", f"{indent}   ")]
 
     return "\n".join(lines(1, "", ""))
 
@@ -243,7 +243,7 @@ def as_sentences(
 def as_graphviz(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> str:
-    """A directed graph; the left child is where the rule holds."""
+    """A directed graph; the first child is where the rule holds."""
     leaves, longer = shown_leaves(nodes), longer_sides(nodes)
     gates = sorted({node for path in leaves.values() for node, _ in path})
     lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
@@ -253,8 +253,8 @@ def as_graphviz(
     for node, text in leaf_texts(tree, nodes).items():
         lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
     for node in gates:
-        for child, answer, side in ((2 * node, "yes", "left"), (2 * node + 1, "no", "right")):
-            label = f"{answer}, lives longer" if longer.get(node) == side else answer
+        for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
+            label = f"{answer}, longer survival" if longer.get(node) == answer else answer
             lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{label}"];')
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -591,7 +591,10 @@ def test_given_knots_and_breakpoints_are_in_original_units() -> None:
         (lambda: make_family("gamma"), "unknown leaf 'gamma'; known leaves: exponential, generalized_gamma"),
         (lambda: make_family("weibull", knots=2), "leaf 'weibull' has no option 'knots'; its options are"),
         (lambda: make_family(Weibull(), ancillary="linear"), "is a family already and takes no options"),
-        (lambda: Weibull(ancillary="quadratic"), "ancillary must be one of constant, linear, strata, got 'quadratic'"),
+        (
+            lambda: Weibull(ancillary="quadratic"),
+            "ancillary must be one of constant, linear, strata, got 'quadratic'",
+        ),
         (lambda: Spline("log"), "scale must be one of hazard, odds, normal, theta"),
         (lambda: Spline(knots=-1), "knots must be a number >= 0, or at least 2 positive"),
         (lambda: Spline(knots=[3.0, 2.0]), "knots must be a number >= 0, or at least 2 positive"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.optim import Nodec
 from sstorch.plots import plot_soft_tree
@@ -15,7 +15,9 @@ from sstorch.reading import gate_coefficients, gate_table
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = SoftSurvivalTree(depth=2, trainer=Nodec(macro_iterations=1), init="random", n_starts=2)
+    penalties = GatePenalties(gate_ridge=1e-4)
+    trainer = Nodec(macro_iterations=1)
+    tree = SoftSurvivalTree(depth=2, trainer=trainer, init="random", n_starts=2, penalties=penalties)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -39,8 +41,8 @@ def test_gates_show_their_effects_and_leaves_their_curves(
     assert "spread, no confidence interval" in caption.replace("\n", " ")
     assert set(shares) == {
         f"{side}\n{100 * share:.0f} %"
-        for left in gates["left"]
-        for side, share in (("left", left), ("right", 1 - left))
+        for left in gates["yes"]
+        for side, share in (("yes", left), ("no", 1 - left))
     }
     for number, ax in enumerate(nodes[3:]):
         place = fitted._tree.group_numbers[number]

@@ -40,7 +40,7 @@ QUICK = {"n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = soft_tree(depth=2, leaf="weibull", **QUICK)
+    tree = soft_tree(depth=2, leaf="weibull", gate_ridge=1e-4, **QUICK)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -72,7 +72,7 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
     leaf = _leaf(fitted, gbsg2.frame)
     assert list(table.index) == [1, 2, 3]
     assert table["rows"][1] == 686
-    assert table["left"][1] == pytest.approx((leaf < 2).mean())
+    assert table["yes"][1] == pytest.approx((leaf < 2).mean())
     assert table["events"][2] == gbsg2.event[leaf < 2].sum()
     for node in (1, 2, 3):
         own = long.loc[node]
@@ -222,7 +222,8 @@ def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: Surviv
         np.testing.assert_allclose(found.values, _raw(fitted, x).iloc[0], rtol=1e-12)
     text = str(found)
     first = found.path.iloc[0]
-    assert text.startswith(f"[1] {first['side']}, which lives {first['lives']}; probability of left 0.")
+    survival = f", {first['survival']} survival" if first["survival"] else ""
+    assert text.startswith(f"[1] {first['answer']}{survival}; probability of yes 0.")
     assert f"group {found.group}, probability" in text
     with pytest.raises(DataError, match="x has 2 rows; explain one at a time"):
         fitted.explain(gbsg2.frame[:2])
@@ -263,9 +264,7 @@ def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
         assert not any("= 1" in word for word in words if "=" in word.split(" ")[0])
 
 
-def test_texts_say_who_lives_longer_and_begin_with_them(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData
-) -> None:
+def test_texts_name_the_side_of_longer_survival_first(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     times = round_horizons(tree.event_times_)
     survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), _leaf(tree, gbsg2.frame)
@@ -277,11 +276,10 @@ def test_texts_say_who_lives_longer_and_begin_with_them(
     group = tree.apply(gbsg2.frame)
     assert (np.diff([whole[group == k].mean() for k in range(1, 5)]) < 0).all()
     for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
-        side = "left" if survival[left].mean() > survival[right].mean() else "right"
+        answer = "yes" if survival[left].mean() > survival[right].mean() else "no"
         (line,) = (line for line in export_text(tree).splitlines() if f"[{node}] " in line)
-        assert line.endswith(f"; {side} lives longer")
-        answer = "yes" if side == "left" else "no"
-        assert f'{node} -> {2 * node + (side == "right")} [label="{answer}, lives longer"]' in (
+        assert line.endswith(f"; longer survival if {answer}")
+        assert f'{node} -> {2 * node + (answer == "no")} [label="{answer}, longer survival"]' in (
             export_graphviz(tree)
         )
 
@@ -308,7 +306,7 @@ def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2
     html = tree._repr_mimebundle_()["text/html"]
     assert html.startswith(tree._fitted_html())
     assert tree._repr_html_().startswith(tree._fitted_html())
-    assert "<code>pnodes &lt;= 5.5</code> <small>(left, lives longer)</small> " in html
+    assert "<code>pnodes &lt;= 5.5</code> <small>(yes, longer survival)</small> " in html
     assert html.count("<li>") == 5  # root, gate 2 and three leaves
     rows = [re.findall("<td>(.*?)</td>", row)[:2] for row in tree._fitted_html().split("<tr>")[1:]]
     assert rows == [[str(group), str(leaf_table(tree)["rows", ""][group])] for group in (1, 2, 3)]
@@ -395,7 +393,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
 
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
-    tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
+    tree = soft_tree(depth=1, gate_ridge=1e-4, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
     text = export_graphviz(tree, n_terms=None)
     assert '\\"age\\" \\\\ of' in text
     for part in ("1 -> 2", "1 -> 3", "group 1", "group 2"):
@@ -415,7 +413,7 @@ def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
     assert text in fitted.summary()
     assert text.count("\n") == 6
     assert fitted.describe().count("\n") == 3
-    assert text.startswith("[1] 686 rows: left if ")
+    assert text.startswith("[1] 686 rows: ")
     assert len(export_text(fitted, n_terms=None)) > len(text)
 
 
@@ -557,13 +555,13 @@ def test_both_sides_of_a_rule(
     assert (rule.text(), rule.text(right=True)) == (left, right)
 
 
-def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
+def test_missing_category_is_named_missing() -> None:
     frame = pd.DataFrame({"kind": ["a", "b", "c", None] * 15})
     y = (np.arange(60) + 1.0, np.ones(60, dtype=bool))
     tree = soft_tree(depth=1, **QUICK).fit(frame, y)
     for constant, sides in (
-        (0.5, ("kind is not c", "kind is c")),
-        (-0.5, ("kind in {a, b}", "kind not in {a, b}")),
+        (0.5, ("kind in {a, b, missing}", "kind is c")),
+        (-0.5, ("kind in {a, b}", "kind in {c, missing}")),
     ):
         with torch.no_grad():
             tree.module_.gate(1).weight.copy_(torch.tensor([1.0, 1.0, -1.0]))
@@ -636,7 +634,7 @@ def test_a_number_and_a_category_make_a_threshold_for_each(
         np.testing.assert_array_equal(goes_left[rows], (below if sign == "<=" else ~below)[rows])
 
 
-def test_who_has_no_category_has_a_threshold_too() -> None:
+def test_missing_category_has_a_threshold() -> None:
     draws = np.random.default_rng(0)
     frame = pd.DataFrame({"size": np.arange(1.0, 121.0) + 0.25, "kind": ["a", "b", None] * 40})
     y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
@@ -646,14 +644,73 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
         SurvivalData(frame, y),
     )
     assert gate_table(tree, None).loc[1, "rule"] == (
-        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind not in {a, b}"
+        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind is missing"
     )
     held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
     tree = _set_gates(tree, {1: ({"size": -1.0, "kind=a": 900.0}, -400.0)}, SurvivalData(frame, y))
     rule = tree._gate_rules[1]
-    assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind is not a")
+    assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind in {b, missing}")
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, frame["kind"] == "a")
+
+
+@pytest.mark.parametrize(
+    ("weights", "constant", "left", "right"),
+    [
+        ({"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
+        (
+            {"age": -1.0, "aaa": -20.0},
+            66.2,
+            "age <= 66 where aaa is 0, <= 46 where aaa is 1",
+            "age > 66 where aaa is 0, > 46 where aaa is 1",
+        ),
+        ({"aaa": 1.0, "kind=b": 1.0}, -1.5, "aaa is 1 and kind is b", "aaa is 0 or kind is a"),
+    ],
+)
+def test_column_of_0_and_1_reads_as_category(
+    weights: dict[str, float], constant: float, left: str, right: str
+) -> None:
+    draws = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {"age": 20.5 + np.arange(80), "aaa": np.arange(80) % 2, "kind": ["a", "a", "b", "b"] * 20}
+    )
+    y = draws.exponential(size=80) + 0.1, np.ones(80, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    tree = _set_gates(tree, {1: (weights, constant)}, SurvivalData(frame, y))
+    rule = tree._gate_rules[1]
+    assert (rule.text(), rule.text(right=True)) == (left, right)
+    assert str(simplify(tree, frame, 0.0)).startswith(f"[1] yes if {left} ")
+
+
+def test_missing_0_1_value_is_named_missing() -> None:
+    frame = pd.DataFrame({"aaa": [0.0, 1.0, 1.0, 1.0, np.nan] * 16})
+    y = np.random.default_rng(4).exponential(size=80) + 0.1, np.ones(80, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    fill = tree.preprocessor_.fill_["aaa"]
+    tree = _set_gates(tree, {1: ({"aaa": 1.0}, -0.5)}, SurvivalData(frame, y))
+    rule, held = tree._gate_rules[1], frame["aaa"].fillna(fill) >= 0.5
+    np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
+    named = "aaa is 1" if fill in (0, 1) else "aaa in {1, missing}"
+    assert rule.text() == named
+
+
+def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
+    words = [f"site {k:02d}" for k in range(40)]
+    frame = pd.DataFrame({"site": words * 4})
+    y = np.random.default_rng(5).exponential(size=160) + 0.1, np.ones(160, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    gate = {1: ({f"site={word}": 1.0 for word in words[:18]}, -0.5)}
+    tree = _set_gates(tree, gate, SurvivalData(frame, y))
+    brief = f"site in {{{', '.join(words[:8])} and 10 more}}"
+    tree.save(tmp_path / "tree")
+    for each in (tree, SoftSurvivalTree.load(tmp_path / "tree")):
+        assert gate_table(each).loc[1, "rule"] == brief
+        assert export_text(each).startswith(f"[1] 160 rows: {brief}; longer survival if ")
+        assert gate_table(each, n_terms=None).loc[1, "rule"] == f"site in {{{', '.join(words[:18])}}}"
+    tree = _set_gates(tree, {1: ({f"site={word}": 1.0 for word in words[:30]}, -0.5)}, SurvivalData(frame, y))
+    rule = tree._gate_rules[1]
+    assert rule.text(4) == f"site not in {{{', '.join(words[30:38])} and 2 more}}"
+    assert rule.text(None, right=True) == f"site in {{{', '.join(words[30:])}}}"
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
@@ -685,7 +742,7 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert numbers[3] == 4  # a group without rows comes last
     assert lines[numbers[2] - 1].startswith(f"Group {numbers[2]}: pnodes > 5.5: 212 of 686 rows, ")
     assert "[3]" not in text
-    assert text.splitlines()[-1].startswith(f"`- right: group {numbers[2]}: 212 rows, ")
+    assert text.splitlines()[-1].startswith(f"`- no:  group {numbers[2]}: 212 rows, ")
     assert "group 4" not in text
     diagram = export_graphviz(tree)
     assert "1 -> 6" in diagram
