@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lifelines import KaplanMeierFitter
 
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import terms
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
 from sstorch.reading import (
@@ -98,9 +100,9 @@ def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
         "rows": [""],
         "events": [""],
         "median": ["estimate", "lower", "upper", "model"],
-        "S(500)": ["estimate", "model"],
+        "S(500)": ["estimate", "lower", "upper", "model"],
         "S(700)": ["model"],
-        "S(1000)": ["estimate", "model"],
+        "S(1000)": ["estimate", "lower", "upper", "model"],
         "log_a": [""],
     }
     last, leaf = fitted.event_times_[-1], _leaf(fitted, gbsg2.frame)
@@ -140,7 +142,8 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             row[["KM median", "KM median lower", "KM median upper"]].to_numpy(float),
             np.where(np.isfinite(medians), medians, np.nan),
         )
-        np.testing.assert_array_equal([row[f"KM S({time:g})"] for time in horizons], band.at(horizons).value)
+        for part, values in zip(("", " lower", " upper"), band.at(horizons), strict=True):
+            np.testing.assert_array_equal([row[f"KM S({time:g}){part}"] for time in horizons], values)
     of_groups, node = leaf_table(tree)["median"], 4 + np.argsort(tree._tree.group_numbers)
     for statistic, name in (("estimate", ""), ("lower", " lower"), ("upper", " upper")):
         np.testing.assert_array_equal(of_groups[statistic], table.loc[node, f"KM median{name}"])
@@ -150,7 +153,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             "-" if np.isnan(number) else f"{number:.0f}"
             for number in table.loc[node, ["KM median", "KM median lower", "KM median upper"]]
         )
-        assert f" {value} ({lower} to {upper}) " in tree.summary()
+        assert f" {value} ({lower} to {upper}) " in tree.summary(details=True)
 
 
 def test_kaplan_meier_where_little_is_known() -> None:
@@ -161,7 +164,7 @@ def test_kaplan_meier_where_little_is_known() -> None:
     assert (found["KM median"], found["KM S(1.5)"], found["KM S(30)"]) == (2.0, 0.75, 0.0)
     found = _kaplan_meier(data, ~event, horizons)  # none of them had the event
     assert found["KM S(1.5)"] == 1.0
-    assert np.isnan([value for name, value in found.items() if name != "KM S(1.5)"]).all()
+    assert np.isnan([value for name, value in found.items() if not name.startswith("KM S(1.5)")]).all()
     nobody = _kaplan_meier(data, np.zeros(8, dtype=bool), horizons)
     assert list(nobody) == list(found)
     assert np.isnan(list(nobody.values())).all()
@@ -268,7 +271,7 @@ def test_texts_name_the_side_of_longer_survival_first(fitted: SoftSurvivalTree, 
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     times = round_horizons(tree.event_times_)
     survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), _leaf(tree, gbsg2.frame)
-    text = tree.summary()
+    text = tree.summary(details=True)
     table = text[text.index("\n group ") :].splitlines()[2:6]
     assert [int(line.split()[0]) for line in table] == [1, 2, 3, 4]
     assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == [1, 2, 3, 4]
@@ -410,7 +413,7 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 
 def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
     text = export_text(fitted)
-    assert text in fitted.summary()
+    assert text in fitted.summary(details=True)
     assert text.count("\n") == 6
     assert fitted.describe().count("\n") == 3
     assert text.startswith("[1] 686 rows: ")
@@ -491,17 +494,47 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
         "pnodes > 5.5 and tgrade in {II, III}",
         "pnodes > 5.5 and tgrade is I",
     )
-    told = sorted(line.rsplit(", ", 1)[0] for line in tree.describe().splitlines())
+    told = sorted(line.split(", Kaplan-Meier")[0] for line in tree.describe().splitlines())
     assert told == sorted(
         f"Group {number}: {text}: {(leaf == k).sum()} of 686 rows, {gbsg2.event[leaf == k].sum()} events"
         for k, (number, text) in enumerate(zip(numbers, who, strict=True))
     )
-    ends = {
-        line.split("group ")[1][0]: line.split(", ")[-1]
-        for line in export_text(tree).splitlines()
-        if "group" in line
-    }
-    assert ends == {line[6]: line.split(", ")[-1] for line in tree.describe().splitlines()}
+
+
+def test_describe_has_kaplan_meier_of_lifelines(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    tree.tree_ = replace(tree.tree_, time_unit="days")
+    group = tree.apply(gbsg2.frame)
+    number = r"([\d.]+) \((?:95 % CI )?([\d.]+) to ([\d.]+)\)"
+    several = 0
+    for k, line in enumerate(tree.describe().splitlines(), 1):
+        inside = group == k
+        curve = KaplanMeierFitter().fit(gbsg2.time[inside], gbsg2.event[inside])
+        for value, lower, upper, time in re.findall(rf"{number} at (\d+) days", line):
+            band = curve.confidence_interval_.loc[: float(time)].iloc[-1]
+            expected = [curve.predict(float(time)), *band]
+            np.testing.assert_allclose([float(value), float(lower), float(upper)], expected, atol=5.1e-4)
+            several += 1
+        median = curve.median_survival_time_
+        told = "median not reached" if np.isinf(median) else f"median {median:.4g} days ("
+        assert told in line
+    assert several >= 4
+
+
+def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: SurvivalData) -> None:
+    tree = PrognosticTree(time_unit="days").fit(gbsg2.frame, gbsg2.y)
+    text, table = tree.summary(), terms(tree)
+    assert text.startswith(f"Prognostic tree: 686 rows, 299 events\n{tree.describe()}\n")
+    row = table.loc["pnodes"]
+    limits = f"{row['odds ratio']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+    assert f"\n  pnodes {row['contrast']}: {limits}\n" in text
+    assert "\nWith care\n* " in text
+    technical = ("log_slope", "level", "nats", "degrees of freedom", "s(", "left", "right")
+    assert not any(word in text for word in technical)
+    details = tree.summary(details=True)
+    assert export_text(tree) in details
+    assert "effective degrees of freedom" in details
+    assert "nats" in details
 
 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -751,16 +784,16 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert list(gate_table(tree).index) == [1, 2, 3]
     assert list(leaf_table(tree)["rows", ""] > 0) == [True, True, True, False]
     alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
-    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, median ")
+    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, Kaplan-Meier survival ")
     assert export_text(alone).startswith("group 1: 686 rows, 299 events, ")
-    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary()
-    assert "\nIn the group, what changes most over the training range first\n" in alone.summary()
-    assert "level" not in alone.summary()
+    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary(details=True)
+    assert "\nIn the group, what changes most over the training range first\n" in alone.summary(details=True)
+    assert "level" not in alone.summary(details=True)
 
 
 def test_slopes_that_differ_are_written_group_by_group(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _renumbered(_set_gates(fitted, THRESHOLDS, gbsg2), gbsg2)
-    text = tree.summary()
+    text = tree.summary(details=True)
     section = text[text.index("Group by group, ") :].split("\n\n")[0].splitlines()
     assert section[1] == "time ratio over its range"
     table = np.exp(leaf_coefficients(tree)["effect"].astype(float)).unstack("group")
@@ -774,13 +807,13 @@ def test_slopes_that_differ_are_written_group_by_group(fitted: SoftSurvivalTree,
 
 
 def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    assert "Within every group" not in fitted.summary()
+    assert "Within every group" not in fitted.summary(details=True)
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     with torch.no_grad():
         for node in (5, 6, 7):
             tree.module_.leaf(node).slope.copy_(tree.module_.leaf(4).slope)
     tree = _renumbered(tree, gbsg2)
-    text = tree.summary()
+    text = tree.summary(details=True)
     assert text.count("Within every group") == 1
     section = text[text.index("Within") :].split("\n\n")[0].splitlines()
     assert section[1].split() == ["coefficient", "time", "ratio", "over", "its", "range"]
