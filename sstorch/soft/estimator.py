@@ -676,7 +676,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
         cautions = [*self.late_fit_]
-        if self.choice_ is not None and not details:
+        if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
             cautions.append(

@@ -59,7 +59,8 @@ def test_texts_and_tables_say_which_intervals_they_have(tmp_path: Path) -> None:
     assert inference.groups(tree, frame, times=[1.0]).attrs["intervals"] == told
     usual = clone(TREE).set_params(teacher=None).fit(frame, Surv(time, event))
     assert usual.gate_subjects_ == 0
-    assert "which have placed the gates; limits are those of 95 %, given the gates" in usual.summary(details=True)
+    told = "which have placed the gates; limits are those of 95 %, given the gates"
+    assert told in usual.summary(details=True)
     found = inference.groups(usual, frame, times=[1.0]).attrs["intervals"]
     assert found == "given the gates, which the same rows chose"
     tree.save(tmp_path / "tree")
