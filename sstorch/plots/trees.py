@@ -195,19 +195,19 @@ def plot_soft_tree(
     scale = _Scale(float(grid[-1]), time_label(tree, unit))
 
     def node(number: int) -> _Node:
-        while number < n_leaves and gates["left"][number] in (0, 1):
+        while number < n_leaves and gates["yes"][number] in (0, 1):
             # A gate that sends all rows one way makes way for that child.
-            number = 2 * number + (gates["left"][number] == 0)
+            number = 2 * number + (gates["yes"][number] == 0)
         if number >= n_leaves:
             place = int(tree._tree.group_numbers[number - n_leaves])
             title = texts.get(number, f"group {place}: no rows").replace(": ", "\n", 1)
             return _Node(title, partial(_draw_leaf, scale, grid, curves[group == place], colour_of(place)))
-        rule, left = str(gates["rule"][number]), float(gates["left"][number])
+        rule, yes = str(gates["rule"][number]), float(gates["yes"][number])
         if rule.endswith(">= 0"):
             draw = partial(_draw_bars, effects.loc[[number]].droplevel(0), n_features)
         else:
             draw = partial(_write, text=rule)
-        sides = ("left\n", left, node(2 * number)), ("right\n", 1 - left, node(2 * number + 1))
+        sides = ("yes\n", yes, node(2 * number)), ("no\n", 1 - yes, node(2 * number + 1))
         return _Node(f"[{number}] {gates['rows'][number]} rows", draw, list(sides))
 
     caption = [
@@ -216,7 +216,7 @@ def plot_soft_tree(
     ]
     caption += _condition(tree)
     if any(str(rule).endswith(">= 0") for rule in gates["rule"]):
-        caption.insert(0, "Bars: change of the score over a column's range; blue draws left, red right.")
+        caption.insert(0, "Bars: change of the score over a column's range; blue for yes, red for no.")
     return _draw_tree(node(1), figure, caption)
 
 

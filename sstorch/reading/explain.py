@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
@@ -29,10 +29,10 @@ class Explanation:
 
     Attributes:
         group: that of the most probable path, 1 .. L.
-        path: a row for each gate on the path, indexed by node: ``score``, ``left`` (probability of going
-            left), ``side`` taken, ``reached``, the probability of everything up to and with this step, and
-            ``lives``, whether the training rows of that side live ``"longer"`` or ``"shorter"`` than those of
-            the other (predicted survival at round times, their mean), ``""`` if one side has none.
+        path: a row for each gate on the path, indexed by node: ``score``, ``yes`` (probability that the rule
+            holds), ``answer``, ``"yes"`` or ``"no"``, ``reached``, the probability of all steps up to this
+            one, and ``survival``, ``"longer"`` or ``"shorter"``: that of the training rows of this side
+            compared with the other (mean predicted survival), ``""`` if one side has no rows.
         group_probability: of all groups, shape (L,).
         contributions: what each number, category, curve or product adds to the score of each gate on the path
             (columns ``"gate n"``) and to the linear predictor of the group (``"group k"``), with the last row
@@ -43,7 +43,7 @@ class Explanation:
         median: predicted, +inf if survival is above 1/2 up to the last training event.
         survival: predicted at some round times, which are its index.
         time_unit: of these times; None if not known.
-        categories: names of the terms that are categories.
+        labels: what the text calls terms that are numbers: by their columns, also those of curves.
         time_varying: whether training subjects had several rows: median and survival then hold from time zero
             if the covariates stay as in the row, and the text says so.
         cause: where causes compete, that whose linear predictor is explained.
@@ -59,7 +59,7 @@ class Explanation:
     median: float
     survival: pd.Series
     time_unit: str | None = None
-    categories: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
     time_varying: bool = False
     cause: str | None = None
     incidence: pd.DataFrame | None = None
@@ -67,9 +67,9 @@ class Explanation:
     def __str__(self) -> str:
         lines = []
         for node, step in zip(self.path.index, self.path.to_dict("records"), strict=True):
-            lives = f", which lives {step['lives']}" if step["lives"] else ""
-            lines.append(f"[{node}] {step['side']}{lives}; probability of left {step['left']:.3f}")
-            lines += self._terms(f"gate {node}", "score, left if >= 0")
+            survival = f", {step['survival']} survival" if step["survival"] else ""
+            lines.append(f"[{node}] {step['answer']}{survival}; probability of yes {step['yes']:.3f}")
+            lines += self._terms(f"gate {node}", "score, yes if >= 0")
         lines.append(f"group {self.group}, probability {self.group_probability[self.group]:.3f}")
         of_cause = f" of {self.cause}" if self.cause else ""
         lines += self._terms(f"group {self.group}", f"linear predictor{of_cause}")
@@ -103,7 +103,10 @@ class Explanation:
         largest = max(float(terms.abs().max()), abs(total))
         decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
         rows = [
-            (float(terms[term]), term if term in self.categories else f"{term} = {self.values[term]:.4g}")
+            (
+                float(terms[term]),
+                f"{self.labels[term]} = {self.values[term]:.4g}" if term in self.labels else term,
+            )
             for term in shown
         ]
         if n_others:
@@ -137,7 +140,7 @@ def explain_row(
         tree: trained.
         frame: the row.
         horizons: times at which its survival is predicted, increasing.
-        longer: by gate the side that lives longer, ``"left"`` or ``"right"``; none where that is not known.
+        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown.
         cause: where causes compete, whose linear predictor is explained.
 
     Raises:
@@ -154,7 +157,7 @@ def explain_row(
     leaf, group, probability = int(tree.leaf(x)[0]), int(tree.apply(x)[0]), tree.leaf_probability(x)[0]
     columns: dict[str, dict[str, float]] = {}
     values: dict[str, float] = {}
-    categories: set[str] = set()
+    labels: dict[str, str] = {}
     scaled = preprocessor.scaled(frame)[0]
     scale = np.where(preprocessor.scale_ == 0, 1.0, preprocessor.scale_)
     original = scaled / scale + preprocessor.offset_
@@ -165,7 +168,11 @@ def explain_row(
         names = [*(term.name for term in score.terms), _CONSTANT]
         columns[column] = dict(zip(names, parts, strict=True))
         values.update((term.name, float(original[list(term.base)].prod())) for term in score.terms)
-        categories.update(term.name for term in score.terms if term.category is not None)
+        labels.update(
+            (term.name, ":".join(term.columns) if term.is_curve or term.logged else term.name)
+            for term in score.terms
+            if term.category is None
+        )
         return float(np.sum(parts))
 
     node, steps, reached = leaf + 2**topology.depth, [], 1.0
@@ -175,9 +182,11 @@ def explain_row(
         value = add(f"gate {branch}", score, to_numbers(x[:, : module.n_gate_features]))
         left = float(torch.sigmoid(torch.tensor(value, dtype=torch.float64)))
         reached *= left if goes_left else 1 - left
-        side = "left" if goes_left else "right"
-        lives = ("longer" if longer[branch] == side else "shorter") if branch in longer else ""
-        steps.append({"score": value, "left": left, "side": side, "reached": reached, "lives": lives})
+        answer = "yes" if goes_left else "no"
+        survival = ("longer" if longer[branch] == answer else "shorter") if branch in longer else ""
+        steps.append(
+            {"score": value, "yes": left, "answer": answer, "reached": reached, "survival": survival}
+        )
     regression = module.leaf(node)
     score = Score.of_leaf(preprocessor, to_numbers(regression.slope), float(regression.intercept.detach()))
     add(f"group {group}", score, to_numbers(x[:, x.shape[1] - module.n_features :]))
@@ -190,7 +199,7 @@ def explain_row(
         )
     return Explanation(
         group,
-        pd.DataFrame(steps, index=index, columns=["score", "left", "side", "reached", "lives"]),
+        pd.DataFrame(steps, index=index, columns=["score", "yes", "answer", "reached", "survival"]),
         pd.Series(
             probability, index=pd.RangeIndex(1, len(probability) + 1, name="group"), name="probability"
         ),
@@ -200,7 +209,7 @@ def explain_row(
         float(tree.quantile(x, 0.5)[0]),
         pd.Series(tree.curves(x, horizons)[0], index=pd.Index(horizons, name="time"), name="survival"),
         tree.time_unit,
-        frozenset(categories),
+        labels,
         tree.time_varying,
         cause if tree.competing else None,
         incidence,

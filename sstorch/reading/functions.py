@@ -48,12 +48,13 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
 
     Args:
         tree: fitted.
-        n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+        n_terms: terms of a rule that are written out, those with the largest effects; None for all, and for
+            all categories of long lists.
 
     Returns:
         Indexed by node in heap order (root 1, children 2n and 2n + 1): ``rows`` and ``events`` of the
-        training rows whose most probable path passes the gate, ``left`` (share of them that goes left),
-        ``rule`` in original units (left where it holds) and ``features``, the ``n_terms`` encoded
+        training rows whose most probable path passes the gate, ``yes`` (share of them for which
+        the rule holds), ``rule`` in original units and ``features``, the ``n_terms`` encoded
         features with the largest effect. All terms of a rule together send every training row that passes
         the gate the way it goes, with as few digits as that takes. Of a categorical column the most
         frequent category among these rows is the reference, which is not written. A rule of one number

@@ -34,9 +34,10 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
             return f"<li>{lead}<b>{escape(name)}</b>: {escape(facts)}</li>"
         parts = []
         for child, right in ((2 * node, False), (2 * node + 1, True)):
-            lives = ", lives longer" if longer.get(node) == ("right" if right else "left") else ""
+            answer = "no" if right else "yes"
+            longest = ", longer survival" if longer.get(node) == answer else ""
             rule = escape(rules[node].text(_TERMS, right=right))
-            parts.append(item(child, f"<code>{rule}</code> <small>({_side(right)}{lives})</small> "))
+            parts.append(item(child, f"<code>{rule}</code> <small>({answer}{longest})</small> "))
         return f"<li>{lead}{nodes['rows'][node]} rows<ul>{''.join(parts)}</ul></li>"
 
     module = tree.module
@@ -53,10 +54,6 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     if tree.time_varying:
         note += f"; S(t) and median are from time zero {CONSTANT_COVARIATES}"
     return f"<p><b>{head}</b></p><ul>{item(1, '')}</ul>{table}<p><small>{note}</small></p>"
-
-
-def _side(right: bool) -> str:
-    return "right" if right else "left"
 
 
 def _short(value: float) -> str:

@@ -16,8 +16,10 @@ from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.time_unit import round_horizons
 from sstorch.fitted.tree import FittedTree
+from sstorch.groups.table import incidence_limits
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.metrics.censoring import followed_to
+from sstorch.metrics.checks import half_width
 
 # Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
 NPMLE_MEDIAN = "NPMLE median"
@@ -42,14 +44,14 @@ def node_table(
     predicted survival of the node's rows is 1/2, nan if that is later than the last event; ``S(t)``, weighted
     mean predicted survival of these rows at round times t near the quartiles of the event times. Of the same
     rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
-    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` at the first
-    and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE median`` and
-    ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without rows all are nan. If
-    sensitive groups are known, the share of each among the rows.
+    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` with its
+    limits at the first and the last of these times, nan beyond the last row. Where times are intervals
+    ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without
+    rows all are nan. If sensitive groups are known, the share of each among the rows.
 
     Where causes compete the survival is that of any event, ``events CAUSE`` are those of each,
     ``F(t) CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first
-    and the last of them, that of Aalen and Johansen.
+    and the last of them, that of Aalen and Johansen with its 95 % limits.
 
     Args:
         tree: trained on the rows.
@@ -105,15 +107,19 @@ def _of_causes(
     found: dict[str, float] = {}
     shown, weight = np.unique(times[[0, -1]]), data.sample_weight[inside]
     known = followed_to(shown, data.time[inside], data.event[inside])
-    observed = metrics.aalen_johansen(data.subset(inside).weighted_y, shown) if known.any() else None
+    observed = [np.full((len(tree.causes), len(shown)), np.nan)] * 3
+    if known.any():
+        rows = data.subset(inside).weighted_y
+        value, error = metrics.aalen_johansen(rows, shown), metrics.aalen_johansen_error(rows, shown)
+        observed = [value, *incidence_limits(value, half_width(0.95) * error)]
     for k, cause in enumerate(tree.causes):
         found[f"events {cause}"] = int((data.cause[inside] == k + 1).sum())
         for t, time in enumerate(times):
             mean = np.average(incidences[inside, k, t], weights=weight) if inside.any() else np.nan
             found[f"F({time:g}) {cause}"] = float(mean)
         for t, time in enumerate(shown):
-            value = np.nan if observed is None or not known[t] else observed[k, t]
-            found[f"AJ F({time:g}) {cause}"] = float(value)
+            for part, values in zip(("", " lower", " upper"), observed, strict=True):
+                found[f"AJ F({time:g}) {cause}{part}"] = float(values[k, t]) if known[t] else np.nan
     return found
 
 
@@ -198,13 +204,14 @@ def _kaplan_meier(
     data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
 ) -> dict[str, float]:
     """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
-    survival_names = [f"KM S({time:g})" for time in horizons]
+    survival_names = [f"KM S({time:g}){part}" for time in horizons for part in ("", " lower", " upper")]
     if not inside.any():
         return dict.fromkeys([*KM_MEDIAN, *survival_names], math.nan)
     rows = data.subset(inside)
     band = KaplanMeierBand.fit(rows.weighted_y.any_cause())
     medians = [float(part) for part in band.quantile()]
-    survival = np.where(followed_to(horizons, rows.time, rows.event), band.at(horizons).value, math.nan)
+    known = followed_to(horizons, rows.time, rows.event)
+    survival = np.where(known, np.stack(band.at(horizons)), math.nan).T.ravel()
     return {
         **{name: m if math.isfinite(m) else math.nan for name, m in zip(KM_MEDIAN, medians, strict=True)},
         **dict(zip(survival_names, survival.tolist(), strict=True)),
@@ -232,21 +239,21 @@ def shown_node(nodes: pd.DataFrame, node: int) -> int:
 
 
 def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
-    """By gate that divides the training rows the side, left or right, whose rows live longer.
+    """For each gate that divides the training rows: the side with the longer survival, ``"yes"`` or ``"no"``.
 
-    That is the side with the higher mean of its predicted survival at the times of the node table.
+    That is the side with the higher mean of the predicted survival at the times of the node table.
     """
     survival = _mean_survival(nodes)
     sides = {}
     for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
         difference = survival[2 * node] - survival[2 * node + 1]
         if abs(difference) > 0:  # no side of nan
-            sides[int(node)] = "left" if difference > 0 else "right"
+            sides[int(node)] = "yes" if difference > 0 else "no"
     return sides
 
 
 def in_order(tree: FittedTree, leaves: Iterable[int]) -> list[int]:
-    """Leaves, by node, in the order of their groups: those that live longest first."""
+    """Leaves, by node, in the order of their groups: longest survival first."""
     return sorted(leaves, key=lambda leaf: group_of(tree, leaf))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -17,14 +17,15 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.scores import Score, to_numbers
+from sstorch.reading.digits import USUAL_DIGITS, down_to, fewest_digits, number_text, threshold_text
+from sstorch.reading.scores import Score, terms_of, to_numbers
+from sstorch.reading.wording import MOST_WORDS, Wording, membership
 
-# Most digits of a number in a rule, and those where no row tells how many it takes.
-_MOST_DIGITS, _USUAL_DIGITS = 15, 3
 # Of categories of some columns that are looked at to write a rule as a list.
 _MOST_COMBINATIONS = 256
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
+_SIDES = Wording.of("always"), Wording.of("never")
 
 
 @dataclass(frozen=True)
@@ -66,31 +67,37 @@ class LinearRule:
         numbers = [number_text(value, digits, "+") for value in values]
         change = values - np.array([float(number) for number in numbers])
         constant = self.constant + float(change @ self.middle)
-        return numbers, _down_to(constant, float(self.table["effect"].abs().max()) / 10**digits)
+        return numbers, down_to(constant, float(self.table["effect"].abs().max()) / 10**digits)
 
 
 @dataclass(frozen=True)
 class GateRule:
-    """The rule of a gate as it is written: rows go left where it holds.
+    """The rule of a gate as it is written: rows go left, the side of "yes", where it holds.
 
     It is a sum of terms that is compared with zero, or the threshold of one number, which may depend on a
-    category, or lists of categories.
+    category, or lists of categories. A column of 0 and 1 is a category in the last two.
 
     Attributes:
         holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``,
             ``"pnodes <= 3 where horTh is no, <= 7 where horTh is yes"``.
-        fails: the same of who goes right: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
+        fails: the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
         terms: of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none.
         threshold: of a rule that has one for all.
     """
 
-    holds: str
-    fails: str
+    holds: Wording
+    fails: Wording
     terms: tuple[str, ...] = ()
     threshold: float | None = None
 
     @classmethod
-    def of(cls, score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule:
+    def of(
+        cls,
+        score: Score,
+        x: FloatArray,
+        left: npt.NDArray[np.bool_],
+        switches: Mapping[str, float] | None = None,
+    ) -> GateRule:
         """The rule of a gate's score, with as few digits as send all rows the way they go.
 
         Rounding may leave no such number of digits; it is then the smallest that misplaces the fewest rows.
@@ -100,32 +107,22 @@ class GateRule:
             x: values of its terms, of the rows that pass the gate, (n, T). Where these all go one way, or are
                 none, numbers have three digits or more.
             left: whether each row goes left, (n,).
+            switches: columns of 0 and 1, with what stands for their missing values: see :func:`switches`.
         """
         rule, used = LinearRule.of(score), np.flatnonzero(score.weight * score.scale)
-        least = 1 if left.any() and not left.all() else _USUAL_DIGITS
+        least = 1 if left.any() and not left.all() else USUAL_DIGITS
         if len(used) == 0:
-            return cls("always", "never") if rule.constant >= 0 else cls("never", "always")
+            return cls.ordered(_SIDES, swap=rule.constant < 0)
+        if listed := _rule_of_categories(*_with_categories(score, x, switches or {}), left):
+            return listed
         terms = [score.terms[j] for j in used]
-        if all(term.category is not None for term in terms):
-            columns = list(dict.fromkeys(term.columns[0] for term in terms))
-            listed = (
-                _category_rule(score, x, *columns) if len(columns) == 1 else _joint_rule(score, x, columns)
-            )
-            if listed is not None:
-                return listed
         if len(terms) == 1 and not terms[0].is_curve and len(terms[0].columns) == 1:
             (j,), slope = used, rule.table["coefficient"].iloc[0]
             values = x[:, j] / score.scale[j] + score.offset[j]
             below = ~left if slope > 0 else left
-            threshold = _threshold(-rule.constant / slope, values, below, least)
-            sides = f"{terms[0].name} <= {threshold}", f"{terms[0].name} > {threshold}"
-            return cls(*(sides[::-1] if slope > 0 else sides), threshold=float(threshold))
-        straight = [j for j in used if score.terms[j].category is None]
-        others = {term.columns for term in terms if term.category is not None}
-        if len(straight) == 1 and len(others) == 1:
-            (number,) = (score.terms[j] for j in straight)
-            if not number.is_curve and len(number.columns) == 1:
-                return _threshold_by_category(score, rule, x, left, int(straight[0]), *others.pop())
+            threshold = threshold_text(-rule.constant / slope, values, below, least)
+            sides = [Wording.of(f"{terms[0].name} {sign} {threshold}") for sign in ("<=", ">")]
+            return cls.ordered(sides, slope > 0, float(threshold))
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
 
@@ -134,32 +131,102 @@ class GateRule:
             told = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
             return int(np.count_nonzero(told != left))
 
-        numbers, constant = rule.rounded(_fewest(misplaced, least)[0])
+        numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
         written = (f"{number} {name}" for number, name in zip(numbers, rule.table.index, strict=True))
-        return cls(f"{constant} >= 0", f"{constant} < 0", tuple(written))
+        return cls(Wording.of(f"{constant} >= 0"), Wording.of(f"{constant} < 0"), tuple(written))
+
+    @classmethod
+    def ordered(cls, sides: Sequence[Wording], swap: bool, threshold: float | None = None) -> GateRule:
+        """The rule of two sides; swapped if the second is that of "yes"."""
+        first, second = sides
+        return cls(*((second, first) if swap else (first, second)), threshold=threshold)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
         """The rule of a file."""
         threshold = None if state["threshold"] is None else float(state["threshold"])
         terms = tuple(str(term) for term in state["terms"])
-        return cls(str(state["holds"]), str(state["fails"]), terms, threshold)
+        return cls(Wording.from_dict(state["holds"]), Wording.from_dict(state["fails"]), terms, threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
 
         Args:
-            n_terms: how many terms are written out, the largest; the others are counted. None writes all.
-            right: write what is so of the rows that go right.
+            n_terms: how many terms are written out, the largest; the others are counted, as are the
+                categories of a list beyond the eighth. None writes all.
+            right: write what holds of the rows that go right.
         """
         shown = list(self.terms)
         if n_terms is not None and len(shown) > n_terms:
             shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
-        return " ".join([*shown, self.fails if right else self.holds])
+        side = self.fails if right else self.holds
+        return " ".join([*shown, side.full if n_terms is None else side.brief])
 
 
-def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
+def _rule_of_categories(score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule | None:
+    """The rule of a gate on categories alone, or on a number and a category; None if it is a sum.
+
+    Args:
+        score: of the gate.
+        x: values of its terms, (n, T).
+        left: whether each row goes left, (n,).
+    """
+    used = np.flatnonzero(score.weight * score.scale)
+    numbers = [int(j) for j in used if score.terms[j].category is None]
+    columns = list(dict.fromkeys(score.terms[j].columns[0] for j in used if j not in numbers))
+    if not numbers:
+        return (_category_rule if len(columns) == 1 else _joint_rule)(score, x, columns)
+    if len(numbers) != 1 or len(columns) != 1:
+        return None
+    number = score.terms[numbers[0]]
+    if number.is_curve or len(number.columns) > 1:
+        return None
+    return _threshold_by_category(score, x, left, numbers[0], columns[0])
+
+
+def _with_categories(score: Score, x: FloatArray, switches: Mapping[str, float]) -> tuple[Score, FloatArray]:
+    """Score and values of a gate in which columns of 0 and 1 are categorical."""
+    terms, weight, bias, columns = list(score.terms), score.weight.copy(), score.bias, list(x.T)
+    for j, term in enumerate(score.terms):
+        if len(term.columns) > 1 or term.category is not None or term.columns[0] not in switches:
+            continue
+        # Of rows without a value the score is that of what stands for them: zero of both categories.
+        name, fill = term.columns[0], switches[term.columns[0]]
+        terms[j] = replace(term, name=f"{name}=0", category="0")
+        terms.append(replace(term, name=f"{name}=1", category="1"))
+        weight = np.append(weight, weight[j] * (1 - fill))
+        weight[j] *= -fill
+        bias += score.weight[j] * fill
+        columns[j] = (x[:, j] == 0).astype(np.float64)
+        columns.append((x[:, j] == 1).astype(np.float64))
+    added = len(terms) - len(score.terms)
+    scale, offset = np.append(score.scale, np.ones(added)), np.append(score.offset, np.zeros(added))
+    values = np.stack(columns, axis=1) if columns else x
+    return replace(score, terms=terms, weight=weight, bias=bias, scale=scale, offset=offset), values
+
+
+def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
+    """Columns of 0 and 1 that gates see, each with the number that replaces its missing values.
+
+    Args:
+        tree: trained.
+        x: encoded rows, (n, p).
+    """
+    preprocessor, found = tree.preprocessor, {}
+    for term in terms_of(preprocessor, preprocessor.gate_features):
+        name, base = term.columns[0], term.base[0]
+        plain = term.category is None and not term.is_curve and len(term.columns) == 1
+        if not plain or preprocessor.scale_[base] != 1 or preprocessor.offset_[base] != 0:
+            continue
+        values = CodedMatrix.of(x).columns([term.places[0]], torch.arange(len(x), device=x.device))
+        if np.isin(to_numbers(values), (0.0, 1.0, preprocessor.fill_[name])).all():
+            found[name] = preprocessor.fill_[name]
+    return found
+
+
+def _category_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule:
     """The rule of a gate that looks at one categorical column alone: which categories go where."""
+    (column,) = columns
     block = _block(score, column)
     sides: dict[bool, list[str]] = {True: [], False: []}
     for j in block:
@@ -167,22 +234,22 @@ def _category_rule(score: Score, x: FloatArray, column: str) -> GateRule:
     # The side of rows whose category is missing, if there are any.
     missing = bool(score.bias >= 0) if (x[:, block].sum(axis=1) == 0).any() else None
 
-    def text(side: bool) -> str:
+    def text(side: bool) -> Wording:
         words, others = sides[side], sides[not side]
         if not others and missing in (None, side):
-            return "always"
+            return _SIDES[0]
         if not words and missing != side:
-            return "never"
-        return _membership(column, words, others, None if missing is None else missing == side)
+            return _SIDES[1]
+        return membership(column, words, others, None if missing is None else missing == side)
 
     return GateRule(text(True), text(False))
 
 
 def _threshold_by_category(
-    score: Score, rule: LinearRule, x: FloatArray, left: npt.NDArray[np.bool_], number: int, column: str
+    score: Score, x: FloatArray, left: npt.NDArray[np.bool_], number: int, column: str
 ) -> GateRule:
     """The rule of a gate that looks at a number and a categorical column: a threshold for each category."""
-    scale, offset = score.scale[number], score.offset[number]
+    scale, offset, rule = score.scale[number], score.offset[number], LinearRule.of(score)
     slope, block = score.weight[number] * scale, _block(score, column)
     values, below = x[:, number] / scale + offset, (~left if slope > 0 else left)
     words: list[str | None] = [str(score.terms[j].category) for j in block]
@@ -194,13 +261,13 @@ def _threshold_by_category(
     for place, word in enumerate(words):
         exact, rows = -(rule.constant + shifts[place]) / slope, of_row == place
         if offset <= exact < offset + 1 / scale:
-            least = 1 if below[rows].any() and not below[rows].all() else _USUAL_DIGITS
-            found.setdefault(_threshold(exact, values[rows], below[rows], least), []).append(word)
+            least = 1 if below[rows].any() and not below[rows].all() else USUAL_DIGITS
+            found.setdefault(threshold_text(exact, values[rows], below[rows], least), []).append(word)
         else:
             found.setdefault("never" if exact < offset else "always", []).append(word)
     if set(found) == {"never", "always"}:  # the number decides nothing within its range
         at_most_all, none = (
-            _membership(
+            membership(
                 column,
                 [word for word in found[side] if word is not None],
                 [word for word in found[other] if word is not None],
@@ -208,31 +275,31 @@ def _threshold_by_category(
             )
             for side, other in (("always", "never"), ("never", "always"))
         )
-        return GateRule(*((none, at_most_all) if slope > 0 else (at_most_all, none)))
-    at_most, above = [], []
+        return GateRule.ordered((at_most_all, none), slope > 0)
+    at_most: list[Wording] = []
+    above: list[Wording] = []
+    most = max(MOST_WORDS // len(found), 1)
     for threshold in sorted(found, key=lambda text: text in ("never", "always")):
         inside = found[threshold]
         others = [str(word) for word in words if word not in inside and word is not None]
-        listed = _membership(
-            column,
-            [word for word in inside if word is not None],
-            others,
-            None if words[-1] else None in inside,
-        )
-        where = f" where {listed}" if len(found) > 1 else ""
+        own = [word for word in inside if word is not None]
+        listed = membership(column, own, others, None if words[-1] else None in inside, most)
         opposite = {"never": "always", "always": "never"}.get(threshold)
-        at_most.append(f"{threshold if opposite else f'<= {threshold}'}{where}")
-        above.append(f"{opposite or f'> {threshold}'}{where}")
+        for sides, text in (
+            (at_most, threshold if opposite else f"<= {threshold}"),
+            (above, opposite or f"> {threshold}"),
+        ):
+            sides.append(listed.after(f"{text} where ") if len(found) > 1 else Wording.of(text))
     if opposite and len(found) == 1:
-        sides = at_most[0], above[0]
+        told = [at_most[0], above[0]]
     else:
-        name = score.terms[number].name
-        sides = f"{name} {', '.join(at_most)}", f"{name} {', '.join(above)}"
+        parts, name = (at_most, above), f"{score.terms[number].name} "
+        told = [Wording.joined(", ", sides, MOST_WORDS, " thresholds").after(name) for sides in parts]
     value = float(threshold) if len(found) == 1 and not opposite else None
-    return GateRule(*(sides[::-1] if slope > 0 else sides), threshold=value)
+    return GateRule.ordered(told, slope > 0, value)
 
 
-def _joint_rule(score: Score, x: FloatArray, columns: list[str]) -> GateRule | None:
+def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:
     """The rule of a gate that looks at some categorical columns alone, if "and" or "or" can say it.
 
     One side then holds all combinations of some categories of each column, and the other side the rest.
@@ -244,7 +311,7 @@ def _joint_rule(score: Score, x: FloatArray, columns: list[str]) -> GateRule | N
     combinations = np.array(list(product(*blocks)))
     left = score.weight[combinations].sum(axis=1) + score.bias >= 0
     if left.all() or not left.any():
-        return GateRule("always", "never") if left.all() else GateRule("never", "always")
+        return GateRule.ordered(_SIDES, swap=not left.all())
     for side in (True, False):
         ours = [[j for j in block if (combinations[left == side] == j).any()] for block in blocks]
         if math.prod(len(block) for block in ours) != np.count_nonzero(left == side):
@@ -253,10 +320,11 @@ def _joint_rule(score: Score, x: FloatArray, columns: list[str]) -> GateRule | N
         for column, block, chosen in zip(columns, blocks, ours, strict=True):
             words = [str(score.terms[j].category) for j in chosen]
             if others := [str(score.terms[j].category) for j in block if j not in chosen]:
-                inside.append(_membership(column, words, others))
-                outside.append(_membership(column, others, words))
-        sides = " and ".join(inside), " or ".join(outside)
-        return GateRule(*(sides if side else sides[::-1]))
+                most = max(MOST_WORDS // len(columns), 1)
+                inside.append(membership(column, words, others, None, most))
+                outside.append(membership(column, others, words, None, most))
+        sides = Wording.joined(" and ", inside), Wording.joined(" or ", outside)
+        return GateRule.ordered(sides, swap=not side)
     return None
 
 
@@ -267,57 +335,6 @@ def _block(score: Score, column: str) -> list[int]:
         for j, (term, scale) in enumerate(zip(score.terms, score.scale, strict=True))
         if term.columns == (column,) and term.category is not None and scale != 0
     ]
-
-
-def _membership(column: str, words: list[str], others: list[str], missing: bool | None = None) -> str:
-    """That a column is one of some words, none of the others, and ``missing`` or not, None where none is."""
-    # Who has no category is none of any: the others are listed. So they are where they are far fewer.
-    if missing or (missing is None and len(words) > len(others) + 1):
-        return f"{column} {'is not' if len(others) == 1 else 'not in'} {_listed(others)}"
-    return f"{column} {'is' if len(words) == 1 else 'in'} {_listed(words)}"
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{{{', '.join(words)}}}"
-
-
-def _threshold(value: float, values: FloatArray, below: npt.NDArray[np.bool_], least: int) -> str:
-    """The threshold of fewest digits that has the right values at or below it, near to a given one."""
-    starts = [value]
-    if below.any() and not below.all():
-        # A value right at the threshold may have to be above it.
-        starts.append(0.5 * float(values[below].max() + values[~below].min()))
-
-    def misplaced(start: float) -> Callable[[int], int]:
-        return lambda digits: int(np.count_nonzero((values <= float(number_text(start, digits))) != below))
-
-    found = [(*_fewest(misplaced(start), least), start) for start in starts]
-    digits, _, start = min(found, key=lambda one: one[1])
-    return number_text(start, digits)
-
-
-def _fewest(misplaced: Callable[[int], int], least: int) -> tuple[int, int]:
-    """The smallest number of digits with the fewest misplaced rows, and how many these are."""
-    best = least, misplaced(least)
-    for digits in range(least + 1, _MOST_DIGITS + 1):
-        if best[1] == 0:
-            break
-        count = misplaced(digits)
-        best = (digits, count) if count < best[1] else best
-    return best
-
-
-def number_text(value: float, digits: int, sign: str = "") -> str:
-    """A number of some significant digits, ``70`` and not ``7e+01``."""
-    return f"{float(f'{value:.{digits}g}') + 0.0:{sign}.{_MOST_DIGITS}g}"
-
-
-def _down_to(value: float, resolution: float) -> str:
-    """A number with its sign and all digits down to a resolution, zeros at the end left out."""
-    if value == 0:
-        return "+0"
-    decimals = max(math.ceil(-math.log10(resolution)), 0)
-    return f"{value:+.{max(math.floor(math.log10(abs(value))) + 1 + decimals, 1)}g}"
 
 
 def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
@@ -332,11 +349,12 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
             they go.
     """
     leaf = tree.leaf(x) + 2**tree.module.topology.depth
-    rules = {}
+    rules, known = {}, switches(tree, x)
     for node, score, here, left in rows_of_gates(tree, leaf):
         rows = _rows_for_rule(score, CodedMatrix.of(x), np.flatnonzero(here))
         score, inside = values_of_gate(score, x, rows)
-        rules[node] = GateRule.of(with_references(tree.preprocessor, inside, score), inside, left[rows])
+        score = with_references(tree.preprocessor, inside, score)
+        rules[node] = GateRule.of(score, inside, left[rows], known)
     return rules
 
 

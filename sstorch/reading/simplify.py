@@ -12,7 +12,7 @@ from sstorch.checks import check_part
 from sstorch.data.coded import RowFeatures, dense
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn.design_matrix import first_features
-from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, with_references
+from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, switches, with_references
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
 
@@ -36,7 +36,7 @@ class SimplifiedRules:
 
     def __str__(self) -> str:
         lines = [
-            f"[{node}] left if {row['rule']}  ({100 * row['agreement']:.1f} % of rows alike)"
+            f"[{node}] yes if {row['rule']}  ({100 * row['agreement']:.1f} % of rows alike)"
             for node, row in self.table.iterrows()
         ]
         return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
@@ -57,7 +57,7 @@ def simplify(tree: FittedTree, x: RowFeatures, tolerance: float) -> SimplifiedRu
     topology, preprocessor = tree.module.topology, tree.preprocessor
     features = to_numbers(dense(first_features(x, tree.module.n_gate_features)))
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
-    leaf = tree.leaf(x) + 2**topology.depth
+    leaf, known = tree.leaf(x) + 2**topology.depth, switches(tree, x)
     for node, score, here, _ in rows_of_gates(tree, leaf):
         values = score.values(features)
         inside = values[here]
@@ -68,7 +68,7 @@ def simplify(tree: FittedTree, x: RowFeatures, tolerance: float) -> SimplifiedRu
         used = np.flatnonzero(shorter.weight * shorter.scale)
         rows.append(
             {
-                "rule": GateRule.of(shorter, inside, left).text(),
+                "rule": GateRule.of(shorter, inside, left, known).text(),
                 "features": [score.terms[j].name for j in used],
                 "n_dropped": int(np.count_nonzero(score.weight * score.scale)) - len(used),
                 "agreement": float(alike.mean()) if len(alike) else np.nan,

@@ -37,14 +37,12 @@ def gate_table(
             {
                 "rows": passing,
                 "events": int(nodes["events"][node]),
-                "left": nodes["rows"][2 * node] / passing if passing else np.nan,
+                "yes": nodes["rows"][2 * node] / passing if passing else np.nan,
                 "rule": rules[node].text(n_terms),
                 "features": list(table.index[table["effect"] != 0][:n_terms]),
             }
         )
-    return pd.DataFrame(
-        rows, index=branch_index(tree), columns=["rows", "events", "left", "rule", "features"]
-    )
+    return pd.DataFrame(rows, index=branch_index(tree), columns=["rows", "events", "yes", "rule", "features"])
 
 
 def gate_terms(tree: FittedTree) -> list[str]:

@@ -21,7 +21,7 @@ from sstorch.reading.nodes import (
     shown_leaves,
     shown_node,
 )
-from sstorch.reading.rules import GateRule, conditions
+from sstorch.reading.rules import GateRule
 from sstorch.reading.scores import Score, to_numbers
 from sstorch.reading.tables import against_modes, leaf_coefficients, leaf_rows
 
@@ -58,15 +58,7 @@ def describe_tree(
     share = tree.shares_slopes(shown)
     if tree.preprocessor.strata is not None:
         lines += ["", *(text for own in tree.hazards.values() for text in _baselines(tree, own))]
-    for cause in tree.causes if slopes and (share or len(shown) <= _SUMMARY_GROUPS) else ():
-        own = tree.of_cause(cause) if tree.competing else tree
-        hazard = f"Hazard of {cause} " * tree.competing
-        where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
-        lines += [
-            "",
-            f"{hazard}{where.lower() if hazard else where}, what changes most over the training range first",
-        ]
-        lines += slope_lines(own, shown[0]) if share else own_slope_lines(own, shown)
+    lines += effect_lines(tree, nodes) if slopes else []
     if tree.competing:
         return "\n".join(lines)
     text = _groups(tree, nodes, shown, share).to_string(
@@ -75,7 +67,7 @@ def describe_tree(
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
     where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
-    order = ", those that live longest first" if len(shown) > 1 else ""
+    order = ", longest survival first" if len(shown) > 1 else ""
     in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
     lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
     if tree.time_varying:
@@ -91,6 +83,22 @@ def describe_tree(
     return "\n".join([*lines, constants] if constants else lines)
 
 
+def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
+    """Slopes of each hazard, without standard errors; none where groups are many and theirs differ."""
+    shown, lines = in_order(tree, shown_leaves(nodes)), []
+    share = tree.shares_slopes(shown)
+    for cause in tree.causes if share or len(shown) <= _SUMMARY_GROUPS else ():
+        own = tree.of_cause(cause) if tree.competing else tree
+        hazard = f"Hazard of {cause} " * tree.competing
+        where = ("Within every group" if len(shown) > 1 else "In the group") if share else "Group by group"
+        lines += [
+            "",
+            f"{hazard}{where.lower() if hazard else where}, what changes most over the training range first",
+        ]
+        lines += slope_lines(own, shown[0]) if share else own_slope_lines(own, shown)
+    return lines
+
+
 def events_text(tree: FittedTree, row: pd.Series) -> str:
     """Events of a row of the node table, of each cause where they compete."""
     if tree.competing:
@@ -100,7 +108,7 @@ def events_text(tree: FittedTree, row: pd.Series) -> str:
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """What a summary says of each group that has rows, a row each, those that live longest first."""
+    """What a summary says of each group that has rows, a row each, longest survival first."""
     shown = in_order(tree, shown_leaves(nodes))
     return _groups(tree, nodes, shown, tree.shares_slopes(shown))
 
@@ -127,6 +135,8 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
+    ends = [name for name in table if str(name).endswith((" lower", " upper")) and name not in KM_MEDIAN]
+    table = table.drop(columns=ends)
     if KM_MEDIAN[0] in table:  # interval-censored rows have Turnbull's estimate instead
         limits = table[list(KM_MEDIAN)].itertuples(index=False)
         table = table.drop(columns=list(KM_MEDIAN[1:])).assign(
@@ -208,42 +218,26 @@ def rules_text(
         rules: of the gates.
         n_terms: terms of a rule that are written out; None for all.
         leaves: texts by node.
-        longer: by gate the side that lives longer; empty where that is no question.
+        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; empty without outcomes.
     """
 
     def lines(node: int, lead: str, indent: str) -> list[str]:
         node = shown_node(nodes, node)
         if node in leaves:
             return [lead + leaves[node]]
-        head = f"{lead}[{node}] {nodes['rows'][node]} rows: left if {rules[node].text(n_terms)}"
+        head = f"{lead}[{node}] {nodes['rows'][node]} rows: {rules[node].text(n_terms)}"
         if node in longer:
-            head += f"; {longer[node]} lives longer"
-        left = lines(2 * node, f"{indent}|- left:  ", f"{indent}|  ")
-        return [head, *left, *lines(2 * node + 1, f"{indent}`- right: ", f"{indent}   ")]
+            head += f"; longer survival if {longer[node]}"
+        yes = lines(2 * node, f"{indent}|- yes: ", f"{indent}|  ")
+        return [head, *yes, *lines(2 * node + 1, f"{indent}`- no:  ", f"{indent}   ")]
 
     return "\n".join(lines(1, "", ""))
-
-
-def as_sentences(
-    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
-) -> str:
-    """A line on each group that has rows: see :meth:`SoftEstimator.describe`."""
-    total, texts = int(nodes["rows"].iloc[0]), leaf_texts(tree, nodes)
-    lines = []
-    ways = shown_leaves(nodes)
-    for leaf in in_order(tree, ways):
-        path = ways[leaf]
-        who = conditions(path, rules, n_terms)
-        name, facts = texts[leaf].replace("group", "Group", 1).split(": ", 1)
-        facts = facts.replace(" ", f" of {total} ", 1) if path else f"all {facts}"
-        lines.append(": ".join([name, who, facts] if path else [name, facts]))
-    return "\n".join(lines)
 
 
 def as_graphviz(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> str:
-    """A directed graph; the left child is where the rule holds."""
+    """A directed graph; the first child is where the rule holds."""
     leaves, longer = shown_leaves(nodes), longer_sides(nodes)
     gates = sorted({node for path in leaves.values() for node, _ in path})
     lines = ["digraph tree {", '  node [shape=box, style=rounded, fontname="Helvetica"];']
@@ -253,8 +247,8 @@ def as_graphviz(
     for node, text in leaf_texts(tree, nodes).items():
         lines.append(f"  {node} [label={_quoted(*text.replace(': ', ', ', 1).split(', '))}];")
     for node in gates:
-        for child, answer, side in ((2 * node, "yes", "left"), (2 * node + 1, "no", "right")):
-            label = f"{answer}, lives longer" if longer.get(node) == side else answer
+        for child, answer in ((2 * node, "yes"), (2 * node + 1, "no")):
+            label = f"{answer}, longer survival" if longer.get(node) == answer else answer
             lines.append(f'  {node} -> {shown_node(nodes, child)} [label="{label}"];')
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -179,6 +179,11 @@ class GroupChoice:
         told = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
         return f"{told}: no interaction found (evidence {self.gain:+.0f} nats)"
 
+    @property
+    def finding(self) -> str:
+        """What the groups are, in words alone."""
+        return str(self).split(": evidence ")[0].split(" (evidence ")[0]
+
     def summary(self) -> str:
         """What the groups are, and the effective degrees of freedom of each term, as text."""
         lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]

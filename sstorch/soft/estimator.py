@@ -51,6 +51,7 @@ from sstorch.groups.table import (
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
 from sstorch.inference import FitCovariance, honest_text, term_facts
+from sstorch.inference.coefficients import terms
 from sstorch.inference.model import covariance_of, no_covariance
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
@@ -61,9 +62,10 @@ from sstorch.reading import Explanation
 from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.html import tree_html
-from sstorch.reading.nodes import longer_sides, times_of_nodes
+from sstorch.reading.nodes import longer_sides, shown_leaves, times_of_nodes
 from sstorch.reading.rules import GateRule
-from sstorch.reading.texts import as_sentences, describe_tree
+from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
+from sstorch.reading.texts import describe_tree, effect_lines, events_text
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.formula import deployed, tree_formula
@@ -623,17 +625,20 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     # ------------------------------------------------------------------ read
 
     def describe(self, n_terms: int | None = 4) -> str:
-        """A sentence for each group: who is in it, how many they are, their events and median.
+        """A sentence for each group: its rule, rows, events, survival at two times and median.
 
-        Such as ``Group 1: pnodes <= 5 and progrec <= 67: 140 of 686 rows, 72 events, median 735``, without
-        the median where covariates are time-varying. Groups are those that have training rows, in the order
-        of prognosis, with the numbers of ``apply``.
+        Estimates are those of the training rows with 95 % confidence limits: Kaplan-Meier, Aalen-Johansen of
+        each cause where they compete, Turnbull (without limits) where times are intervals. There is no
+        median where covariates are time-varying. Groups are those that have training rows, in the order of
+        prognosis, with the numbers of ``apply``.
 
         Args:
             n_terms: terms of a rule that are written out, those with the largest effects; None for all.
         """
-        told = as_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
-        return f"{told}\nGroups are {gates}." if (gates := self._other_gates) else told
+        lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
+        lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
+        lines += [line] if (line := condition_line(self._tree)) else []
+        return "\n".join(lines)
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
         """Path, contributions, and predicted median and survival of one subject.
@@ -655,28 +660,41 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         name = self.causes_[self._number(cause) - 1] if tree.competing else None
         return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
 
-    def summary(self) -> str:
-        """Rules at the gates, in original units, and a table of the leaves, as text.
+    def summary(self, details: bool = False) -> str:
+        """The groups with their survival, the effects of covariates within groups, and cautions, as text.
 
         Below them whether groups differ on other rows, the corrected groups and their stability, once
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
+
+        Args:
+            details: add the tree of rules, the table of the groups with the parameters of their hazards,
+                the evidence for them, and the estimated penalties with effective degrees of freedom.
         """
         tree, coefficients = self._tree, self._coefficient_text()
-        parts = [
-            describe_tree(
-                tree, self.node_table_, self._gate_rules, self._title, not coefficients, not self._other_gates
+        root = self.node_table_.iloc[0]
+        parts = [f"{self._title}: {int(root['rows'])} rows, {events_text(tree, root)}\n{self.describe()}"]
+        effects = coefficients or self._effects_text()
+        parts += [effects] if effects else []
+        cautions = [*self.late_fit_]
+        if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
+            cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
+        if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
+            cautions.append(
+                "The same rows have placed the gates: differences between groups are too large, and "
+                "confidence intervals, which hold given the gates, too narrow (sstorch.validation: "
+                "group_table with n_resamples, validate_groups)"
             )
-        ]
-        if coefficients:
-            parts.append(coefficients)
-        if gates := self._other_gates:
-            parts.append(f"Confidence intervals are {gates}")
-        parts += ["\n".join(self.late_fit_)] * bool(self.late_fit_)
-        if self.choice_ is not None:
-            parts.append(self.choice_.summary())
+        parts += ["\n".join(["With care", *(f"* {each}" for each in cautions)])] if cautions else []
+        if details:
+            slopes, same_rows = not coefficients and not effects, not self._other_gates
+            parts.append(
+                describe_tree(tree, self.node_table_, self._gate_rules, "Details", slopes, same_rows)
+            )
+            parts += [self.choice_.summary()] if self.choice_ is not None else []
         if "group_validation_" in vars(self):
             parts.append(str(self.group_validation_))
-        if "group_table_" in vars(self):
+        corrected = "group_table_" in vars(self) and "corrected" in str(list(self.group_table_))
+        if "group_table_" in vars(self) and (details or corrected or not tree.competing):
             if self._tree.competing:
                 unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
                 where = (
@@ -703,6 +721,15 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _other_gates(self) -> str:
         """Which intervals those of honest groups are; empty of others."""
         return honest_text(getattr(self, "gate_subjects_", 0))
+
+    def _effects_text(self) -> str:
+        """Contrasts with confidence intervals, or slopes without where there is no covariance."""
+        tree = self._tree
+        covariance = vars(self).get("covariance_")
+        if covariance is not None and covariance.hazards:
+            hazards = {cause: own.groups.numpy() for cause, own in covariance.hazards.items()}
+            return "\n".join(contrast_lines(tree, self.node_table_, terms(self), hazards))
+        return "\n".join(effect_lines(tree, self.node_table_)).strip()
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty where there is none."""

@@ -167,7 +167,7 @@ class PrognosticTree(SoftEstimator):
             self.fidelity_ = settings.teacher.fidelity(data, self.tree_.apply(x), np.stack(hazards))
 
     @override
-    def summary(self) -> str:
+    def summary(self, details: bool = False) -> str:
         """See :meth:`SoftEstimator.summary`; with a teacher also how much of it the groups keep."""
         fidelity = getattr(self, "fidelity_", None)
-        return super().summary() + (f"\n\n{fidelity}" if fidelity is not None else "")
+        return super().summary(details) + (f"\n\n{fidelity}" if fidelity is not None else "")

@@ -343,10 +343,14 @@ class PrognosticTreeCV(FrameEstimator):
 
     # ------------------------------------------------------------------ read and keep
 
-    def summary(self) -> str:
-        """All candidates, what was chosen, which scores are optimistic, and the chosen model, as text."""
+    def summary(self, details: bool = False) -> str:
+        """All candidates, what was chosen, which scores are optimistic, and the chosen model, as text.
+
+        Args:
+            details: as of the chosen model.
+        """
         model = self._chosen
-        return "\n\n".join([self._scores_text(), model.summary()])
+        return "\n\n".join([self._scores_text(), model.summary(details)])
 
     def _scores_text(self) -> str:
         """The candidates, a line for each, and how far their scores can be relied on."""

@@ -68,8 +68,8 @@ def test_spline_with_strata_is_near_coxph() -> None:
     found = model.coefficients()["estimate"].loc[TERMS[1:5]]
     cox = np.array(IN_R["cox"])
     assert found.to_numpy() == pytest.approx(cox, rel=0.02)
-    assert "Baseline of each stratum of sex" in model.summary()
-    assert "gates" not in model.summary()
+    assert "Baseline of each stratum of sex" in model.summary(details=True)
+    assert "gates" not in model.summary(details=True)
 
 
 def test_estimated_penalties_without_differences_between_strata_shrink_shapes() -> None:

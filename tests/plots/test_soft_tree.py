@@ -16,9 +16,8 @@ from sstorch.reading import gate_coefficients, gate_table
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     penalties = GatePenalties(gate_ridge=1e-4)
-    tree = SoftSurvivalTree(
-        2, trainer=Nodec(macro_iterations=1), init="random", n_starts=2, penalties=penalties
-    )
+    trainer = Nodec(macro_iterations=1)
+    tree = SoftSurvivalTree(depth=2, trainer=trainer, init="random", n_starts=2, penalties=penalties)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -42,8 +41,8 @@ def test_gates_show_their_effects_and_leaves_their_curves(
     assert "spread, no confidence interval" in caption.replace("\n", " ")
     assert set(shares) == {
         f"{side}\n{100 * share:.0f} %"
-        for left in gates["left"]
-        for side, share in (("left", left), ("right", 1 - left))
+        for left in gates["yes"]
+        for side, share in (("yes", left), ("no", 1 - left))
     }
     for number, ax in enumerate(nodes[3:]):
         place = fitted._tree.group_numbers[number]

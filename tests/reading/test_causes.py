@@ -61,17 +61,29 @@ def test_texts_have_the_events_of_each_cause_in_order_of_prognosis(
     group = tree.apply(data.frame)
     lines = tree.describe().splitlines()
     assert [line.split(":")[0] for line in lines] == [f"Group {k}" for k in range(1, 5)]
-    median = tree._tree.time_unit
+    unit = tree._tree.time_unit
     for k, line in enumerate(lines, 1):
         counts = _counts(data, group == k)
-        assert f": {counts.replace(' rows', ' of 500 rows')}, event-free median " in line
-        for text in (export_text(tree), tree.summary()):
+        start = f": {counts.replace(' rows', ' of 500 rows')}, cumulative incidence of {CAUSES[0]} "
+        assert start in line
+        for text in (export_text(tree), tree.summary(details=True)):
             assert f"group {k}: {counts}, event-free median " in text
-        assert line.endswith(f" {median}") or line.endswith("not reached")
+        rows = data.subset(group == k).y
+        number = r"([.\d]+) \(95 % CI ([.\d]+) to ([.\d]+)\)"
+        for place, cause in enumerate(CAUSES):
+            found = re.search(rf"incidence of {cause} {number} at (\d+) {unit}", line)
+            assert found is not None
+            time = float(found[4])
+            value = metrics.aalen_johansen(rows, [time])[place, 0]
+            step = 1.959964 * metrics.aalen_johansen_error(rows, [time])[place, 0] / (value * -np.log(value))
+            expected = value, value ** np.exp(step), value ** np.exp(-step)
+            np.testing.assert_allclose([float(found[j]) for j in (1, 2, 3)], expected, atol=5.1e-4)
         assert counts.split(", ")[2] in export_graphviz(tree)
-    summary = tree.summary()
-    assert summary.startswith(f"Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}\n[1] ")
-    assert [f"Hazard of {name} within every group, " in summary for name in CAUSES] == [True, True]
+    summary = tree.summary(details=True)
+    assert summary.startswith(f"Prognostic tree: {_counts(data, group > 0)}\n{tree.describe()}\n")
+    assert f"\nDetails: depth 2, weibull leaves, {_counts(data, group > 0)}\n[1] " in summary
+    assert all(f"Effects on the hazard of {name} in groups 1 and 3: time ratio" in summary for name in CAUSES)
+    assert "Aalen-Johansen of these rows" not in tree.summary()
     assert "Aalen-Johansen" in summary
     tree.save(tmp_path)
     again = PrognosticTree.load(tmp_path)

@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lifelines import KaplanMeierFitter
 
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference import terms
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
 from sstorch.reading import (
@@ -40,7 +42,7 @@ QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(m
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = soft_tree(depth=2, leaf="weibull", **QUICK)
+    tree = soft_tree(depth=2, leaf="weibull", gate_ridge=1e-4, **QUICK)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -72,7 +74,7 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
     leaf = _leaf(fitted, gbsg2.frame)
     assert list(table.index) == [1, 2, 3]
     assert table["rows"][1] == 686
-    assert table["left"][1] == pytest.approx((leaf < 2).mean())
+    assert table["yes"][1] == pytest.approx((leaf < 2).mean())
     assert table["events"][2] == gbsg2.event[leaf < 2].sum()
     for node in (1, 2, 3):
         own = long.loc[node]
@@ -98,9 +100,9 @@ def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
         "rows": [""],
         "events": [""],
         "median": ["estimate", "lower", "upper", "model"],
-        "S(500)": ["estimate", "model"],
+        "S(500)": ["estimate", "lower", "upper", "model"],
         "S(700)": ["model"],
-        "S(1000)": ["estimate", "model"],
+        "S(1000)": ["estimate", "lower", "upper", "model"],
         "log_a": [""],
     }
     last, leaf = fitted.event_times_[-1], _leaf(fitted, gbsg2.frame)
@@ -140,7 +142,8 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             row[["KM median", "KM median lower", "KM median upper"]].to_numpy(float),
             np.where(np.isfinite(medians), medians, np.nan),
         )
-        np.testing.assert_array_equal([row[f"KM S({time:g})"] for time in horizons], band.at(horizons).value)
+        for part, values in zip(("", " lower", " upper"), band.at(horizons), strict=True):
+            np.testing.assert_array_equal([row[f"KM S({time:g}){part}"] for time in horizons], values)
     of_groups, node = leaf_table(tree)["median"], 4 + np.argsort(tree._tree.group_numbers)
     for statistic, name in (("estimate", ""), ("lower", " lower"), ("upper", " upper")):
         np.testing.assert_array_equal(of_groups[statistic], table.loc[node, f"KM median{name}"])
@@ -150,7 +153,7 @@ def test_nodes_have_kaplan_meier_of_their_rows(gbsg2: SurvivalData) -> None:
             "-" if np.isnan(number) else f"{number:.0f}"
             for number in table.loc[node, ["KM median", "KM median lower", "KM median upper"]]
         )
-        assert f" {value} ({lower} to {upper}) " in tree.summary()
+        assert f" {value} ({lower} to {upper}) " in tree.summary(details=True)
 
 
 def test_kaplan_meier_where_little_is_known() -> None:
@@ -161,7 +164,7 @@ def test_kaplan_meier_where_little_is_known() -> None:
     assert (found["KM median"], found["KM S(1.5)"], found["KM S(30)"]) == (2.0, 0.75, 0.0)
     found = _kaplan_meier(data, ~event, horizons)  # none of them had the event
     assert found["KM S(1.5)"] == 1.0
-    assert np.isnan([value for name, value in found.items() if name != "KM S(1.5)"]).all()
+    assert np.isnan([value for name, value in found.items() if not name.startswith("KM S(1.5)")]).all()
     nobody = _kaplan_meier(data, np.zeros(8, dtype=bool), horizons)
     assert list(nobody) == list(found)
     assert np.isnan(list(nobody.values())).all()
@@ -222,7 +225,8 @@ def test_contributions_sum_to_the_scores(fitted: SoftSurvivalTree, gbsg2: Surviv
         np.testing.assert_allclose(found.values, _raw(fitted, x).iloc[0], rtol=1e-12)
     text = str(found)
     first = found.path.iloc[0]
-    assert text.startswith(f"[1] {first['side']}, which lives {first['lives']}; probability of left 0.")
+    survival = f", {first['survival']} survival" if first["survival"] else ""
+    assert text.startswith(f"[1] {first['answer']}{survival}; probability of yes 0.")
     assert f"group {found.group}, probability" in text
     with pytest.raises(DataError, match="x has 2 rows; explain one at a time"):
         fitted.explain(gbsg2.frame[:2])
@@ -263,13 +267,11 @@ def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
         assert not any("= 1" in word for word in words if "=" in word.split(" ")[0])
 
 
-def test_texts_say_who_lives_longer_and_begin_with_them(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData
-) -> None:
+def test_texts_name_the_side_of_longer_survival_first(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     times = round_horizons(tree.event_times_)
     survival, leaf = tree.predict_survival_function(gbsg2.frame, times).mean(axis=1), _leaf(tree, gbsg2.frame)
-    text = tree.summary()
+    text = tree.summary(details=True)
     table = text[text.index("\n group ") :].splitlines()[2:6]
     assert [int(line.split()[0]) for line in table] == [1, 2, 3, 4]
     assert [int(line.split()[1][:-1]) for line in tree.describe().splitlines()] == [1, 2, 3, 4]
@@ -277,11 +279,10 @@ def test_texts_say_who_lives_longer_and_begin_with_them(
     group = tree.apply(gbsg2.frame)
     assert (np.diff([whole[group == k].mean() for k in range(1, 5)]) < 0).all()
     for node, (left, right) in {1: (leaf < 2, leaf > 1), 2: (leaf == 0, leaf == 1)}.items():
-        side = "left" if survival[left].mean() > survival[right].mean() else "right"
+        answer = "yes" if survival[left].mean() > survival[right].mean() else "no"
         (line,) = (line for line in export_text(tree).splitlines() if f"[{node}] " in line)
-        assert line.endswith(f"; {side} lives longer")
-        answer = "yes" if side == "left" else "no"
-        assert f'{node} -> {2 * node + (side == "right")} [label="{answer}, lives longer"]' in (
+        assert line.endswith(f"; longer survival if {answer}")
+        assert f'{node} -> {2 * node + (answer == "no")} [label="{answer}, longer survival"]' in (
             export_graphviz(tree)
         )
 
@@ -308,7 +309,7 @@ def test_a_notebook_shows_trees_and_explanations(fitted: SoftSurvivalTree, gbsg2
     html = tree._repr_mimebundle_()["text/html"]
     assert html.startswith(tree._fitted_html())
     assert tree._repr_html_().startswith(tree._fitted_html())
-    assert "<code>pnodes &lt;= 5.5</code> <small>(left, lives longer)</small> " in html
+    assert "<code>pnodes &lt;= 5.5</code> <small>(yes, longer survival)</small> " in html
     assert html.count("<li>") == 5  # root, gate 2 and three leaves
     rows = [re.findall("<td>(.*?)</td>", row)[:2] for row in tree._fitted_html().split("<tr>")[1:]]
     assert rows == [[str(group), str(leaf_table(tree)["rows", ""][group])] for group in (1, 2, 3)]
@@ -395,7 +396,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
 
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
-    tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
+    tree = soft_tree(depth=1, gate_ridge=1e-4, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
     text = export_graphviz(tree, n_terms=None)
     assert '\\"age\\" \\\\ of' in text
     for part in ("1 -> 2", "1 -> 3", "group 1", "group 2"):
@@ -412,10 +413,10 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 
 def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
     text = export_text(fitted)
-    assert text in fitted.summary()
+    assert text in fitted.summary(details=True)
     assert text.count("\n") == 6
     assert fitted.describe().count("\n") == 3
-    assert text.startswith("[1] 686 rows: left if ")
+    assert text.startswith("[1] 686 rows: ")
     assert len(export_text(fitted, n_terms=None)) > len(text)
 
 
@@ -499,17 +500,47 @@ def test_gates_of_one_column_are_thresholds_and_lists(fitted: SoftSurvivalTree, 
         "pnodes > 5.5 and tgrade in {II, III}",
         "pnodes > 5.5 and tgrade is I",
     )
-    told = sorted(line.rsplit(", ", 1)[0] for line in tree.describe().splitlines())
+    told = sorted(line.split(", Kaplan-Meier")[0] for line in tree.describe().splitlines())
     assert told == sorted(
         f"Group {number}: {text}: {(leaf == k).sum()} of 686 rows, {gbsg2.event[leaf == k].sum()} events"
         for k, (number, text) in enumerate(zip(numbers, who, strict=True))
     )
-    ends = {
-        line.split("group ")[1][0]: line.split(", ")[-1]
-        for line in export_text(tree).splitlines()
-        if "group" in line
-    }
-    assert ends == {line[6]: line.split(", ")[-1] for line in tree.describe().splitlines()}
+
+
+def test_describe_has_kaplan_meier_of_lifelines(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
+    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
+    tree.tree_ = replace(tree.tree_, time_unit="days")
+    group = tree.apply(gbsg2.frame)
+    number = r"([\d.]+) \((?:95 % CI )?([\d.]+) to ([\d.]+)\)"
+    several = 0
+    for k, line in enumerate(tree.describe().splitlines(), 1):
+        inside = group == k
+        curve = KaplanMeierFitter().fit(gbsg2.time[inside], gbsg2.event[inside])
+        for value, lower, upper, time in re.findall(rf"{number} at (\d+) days", line):
+            band = curve.confidence_interval_.loc[: float(time)].iloc[-1]
+            expected = [curve.predict(float(time)), *band]
+            np.testing.assert_allclose([float(value), float(lower), float(upper)], expected, atol=5.1e-4)
+            several += 1
+        median = curve.median_survival_time_
+        told = "median not reached" if np.isinf(median) else f"median {median:.4g} days ("
+        assert told in line
+    assert several >= 4
+
+
+def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: SurvivalData) -> None:
+    tree = PrognosticTree(time_unit="days").fit(gbsg2.frame, gbsg2.y)
+    text, table = tree.summary(), terms(tree)
+    assert text.startswith(f"Prognostic tree: 686 rows, 299 events\n{tree.describe()}\n")
+    row = table.loc["pnodes"]
+    limits = f"{row['odds ratio']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+    assert f"\n  pnodes {row['contrast']}: {limits}\n" in text
+    assert "\nWith care\n* " in text
+    technical = ("log_slope", "level", "nats", "degrees of freedom", "s(", "left", "right")
+    assert not any(word in text for word in technical)
+    details = tree.summary(details=True)
+    assert export_text(tree) in details
+    assert "effective degrees of freedom" in details
+    assert "nats" in details
 
 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -563,13 +594,13 @@ def test_both_sides_of_a_rule(
     assert (rule.text(), rule.text(right=True)) == (left, right)
 
 
-def test_who_has_no_category_is_on_the_side_that_lists_the_others() -> None:
+def test_missing_category_is_named_missing() -> None:
     frame = pd.DataFrame({"kind": ["a", "b", "c", None] * 15})
     y = (np.arange(60) + 1.0, np.ones(60, dtype=bool))
     tree = soft_tree(depth=1, **QUICK).fit(frame, y)
     for constant, sides in (
-        (0.5, ("kind is not c", "kind is c")),
-        (-0.5, ("kind in {a, b}", "kind not in {a, b}")),
+        (0.5, ("kind in {a, b, missing}", "kind is c")),
+        (-0.5, ("kind in {a, b}", "kind in {c, missing}")),
     ):
         with torch.no_grad():
             tree.module_.gate(1).weight.copy_(torch.tensor([1.0, 1.0, -1.0]))
@@ -642,7 +673,7 @@ def test_a_number_and_a_category_make_a_threshold_for_each(
         np.testing.assert_array_equal(goes_left[rows], (below if sign == "<=" else ~below)[rows])
 
 
-def test_who_has_no_category_has_a_threshold_too() -> None:
+def test_missing_category_has_a_threshold() -> None:
     draws = np.random.default_rng(0)
     frame = pd.DataFrame({"size": np.arange(1.0, 121.0) + 0.25, "kind": ["a", "b", None] * 40})
     y = draws.exponential(size=120) + 0.1, np.ones(120, dtype=bool)
@@ -652,14 +683,73 @@ def test_who_has_no_category_has_a_threshold_too() -> None:
         SurvivalData(frame, y),
     )
     assert gate_table(tree, None).loc[1, "rule"] == (
-        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind not in {a, b}"
+        "size <= 70 where kind is a, <= 30 where kind is b, <= 50 where kind is missing"
     )
     held = frame["size"] <= frame["kind"].map({"a": 70, "b": 30}).fillna(50)
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
     tree = _set_gates(tree, {1: ({"size": -1.0, "kind=a": 900.0}, -400.0)}, SurvivalData(frame, y))
     rule = tree._gate_rules[1]
-    assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind is not a")
+    assert (rule.text(), rule.text(right=True)) == ("kind is a", "kind in {b, missing}")
     np.testing.assert_array_equal(_leaf(tree, frame) == 0, frame["kind"] == "a")
+
+
+@pytest.mark.parametrize(
+    ("weights", "constant", "left", "right"),
+    [
+        ({"aaa": -1.0}, 0.4, "aaa is 0", "aaa is 1"),
+        (
+            {"age": -1.0, "aaa": -20.0},
+            66.2,
+            "age <= 66 where aaa is 0, <= 46 where aaa is 1",
+            "age > 66 where aaa is 0, > 46 where aaa is 1",
+        ),
+        ({"aaa": 1.0, "kind=b": 1.0}, -1.5, "aaa is 1 and kind is b", "aaa is 0 or kind is a"),
+    ],
+)
+def test_column_of_0_and_1_reads_as_category(
+    weights: dict[str, float], constant: float, left: str, right: str
+) -> None:
+    draws = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {"age": 20.5 + np.arange(80), "aaa": np.arange(80) % 2, "kind": ["a", "a", "b", "b"] * 20}
+    )
+    y = draws.exponential(size=80) + 0.1, np.ones(80, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    tree = _set_gates(tree, {1: (weights, constant)}, SurvivalData(frame, y))
+    rule = tree._gate_rules[1]
+    assert (rule.text(), rule.text(right=True)) == (left, right)
+    assert str(simplify(tree, frame, 0.0)).startswith(f"[1] yes if {left} ")
+
+
+def test_missing_0_1_value_is_named_missing() -> None:
+    frame = pd.DataFrame({"aaa": [0.0, 1.0, 1.0, 1.0, np.nan] * 16})
+    y = np.random.default_rng(4).exponential(size=80) + 0.1, np.ones(80, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    fill = tree.preprocessor_.fill_["aaa"]
+    tree = _set_gates(tree, {1: ({"aaa": 1.0}, -0.5)}, SurvivalData(frame, y))
+    rule, held = tree._gate_rules[1], frame["aaa"].fillna(fill) >= 0.5
+    np.testing.assert_array_equal(_leaf(tree, frame) == 0, held)
+    named = "aaa is 1" if fill in (0, 1) else "aaa in {1, missing}"
+    assert rule.text() == named
+
+
+def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
+    words = [f"site {k:02d}" for k in range(40)]
+    frame = pd.DataFrame({"site": words * 4})
+    y = np.random.default_rng(5).exponential(size=160) + 0.1, np.ones(160, dtype=bool)
+    tree = soft_tree(depth=1, **QUICK).fit(frame, y)
+    gate = {1: ({f"site={word}": 1.0 for word in words[:18]}, -0.5)}
+    tree = _set_gates(tree, gate, SurvivalData(frame, y))
+    brief = f"site in {{{', '.join(words[:8])} and 10 more}}"
+    tree.save(tmp_path / "tree")
+    for each in (tree, SoftSurvivalTree.load(tmp_path / "tree")):
+        assert gate_table(each).loc[1, "rule"] == brief
+        assert export_text(each).startswith(f"[1] 160 rows: {brief}; longer survival if ")
+        assert gate_table(each, n_terms=None).loc[1, "rule"] == f"site in {{{', '.join(words[:18])}}}"
+    tree = _set_gates(tree, {1: ({f"site={word}": 1.0 for word in words[:30]}, -0.5)}, SurvivalData(frame, y))
+    rule = tree._gate_rules[1]
+    assert rule.text(4) == f"site not in {{{', '.join(words[30:38])} and 2 more}}"
+    assert rule.text(None, right=True) == f"site in {{{', '.join(words[30:])}}}"
 
 
 def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
@@ -691,7 +781,7 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert numbers[3] == 4  # a group without rows comes last
     assert lines[numbers[2] - 1].startswith(f"Group {numbers[2]}: pnodes > 5.5: 212 of 686 rows, ")
     assert "[3]" not in text
-    assert text.splitlines()[-1].startswith(f"`- right: group {numbers[2]}: 212 rows, ")
+    assert text.splitlines()[-1].startswith(f"`- no:  group {numbers[2]}: 212 rows, ")
     assert "group 4" not in text
     diagram = export_graphviz(tree)
     assert "1 -> 6" in diagram
@@ -700,16 +790,16 @@ def test_gates_that_all_rows_pass_alike_are_not_shown(fitted: SoftSurvivalTree, 
     assert list(gate_table(tree).index) == [1, 2, 3]
     assert list(leaf_table(tree)["rows", ""] > 0) == [True, True, True, False]
     alone = _set_gates(fitted, {1: ({}, -9.0), 3: ({}, 9.0)}, gbsg2)
-    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, median ")
+    assert alone.describe().startswith("Group 1: all 686 rows, 299 events, Kaplan-Meier survival ")
     assert export_text(alone).startswith("group 1: 686 rows, 299 events, ")
-    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary()
-    assert "\nIn the group, what changes most over the training range first\n" in alone.summary()
-    assert "level" not in alone.summary()
+    assert "\nNo gate divides the training rows: one group has them all\n" in alone.summary(details=True)
+    assert "\nIn the group, what changes most over the training range first\n" in alone.summary(details=True)
+    assert "level" not in alone.summary(details=True)
 
 
 def test_slopes_that_differ_are_written_group_by_group(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = _renumbered(_set_gates(fitted, THRESHOLDS, gbsg2), gbsg2)
-    text = tree.summary()
+    text = tree.summary(details=True)
     section = text[text.index("Group by group, ") :].split("\n\n")[0].splitlines()
     assert section[1] == "time ratio over its range"
     table = np.exp(leaf_coefficients(tree)["effect"].astype(float)).unstack("group")
@@ -723,13 +813,13 @@ def test_slopes_that_differ_are_written_group_by_group(fitted: SoftSurvivalTree,
 
 
 def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    assert "Within every group" not in fitted.summary()
+    assert "Within every group" not in fitted.summary(details=True)
     tree = _set_gates(fitted, THRESHOLDS, gbsg2)
     with torch.no_grad():
         for node in (5, 6, 7):
             tree.module_.leaf(node).slope.copy_(tree.module_.leaf(4).slope)
     tree = _renumbered(tree, gbsg2)
-    text = tree.summary()
+    text = tree.summary(details=True)
     assert text.count("Within every group") == 1
     section = text[text.index("Within") :].split("\n\n")[0].splitlines()
     assert section[1].split() == ["coefficient", "time", "ratio", "over", "its", "range"]

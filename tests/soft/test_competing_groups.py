@@ -292,7 +292,7 @@ def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: Su
     assert found.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
     assert found.ari == pytest.approx(np.mean([index[2][1], index[3][1], index[3][2]]))
     assert found.columns.shape == (3, 3)
-    assert f"Stability of the groups over {len(found.resampled)} resamples" in tree.summary()
+    assert f"Stability of the groups over {len(found.resampled)} resamples" in tree.summary(details=True)
 
 
 # ---------------------------------------------------------------------- recalibration
@@ -309,7 +309,7 @@ def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: Sur
         assert new.recalibration_[cause] == alone
     np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
     assert new.log_likelihood(data.frame, y) > tree.log_likelihood(data.frame, y)
-    assert "Recalibrated" not in tree.summary()
+    assert "Recalibrated" not in tree.summary(details=True)
 
 
 def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalData) -> None:
@@ -331,15 +331,15 @@ def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
     again = PrognosticTree.load(tmp_path / "tree")
     assert isinstance(again.group_validation_, CompetingGroupValidation)
     assert again.group_validation_ == found
-    assert again.summary() == tree.summary()
+    assert again.summary(details=True) == tree.summary(details=True)
     assert validate_groups(again, data.frame, data.y, 2) == found
     new = recalibrate(tree, data.frame, data.y)
     assert "group_validation_" not in vars(new)
-    assert "in the rows of the recalibration" in new.summary()
+    assert "in the rows of the recalibration" in new.summary(details=True)
     new.save(tmp_path / "new")
     loaded = PrognosticTree.load(tmp_path / "new")
     assert loaded.recalibration_ == new.recalibration_
-    assert loaded.summary() == new.summary()
+    assert loaded.summary(details=True) == new.summary(details=True)
     assert "group_validation_" not in vars(tree.fit(data.frame, data.y))
 
 
@@ -389,6 +389,6 @@ def test_time_varying_covariates_need_after(split: tuple[pd.DataFrame, Surv], tm
             with pytest.raises(ConfigError, match="after=0"):
                 call(frame)
         assert model.predict_cumulative_incidence(frame, [500.0], after=0.0).shape == (len(frame), 2, 1)
-        assert "from time zero if the covariates stay as in the row" in model.summary()
+        assert "from time zero if the covariates stay as in the row" in model.summary(details=True)
         assert "from time zero if the covariates stay as in the row" in str(model.explain(frame.iloc[[0]]))
         assert model.score(frame, y) > 0.6

@@ -53,18 +53,19 @@ def test_texts_and_tables_say_which_intervals_they_have(tmp_path: Path) -> None:
     frame, time, event = _frame()
     tree = clone(TREE).fit(frame, Surv(time, event))
     told = "honest: gates from 120 other subjects"
-    assert told in tree.summary()
-    assert "which have placed the gates" not in tree.summary()
+    assert told in tree.summary(details=True)
+    assert "which have placed the gates" not in tree.summary(details=True)
     assert told in tree.describe()
     assert inference.groups(tree, frame, times=[1.0]).attrs["intervals"] == told
     usual = clone(TREE).set_params(teacher=None).fit(frame, Surv(time, event))
     assert usual.gate_subjects_ == 0
-    assert "which have placed the gates; limits are those of 95 %, given the gates" in usual.summary()
+    told = "which have placed the gates; limits are those of 95 %, given the gates"
+    assert told in usual.summary(details=True)
     found = inference.groups(usual, frame, times=[1.0]).attrs["intervals"]
     assert found == "given the gates, which the same rows chose"
     tree.save(tmp_path / "tree")
     loaded = PrognosticTree.load(tmp_path / "tree")
-    assert loaded.summary() == tree.summary()
+    assert loaded.summary(details=True) == tree.summary(details=True)
 
 
 @pytest.mark.parametrize("kind", ["entry", "id", "interval", "causes", "weights", "ridge"])

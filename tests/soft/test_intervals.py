@@ -140,7 +140,7 @@ def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: P
     assert {("median", "estimate"), ("rows", ""), ("events", "")} <= set(table.columns)
     assert not [name for name in table if name[1] in ("lower", "upper")]
     assert table["events", ""].sum() == 299
-    assert "NPMLE is Turnbull's curve of these rows" in tree.summary()
+    assert "NPMLE is Turnbull's curve of these rows" in tree.summary(details=True)
     tree.save(tmp_path / "tree")
     again = PrognosticTree.load(tmp_path / "tree")
     pd.testing.assert_frame_equal(leaf_table(again), table)

@@ -40,7 +40,7 @@ def test_every_leaf_grows_predicts_and_comes_back(
     again = SoftSurvivalTree.load(tmp_path / leaf)
     np.testing.assert_array_equal(again.predict_survival_function(x, times), survival)
     assert again.module_.family.options() == tree.module_.family.options()
-    assert again.summary() == tree.summary()
+    assert again.summary(details=True) == tree.summary(details=True)
 
 
 @pytest.mark.parametrize("leaf", [Weibull("linear"), Spline("odds", knots=1, ancillary="linear")])
@@ -49,7 +49,7 @@ def test_ancillary_regression_in_a_tree(leaf: HazardFamily, small_data: Survival
     slopes = tree.module_.leaf_parameters().shape_slope
     assert slopes.shape == (2, len(leaf.shape_names), 3)
     assert slopes.abs().max() > 1e-3
-    assert "shapes are those at x = 0" in tree.summary()
+    assert "shapes are those at x = 0" in tree.summary(details=True)
     tree.save(tmp_path / "linear")
     again = SoftSurvivalTree.load(tmp_path / "linear")
     np.testing.assert_array_equal(again.predict(small_data.frame), tree.predict(small_data.frame))

@@ -105,7 +105,7 @@ def test_texts_state_the_condition_or_have_no_survival(
     X, _ = csl
     tree.save(tmp_path)
     for each in (tree, PrognosticTree.load(tmp_path)):
-        assert f"S(t) and median are {CONDITION}" in each.summary()
+        assert f"S(t) and median are {CONDITION}" in each.summary(details=True)
         assert str(each.explain(X.iloc[[0]])).endswith(f", {CONDITION}")
         for text in (each.describe(), export_text(each), export_graphviz(each)):
             assert "median" not in text
@@ -152,7 +152,7 @@ def test_competing_risks_of_start_stop_rows_ask_for_after(tmp_path: Path) -> Non
         found = each.predict_cumulative_incidence(X[:3], times, after=0.0)
         survival = each.predict_survival_function(X[:3], times, after=0.0)
         np.testing.assert_allclose(found.sum(axis=1) + survival, 1, atol=1e-9)
-        assert CONDITION in each.summary()
+        assert CONDITION in each.summary(details=True)
         assert str(each.explain(X.iloc[[0]])).endswith(CONDITION)
         assert group_table(each, X, y).shape[0] > 0
         with pytest.raises(DataError, match="y has no entry and no id"):
@@ -170,7 +170,7 @@ def fitted_with_entry_alone() -> Any:
 def test_left_truncation_alone_has_survival_from_zero() -> None:
     tree, x, y = fitted_with_entry_alone()
     assert tree.predict_survival_function(x[:2], [5.0]).shape == (2, 1)
-    assert CONDITION not in tree.summary()
+    assert CONDITION not in tree.summary(details=True)
     assert "median" in tree.describe()
     with pytest.raises(DataError, match="y has no entry, and the model was trained on counting data"):
         tree.score(x, (y.time, y.event))

@@ -213,7 +213,7 @@ def test_new_categories_missing_values_and_column_order(
 
 
 def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    text = fitted.summary()
+    text = fitted.summary(details=True)
     assert "depth 2, log_logistic leaves, 686 rows, 299 events" in text
     # All of these rows are in one leaf: gates that divide nothing are not printed.
     assert set(fitted.apply(gbsg2.frame)) == {1}
@@ -237,7 +237,7 @@ def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
         with pytest.raises(NotFittedError):
             call(gbsg2.frame)
     with pytest.raises(NotFittedError):
-        tree.summary()
+        tree.summary(details=True)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_save_and_load(fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: 
     again = SoftSurvivalTree.load(tmp_path / "deep" / "tree")
     np.testing.assert_array_equal(again.predict(gbsg2.frame), fitted.predict(gbsg2.frame))
     np.testing.assert_array_equal(again.apply(gbsg2.frame), fitted.apply(gbsg2.frame))
-    assert again.summary() == fitted.summary()
+    assert again.summary(details=True) == fitted.summary(details=True)
     assert again.objective_ == fitted.objective_
     assert list(again.feature_names_in_) == list(fitted.feature_names_in_)
     names = {path.name for path in (tmp_path / "deep" / "tree").iterdir()}
@@ -371,7 +371,7 @@ def test_rows_of_weight_zero_change_nothing() -> None:
     one = _quick().fit(x, (t, e))
     two = _quick().fit(*more, sample_weight=np.r_[np.ones(80), 0.0])
     np.testing.assert_array_equal(one.predict(x), two.predict(x))
-    assert two.summary() == one.summary()
+    assert two.summary(details=True) == one.summary(details=True)
 
 
 def test_huge_weights_do_not_overflow() -> None:
@@ -542,4 +542,4 @@ def test_sparse_gates_forget_features_that_do_not_help(
     shuffled = x.copy()
     shuffled[unused] = shuffled[unused].to_numpy()[::-1]
     np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))
-    assert not any(f" {name} " in sparse.summary() for name in unused)
+    assert not any(f" {name} " in sparse.summary(details=True) for name in unused)

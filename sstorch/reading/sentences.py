@@ -1,0 +1,124 @@
+"""Groups and effects in sentences, as a paper reports them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from sstorch._types import IntArray
+from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.fitted.tree import FittedTree
+from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
+from sstorch.reading.rules import GateRule, conditions
+from sstorch.reading.texts import events_text
+
+# Contrasts of a hazard that a summary has.
+_MOST_CONTRASTS = 8
+
+
+def group_sentences(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> list[str]:
+    """A sentence on each group that has rows, longest survival first: see :meth:`SoftEstimator.describe`.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
+        rules: of its gates.
+        n_terms: terms of a rule that are written out; None for all.
+    """
+    total, ways, sentences = int(nodes["rows"].iloc[0]), shown_leaves(nodes), []
+    ordered = in_order(tree, ways)
+    for leaf, (_, row) in zip(ordered, nodes.loc[ordered].iterrows(), strict=True):
+        path = ways[leaf]
+        who = f"{conditions(path, rules, n_terms)}: {int(row['rows'])} of" if path else "all"
+        facts = [f"{who} {total} rows", events_text(tree, row), *_outcome(tree, row)]
+        sentences.append(f"Group {group_of(tree, leaf)}: {', '.join(facts)}")
+    return sentences
+
+
+def condition_line(tree: FittedTree) -> str:
+    """What the sentences on groups suppose where covariates are time-varying; empty otherwise."""
+    return f"Survival is from time zero {CONSTANT_COVARIATES}." if tree.time_varying else ""
+
+
+def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:
+    """Nonparametric estimates of the rows of a node."""
+    if tree.competing:
+        found = [(cause, _at_times(row, rf"AJ F\((.*)\) {re.escape(cause)}", tree)) for cause in tree.causes]
+        return [f"cumulative incidence of {cause} {text}" for cause, text in found if text]
+    interval = NPMLE_MEDIAN in row
+    survival = _at_times(row, r"NPMLE S\((.*)\)" if interval else r"KM S\((.*)\)", tree)
+    name = "Turnbull" if interval else "Kaplan-Meier"
+    facts = [f"{name} survival {survival}"] if survival else []
+    if tree.time_varying:
+        return facts
+    value, lower, upper = (row[NPMLE_MEDIAN], math.nan, math.nan) if interval else row[list(KM_MEDIAN)]
+    if math.isnan(value):
+        return [*facts, "median not reached"]
+    limits = "" if math.isnan(lower) else f" ({lower:.4g} to {_reached(upper)})"
+    return [*facts, f"median {_duration(value, tree)}{limits}"]
+
+
+def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
+    """Estimates of a quantity with their limits at the times that a node table has."""
+    parts: list[str] = []
+    for name in map(str, row.index):
+        time = re.fullmatch(pattern, name)
+        if time is None or " lower" in name or " upper" in name or math.isnan(row[name]):
+            continue
+        limits = [row.get(f"{name} {side}", math.nan) for side in ("lower", "upper")]
+        level = "" if parts else "95 % CI "
+        within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
+        at = f"at {_duration(float(time[1]), tree)}" if tree.time_unit else f"at time {time[1]}"
+        parts.append(f"{row[name]:.3f}{within} {at}")
+    return " and ".join(parts)
+
+
+def _reached(value: float) -> str:
+    return "not reached" if math.isnan(value) else f"{value:.4g}"
+
+
+def _duration(value: float, tree: FittedTree) -> str:
+    """A time with its unit if that is known, ``"1 year"`` or ``"2 years"``."""
+    unit = tree.time_unit or ""
+    return f"{value:.4g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
+
+
+def contrast_lines(
+    tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame, hazards: Mapping[str, IntArray]
+) -> list[str]:
+    """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard.
+
+    Args:
+        tree: trained.
+        nodes: its :func:`~sstorch.reading.nodes.node_table`.
+        table: its :func:`sstorch.inference.terms`, whose level ``group`` numbers the hazards from 1.
+        hazards: by cause the number of the hazard of each leaf, from 0; groups can share one.
+    """
+    lines: list[str] = []
+    places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
+    ratios = {cause: own.family.constant_ratio for cause, own in tree.hazards.items()}
+    for cause in tree.causes:
+        of_cause = table.xs(cause, level="cause") if tree.competing else table
+        on = f" on the hazard of {cause}" if tree.competing else ""
+        name = ratios[cause] or "difference of the linear predictor"
+        several = "group" in of_cause.index.names
+        order = sorted(places, key=lambda place: int(tree.group_numbers[place]))
+        for number in dict.fromkeys(int(hazards[cause][place]) for place in order):
+            own = [int(tree.group_numbers[place]) for place in order if hazards[cause][place] == number]
+            part = of_cause.xs(number + 1, level="group") if several else of_cause
+            where = f" in group{'s' * (len(own) > 1)} {' and '.join(map(str, own))}"
+            where = where if len(own) < len(order) else " within every group" * (len(own) > 1)
+            known = part[part["lower"].notna() & part["change"].gt(0)][:_MOST_CONTRASTS]
+            lines.append(f"Effects{on}{where}: {name} (95 % confidence interval)")
+            for term, row in known.iterrows():
+                found = f"{row[ratios[cause] or 'estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+                lines.append(f"  {term} {row['contrast']}: {found}")
+            if hidden := len(part) - len(known):
+                lines.append(f"  ({hidden} smaller or not estimable)")
+    return lines
