@@ -353,6 +353,7 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     for node, score, here, left in rows_of_gates(tree, leaf):
         rows = _rows_for_rule(score, CodedMatrix.of(x), np.flatnonzero(here))
         score, inside = values_of_gate(score, x, rows)
+        score, inside = _in_original_unit(tree.preprocessor, score, inside)
         score = with_references(tree.preprocessor, inside, score)
         rules[node] = GateRule.of(score, inside, left[rows], known)
     return rules
@@ -380,6 +381,26 @@ def values_of_gate(score: Score, x: RowFeatures, rows: IntArray) -> tuple[Score,
     terms = [replace(term, places=tuple(at[place] for place in term.places)) for term in used.terms]
     used = replace(used, terms=terms)
     return used, used.values(to_numbers(features))
+
+
+def _in_original_unit(preprocessor: Preprocessor, score: Score, x: FloatArray) -> tuple[Score, FloatArray]:
+    """Score and values of a gate on one logarithm as those of its column; of other gates unchanged."""
+    basis = preprocessor.basis_
+    if basis is None or len(score.terms) != 1 or not score.terms[0].name.startswith("log("):
+        return score, x
+    (term,), (base,) = score.terms, score.terms[0].base
+    scale = float(basis.log_scale[basis.log_column == base][0])
+
+    def original(value: FloatArray) -> FloatArray:
+        scaled = scale * np.expm1(value * np.log1p(1 / scale))
+        return np.asarray(scaled / preprocessor.scale_[base] + preprocessor.offset_[base])
+
+    side, digits = np.sign(score.weight), 10 - math.ceil(-math.log10(preprocessor.scale_[base]))
+    threshold = float(original(-score.bias / score.weight)[0])
+    plain = replace(term, name=term.columns[0], is_curve=False)
+    units = np.ones(1), np.zeros(1)
+    # Values of rows are rounded to what they were before the logarithm.
+    return Score([plain], side, -float(side[0]) * threshold, *units, {}), original(x).round(digits)
 
 
 def conditions(

@@ -721,6 +721,16 @@ def test_column_of_0_and_1_reads_as_category(
     assert str(simplify(tree, frame, 0.0)).startswith(f"[1] yes if {left} ")
 
 
+def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None:
+    tree = PrognosticTree(columns=Columns(gate_numeric="log")).fit(gbsg2.frame, gbsg2.y)
+    leaf = _leaf(tree, gbsg2.frame)
+    for node, here, left in ((1, leaf >= 0, leaf < 2), (2, leaf < 2, leaf == 0), (3, leaf >= 2, leaf == 2)):
+        name, sign, threshold = tree._gate_rules[node].text().split()
+        assert sign == "<="
+        held = gbsg2.frame[name].to_numpy() <= float(threshold)
+        np.testing.assert_array_equal(held[here], left[here])
+
+
 def test_missing_0_1_value_is_named_missing() -> None:
     frame = pd.DataFrame({"aaa": [0.0, 1.0, 1.0, 1.0, np.nan] * 16})
     y = np.random.default_rng(4).exponential(size=80) + 0.1, np.ones(80, dtype=bool)
