@@ -253,7 +253,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
         print(f"\n{_peers_text(peers)}")
     if result.choices and settings.depth:
         print(f"\n{_evidence_text(result)}")
-    print(f"\nThe tree trained on all rows\n{result.model.summary()}\n")
+    print(f"\nThe tree trained on all rows\n{result.model.summary(details=True)}\n")
     if board is not None and (result.choices or not competing):
         shown = "evidence and penalties" if result.choices else "training curves"
         print(f"{shown}: tensorboard --logdir {folder.tensorboard}")

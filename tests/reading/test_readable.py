@@ -42,7 +42,7 @@ QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(m
 
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
-    tree = soft_tree(depth=2, leaf="weibull", gate_ridge=1e-4, **QUICK)
+    tree = soft_tree(depth=2, leaf="weibull", **QUICK)
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
@@ -396,7 +396,7 @@ def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
 
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
-    tree = soft_tree(depth=1, gate_ridge=1e-4, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
+    tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
     text = export_graphviz(tree, n_terms=None)
     assert '\\"age\\" \\\\ of' in text
     for part in ("1 -> 2", "1 -> 3", "group 1", "group 2"):

@@ -58,7 +58,7 @@ def test_interaction_is_found_in_residuals_and_not_by_the_predictor() -> None:
     assert chosen(tree).chosen == "residuals 2"
     assert evidence["residuals 2"] > evidence[REGRESSION] + 20
     assert evidence["predictor 2"] < evidence["residuals 2"] - 20
-    assert "he groups explain what the regression misses: evidence +" in tree.summary()
+    assert "he groups explain what the regression misses: evidence +" in tree.summary(details=True)
     assert chosen(tree).n_groups == 2
     above = tree.apply(frame)[(frame.a > 0.6).to_numpy()]
     below = tree.apply(frame)[(frame.a < 0.4).to_numpy()]
@@ -177,7 +177,7 @@ def test_file_keeps_the_choice_of_competing_causes(tmp_path: Path) -> None:
     tree.save(tmp_path / "tree.sst")
     assert PrognosticTree.load(tmp_path / "tree.sst").choice_ == tree.choice_
     for cause in tree.tree_.causes:
-        assert f"effective degrees of freedom of {cause}" in tree.summary()
+        assert f"effective degrees of freedom of {cause}" in tree.summary(details=True)
         assert cause in chosen(tree).terms
 
 
