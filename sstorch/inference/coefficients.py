@@ -69,14 +69,25 @@ class Effect:
 
 @dataclass(frozen=True)
 class _Hazard:
-    """One group's hazard of one cause: estimates of contrasts."""
+    """A hazard of one cause, which several prognostic groups may share: estimates of contrasts.
+
+    Attributes:
+        cause: its name.
+        group: number of the hazard among those of the cause, from 0.
+        groups: prognostic groups that have it, as text such as ``"1, 2"``.
+        module: the trees.
+        covariance: of the coefficients.
+        slopes: of the features, (p,).
+        map: parameters as combinations of the coefficients, (d, D).
+    """
 
     cause: str
     group: int
+    groups: str
     module: SoftTree
     covariance: HazardCovariance
-    slopes: Tensor  # (p,)
-    map: Tensor  # (d, D)
+    slopes: Tensor
+    map: Tensor
 
     def estimates(self, contrasts: Sequence[Contrast]) -> list[Estimate]:
         if not contrasts:
@@ -141,10 +152,10 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
         own = covariance.hazards[name]
         leaves = module.leaf_parameters()
         for group in range(own.n_groups):
-            place = int((own.groups == group).nonzero()[0])
-            yield _Hazard(
-                name, group, module, own, leaves.slope[place].detach().cpu().double(), own.by_group[group]
-            )
+            places = (own.groups == group).nonzero()[:, 0]
+            groups = ", ".join(map(str, sorted(tree.group_numbers[places.numpy()].tolist())))
+            slopes = leaves.slope[int(places[0])].detach().cpu().double()
+            yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
 
 
 def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
@@ -170,7 +181,8 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
         level: of the confidence limits.
 
     Returns:
-        Indexed by ``term`` and ``contrast``, and before them by cause and group where there are several:
+        Indexed by ``term`` and ``contrast``, and before them by ``cause`` where causes compete, and by
+        ``groups``, text such as ``"1, 2"``, where not all prognostic groups have the same hazard:
         ``estimate``, ``standard error``, the ratio (``hazard ratio``, ``time ratio`` or ``odds ratio``),
         ``lower`` and ``upper``, confidence limits of the ratio, or of the estimate where the family has none,
         and ``p``, of the Wald test. Families of time ratios without curves also have ``Intercept`` and
@@ -202,7 +214,7 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
             value, lower, upper = _limits(each, level, of_ratio)
             line = {
                 "cause": hazard.cause,
-                "group": hazard.group + 1,
+                "groups": hazard.groups,
                 "term": each.contrast.term,
                 "contrast": each.contrast.text,
                 "estimate": each.value,
@@ -218,8 +230,8 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """Each column and product as a whole: effective degrees of freedom, test, and a contrast with limits.
 
     Returns:
-        Indexed by ``term``, and before it by cause and group where there are several, in the order of
-        ``change``: ``kind``, ``edf``, effective degrees of freedom of what groups share, ``statistic`` and
+        Indexed by ``term``, and before it by ``cause`` and ``groups`` as :func:`coefficients`, in the order
+        of ``change``: ``kind``, ``edf``, effective degrees of freedom of what groups share, ``statistic`` and
         ``p`` of a Wald test that the term is zero, at ``reference df`` (of a penalised term a number between
         edf and the number of features, in general no integer); ``contrast``, the values compared, 95 %
         against 5 % quantile, or the two categories that differ most from the reference and each other;
@@ -249,7 +261,7 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
                 statistic, p = hazard.test(places, reference)
             line = {
                 "cause": hazard.cause,
-                "group": hazard.group + 1,
+                "groups": hazard.groups,
                 "term": term,
                 "kind": contrasts.kind(term),
                 "edf": edf,
@@ -269,7 +281,7 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
                 line |= {ratio or "estimate": value, "lower": lower, "upper": upper}
             found.append(line)
     table = pd.DataFrame(found).sort_values(
-        ["cause", "group", "change"], ascending=[True, True, False], kind="stable"
+        ["cause", "groups", "change"], ascending=[True, True, False], kind="stable"
     )
     return _indexed(table, model, ["term"], covariance)
 
@@ -358,8 +370,8 @@ def _indexed(
     table: pd.DataFrame, model: Inferable, names: list[str], covariance: FitCovariance
 ) -> pd.DataFrame:
     several = any(each.n_groups > 1 for each in covariance.hazards.values())
-    keep = [*(["cause"] if model._tree.competing else []), *(["group"] if several else [])]
+    keep = [*(["cause"] if model._tree.competing else []), *(["groups"] if several else [])]
     ratios = [name for name in table if str(name).endswith(" ratio")]
-    others = [name for name in table if name not in (*keep, *names, *ratios, "cause", "group")]
+    others = [name for name in table if name not in (*keep, *names, *ratios, "cause", "groups")]
     at = others.index("lower")
     return table.set_index([*keep, *names])[[*others[:at], *ratios, *others[at:]]]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from sstorch._types import IntArray
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
@@ -89,31 +88,31 @@ def _duration(value: float, tree: FittedTree) -> str:
     return f"{value:.4g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
 
 
-def contrast_lines(
-    tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame, hazards: Mapping[str, IntArray]
-) -> list[str]:
+def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard.
 
     Args:
         tree: trained.
         nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        table: its :func:`sstorch.inference.terms`, whose level ``group`` numbers the hazards from 1.
-        hazards: by cause the number of the hazard of each leaf, from 0; groups can share one.
+        table: its :func:`sstorch.inference.terms`.
     """
     lines: list[str] = []
     places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
+    shown = set(tree.group_numbers[places].tolist())
     ratios = {cause: own.family.constant_ratio for cause, own in tree.hazards.items()}
     for cause in tree.causes:
         of_cause = table.xs(cause, level="cause") if tree.competing else table
         on = f" on the hazard of {cause}" if tree.competing else ""
         name = ratios[cause] or "difference of the linear predictor"
-        several = "group" in of_cause.index.names
-        order = sorted(places, key=lambda place: int(tree.group_numbers[place]))
-        for number in dict.fromkeys(int(hazards[cause][place]) for place in order):
-            own = [int(tree.group_numbers[place]) for place in order if hazards[cause][place] == number]
-            part = of_cause.xs(number + 1, level="group") if several else of_cause
+        several = "groups" in of_cause.index.names
+        labels = of_cause.index.unique("groups") if several else [", ".join(map(str, sorted(shown)))]
+        for label in labels:
+            own = [number for number in map(int, label.split(", ")) if number in shown]
+            if not own:
+                continue
+            part = of_cause.xs(label, level="groups") if several else of_cause
             where = f" in group{'s' * (len(own) > 1)} {' and '.join(map(str, own))}"
-            where = where if len(own) < len(order) else " within every group" * (len(own) > 1)
+            where = where if len(own) < len(shown) else " within every group" * (len(own) > 1)
             known = part[part["lower"].notna() & part["change"].gt(0)][:_MOST_CONTRASTS]
             lines.append(f"Effects{on}{where}: {name} (95 % confidence interval)")
             for term, row in known.iterrows():

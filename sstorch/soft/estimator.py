@@ -727,8 +727,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         tree = self._tree
         covariance = vars(self).get("covariance_")
         if covariance is not None and covariance.hazards:
-            hazards = {cause: own.groups.numpy() for cause, own in covariance.hazards.items()}
-            return "\n".join(contrast_lines(tree, self.node_table_, terms(self), hazards))
+            return "\n".join(contrast_lines(tree, self.node_table_, terms(self)))
         return "\n".join(effect_lines(tree, self.node_table_)).strip()
 
     def _coefficient_text(self) -> str:

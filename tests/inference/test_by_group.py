@@ -8,7 +8,7 @@ from lifelines import WeibullAFTFitter
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference import AddedFeatures, HazardRows, effect_by_group
+from sstorch.inference import AddedFeatures, HazardRows, coefficients, effect_by_group
 
 N = 2500
 
@@ -50,6 +50,21 @@ def test_effects_are_those_of_lifelines_with_the_groups_as_given(
     assert found.table["rows"].sum() == N
     assert found.heterogeneity.loc["event", "p"] < 1e-6
     assert "given the gates" in str(found)
+
+
+def test_coefficients_name_the_prognostic_groups_of_each_hazard(
+    tree: PrognosticTree, trial: tuple[pd.DataFrame, Surv]
+) -> None:
+    X, _ = trial
+    table = coefficients(tree)
+    assert table.index.names == ["groups", "term", "contrast"]
+    assert set(table.index.get_level_values("groups")) == {"1", "2"}
+    for number in (1, 2):
+        row = X[tree.apply(X) == number][:1]
+        medians = [tree.predict_quantile(row.assign(arm=arm), 0.5, extrapolate=True).item() for arm in "ba"]
+        rows = table.xs(str(number), level="groups").xs("arm", level="term")
+        sign = 1 if rows.index[0] == "b vs a" else -1
+        assert sign * rows["estimate"].item() == pytest.approx(np.log(medians[0] / medians[1]), abs=1e-9)
 
 
 def test_effects_are_not_shrunk_towards_each_other_and_add_up_at_the_optimum(
