@@ -83,6 +83,8 @@ class LeafLikelihood(NamedTuple):
                 f"of the rows in group {group} the likelihood overflows in {rows_text(bad)}; leave them out"
             )
         for _ in range(_MOST_STEPS):  # by Newton's method
+            if not _are_finite(found):
+                break
             scores, curved = leaf._moments(*found[1:])
             total = scores[0].sum(axis=0)
             step = _solve(leaf.design, curved) @ total
@@ -151,8 +153,17 @@ class LeafLikelihood(NamedTuple):
         """Scores after one Newton step to the maximum of the likelihood of these outcomes, (b, n, d).
 
         Their sum is zero, but in directions that the rows do not determine.
+
+        Raises:
+            DataError: the likelihood of some outcome overflows.
         """
-        scores, curved = self._moments(*self.derivatives(time, event)[1:])
+        found = self.derivatives(time, event)
+        if not _are_finite(found):
+            raise DataError(
+                f"outcomes drawn from the regression of {len(self.data)} rows with {self.data.n_events} "
+                "events overflow; test a leaf with more events"
+            )
+        scores, curved = self._moments(*found[1:])
         step = (_solve(self.design, curved) @ scores.sum(axis=1)[:, :, None])[:, None]
         moved = curved @ step  # (b, n, q, 1)
         return np.asarray(scores - (moved[..., 0][:, :, None, :] @ self.design)[:, :, 0])
@@ -201,6 +212,10 @@ class LeafLikelihood(NamedTuple):
                 for row, number in zip(at, numbers, strict=True)
             ]
         return np.asarray(torch.cat(hazards)[:, 0].log().numpy())
+
+
+def _are_finite(parts: tuple[FloatArray, ...]) -> bool:
+    return all(bool(np.isfinite(part).all()) for part in parts)
 
 
 def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArray, BoolArray]:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import Penalties, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import censoring_distribution
@@ -260,6 +260,19 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     np.testing.assert_allclose(bend, ((ends[0] - ends[1]) / 2e-5)[0].numpy(), rtol=1e-3, atol=1e-3)
     test: SplitTest = split_test(tree, frame, late, n_draws=19)
     assert test.table["p"].between(0.05, 1).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*(say hardly anything|are steps):sstorch.exceptions.DataWarning")
+@pytest.mark.parametrize(("n_events", "seed"), [(1, 8), (2, 3)])
+def test_few_events_raise_where_the_likelihood_or_a_draw_overflows(n_events: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=150), "b": rng.normal(size=150), "g": rng.choice(["u", "v"], 150)}
+    )
+    y = Surv(rng.exponential(size=150) + 0.01, np.arange(150) < n_events)
+    tree = PrognosticTree(depth=1, leaf="weibull").fit(frame.assign(c=1.0), y)
+    with pytest.raises(DataError, match=r"no maximum|overflow"):
+        split_test(tree, frame.assign(c=1.0), y, n_draws=99)
 
 
 def test_arguments_that_do_not_exist_are_refused() -> None:
