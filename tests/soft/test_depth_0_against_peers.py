@@ -54,14 +54,19 @@ def rows(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     return x.reset_index(drop=True), frame[time].to_numpy(float), events == events.max()
 
 
+def exact(leaf: HazardFamily) -> SoftSurvivalTree:
+    """A model without gates or penalties."""
+    return SoftSurvivalTree(
+        depth=0, leaf=leaf, trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
+    )
+
+
 def fit(leaf: HazardFamily, name: str, covariates: bool = True) -> tuple[SoftSurvivalTree, float]:
     """The regression and its log-likelihood; without covariates x is one constant column."""
     x, time, event = rows(name)
     if not covariates:
         x = pd.DataFrame({"one": np.ones(len(time))})
-    tree = SoftSurvivalTree(
-        depth=0, leaf=leaf, trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
-    )
+    tree = exact(leaf)
     tree.fit(x, (time, event))
     return tree, tree.log_likelihood(x, (time, event)) * len(time)
 
@@ -172,14 +177,7 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
     """Rossi's weeks in quarters: a row per person and quarter at risk, an indicator per quarter."""
     x, week, event = rows("rossi")
     quarter = np.ceil(week / 13)
-    tree = SoftSurvivalTree(
-        depth=0,
-        leaf=LogisticHazard(),
-        trainer=EXACT,
-        init="random",
-        n_starts=1,
-        penalties=Penalties(ridge=0.0),
-    )
+    tree = exact(LogisticHazard())
     tree.fit(x, (quarter, event))
     person = np.repeat(np.arange(len(x)), quarter.astype(int))
     period = np.concatenate([np.arange(1, last + 1) for last in quarter.astype(int)])
@@ -198,14 +196,7 @@ def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> No
 def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
     _, week, event = rows("rossi")
     month = np.ceil(week / 4)
-    tree = SoftSurvivalTree(
-        depth=0,
-        leaf=LogisticHazard(),
-        trainer=EXACT,
-        init="random",
-        n_starts=1,
-        penalties=Penalties(ridge=0.0),
-    )
+    tree = exact(LogisticHazard())
     one = pd.DataFrame({"one": np.ones(len(month))})
     tree.fit(one, (month, event))
     times = np.arange(14.0)
@@ -229,14 +220,7 @@ def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() ->
         assert np.isinf(tree.predict_rmst(one[:2].assign(zero=[0, 1]), np.inf)).all()
         assert np.isfinite(tree.predict_rmst(one[:2].assign(zero=[0, 1]), 100.0)).all()
     # Where the curve gets to nearly nothing, the mean is that of the data; nothing late counts in it.
-    complete = SoftSurvivalTree(
-        depth=0,
-        leaf=LogisticHazard(),
-        trainer=EXACT,
-        init="random",
-        n_starts=1,
-        penalties=Penalties(ridge=0.0),
-    )
+    complete = exact(LogisticHazard())
     complete.fit(one, (np.ceil(week / 4), np.ones(len(x), dtype=bool)))
     mean = complete.predict_rmst(one[:1], np.inf)
     np.testing.assert_allclose(mean, complete.predict_rmst(one[:1], 1e4), rtol=1e-3)

@@ -56,14 +56,7 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
         counts = draws.multinomial(120, np.full(120, 1 / 120))
         rows = np.repeat(np.arange(120), counts)
         assert counts.max() > 1
-        alone = SoftSurvivalTree(
-            depth=0,
-            leaf="weibull",
-            trainer="joint",
-            init="random",
-            n_starts=1,
-            penalties=Penalties(ridge=0.01),
-        )
+        alone = clone(estimator).set_params(random_state=0)
         alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
         curves = alone.predict_survival_function(small_data.frame, [5.0, 40.0])
         np.testing.assert_allclose(sample.survival(small_data.frame, [5.0, 40.0])[number], curves, atol=2e-4)
