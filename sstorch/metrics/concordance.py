@@ -107,6 +107,25 @@ class ComparablePairs:
         )
         return dataclasses.replace(pairs, apart=apart)
 
+    def first(self, count: int) -> Self:
+        """The pairs of the first events alone, which are those before some time."""
+        return dataclasses.replace(
+            self,
+            events=self.events[:count],
+            start=self.start[:count],
+            event_weight=None if self.event_weight is None else self.event_weight[:count],
+            apart=None if self.apart is None else self.apart.first(count),
+        )
+
+    def weighted(self, weight: FloatArray) -> Self:
+        """The pairs with a further weight, that of the row (n,) with the event."""
+        own = weight[self.events]
+        return dataclasses.replace(
+            self,
+            event_weight=own if self.event_weight is None else self.event_weight * own,
+            apart=None if self.apart is None else self.apart.weighted(weight),
+        )
+
     def total(self) -> float:
         """Weight of all pairs."""
         n = self.order.size
@@ -244,14 +263,14 @@ class ComparedCurves:
     The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
 
     Attributes:
-        rows: the outcome of the rows.
-        tied_time: pairs with equal times, see `concordance_harrell`.
+        pairs: the comparable pairs, without weights of events beyond those of the rows.
+        time: of each event, not falling, shape (m,).
         lower: weight of the partners of each event with a higher S at its time, shape (m,).
         tied: of those with the same S, shape (m,).
     """
 
-    rows: Observed
-    tied_time: str
+    pairs: ComparablePairs
+    time: FloatArray
     lower: FloatArray
     tied: FloatArray
 
@@ -270,13 +289,14 @@ class ComparedCurves:
         pairs = _pairs(rows, tied_time, tau)
         _total(pairs)
         check_grid_unit(rows.time, rows.event, grid)
-        column = np.searchsorted(grid, rows.time[pairs.events], side="right") - 1
-        return cls(rows, tied_time, *pairs.count_curves(curves, column))
+        time = rows.time[pairs.events]
+        column = np.searchsorted(grid, time, side="right") - 1
+        return cls(pairs, time, *pairs.count_curves(curves, column))
 
     def concordance(
         self, tau: float | None = None, event_weight: FloatArray | None = None, tied_risk: str = "half"
     ) -> float:
-        """Share of concordant pairs, those of an event before a tau no later than that of the comparison.
+        """Share of concordant pairs, of all events that were compared, or of those before tau.
 
         `event_weight` (n,) is read at events.
 
@@ -285,11 +305,11 @@ class ComparedCurves:
             ConfigError: an unknown `tied_risk`, or a tau that is no time > 0.
         """
         check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
-        pairs = _pairs(self.rows, self.tied_time, tau, event_weight)
-        total, m = (
-            _total(pairs),
-            pairs.events.size,
-        )  # events are in the order of time: those before tau come first
+        m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
+        pairs = self.pairs.first(m)
+        if event_weight is not None:
+            pairs = pairs.weighted(event_weight)
+        total = _total(pairs)
         lower, tied = (_sum(count[:m], pairs.event_weight) for count in (self.lower, self.tied))
         return share_of_pairs(lower, tied, total, tied_risk)
 
@@ -411,7 +431,7 @@ def concordance_harrell(
         1.0
     """
     rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, survival=survival)
-    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tau, None, tied_risk)
+    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tied_risk=tied_risk)
 
 
 def concordance_uno(
@@ -453,7 +473,7 @@ def concordance_uno(
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, survival=survival)
     weight = uno_weights(rows, train, ipcw, min_censoring_prob)
-    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(tau, weight, tied_risk)
+    return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(None, weight, tied_risk)
 
 
 def concordance_harrell_risk(
