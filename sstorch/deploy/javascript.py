@@ -9,7 +9,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from sstorch.deploy.printer import SIGNS
-from sstorch.deploy.script import Missing, Script, indented
+from sstorch.deploy.script import Script, indented
 
 _JAVASCRIPT = """
 function _value(patient, column) {
@@ -135,6 +135,7 @@ class JavaScript(Script):
         "minimum": "Math.min",
         "maximum": "Math.max",
     }
+    _reading, _absent, _check = _JAVASCRIPT, _ABSENT, _CHECK
     _quadrature = _JAVASCRIPT_QUADRATURE
     _limits = _JAVASCRIPT_LIMITS
     _complement = _JAVASCRIPT_COMPLEMENT
@@ -144,11 +145,8 @@ class JavaScript(Script):
         return "".join(f"// {line}\n" for line in facts)
 
     @override
-    def _values(self, missing: Missing, categories: Mapping[str, Sequence[str]]) -> str:
-        if missing == "typical":
-            return _JAVASCRIPT.replace("@ABSENT@", "").replace("@CHECK@", "")
-        known = f"\nconst _CATEGORIES = {json.dumps(categories, ensure_ascii=False)};\n"
-        return known + _JAVASCRIPT.replace("@ABSENT@", _ABSENT).replace("@CHECK@", _CHECK)
+    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
+        return f"\nconst _CATEGORIES = {json.dumps(categories, ensure_ascii=False)};\n"
 
     @override
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from sstorch.deploy.printer import SIGNS
-from sstorch.deploy.script import Missing, Script, indented
+from sstorch.deploy.script import Script, indented
 
 _PYTHON = """
 import bisect
@@ -146,6 +146,7 @@ class Python(Script):
         "minimum": "min",
         "maximum": "max",
     }
+    _reading, _absent, _check = _VALUES, _ABSENT, _CHECK
     _quadrature = _PYTHON_QUADRATURE
     _limits = _PYTHON_LIMITS
     _complement = _PYTHON_COMPLEMENT
@@ -155,11 +156,8 @@ class Python(Script):
         return '"""' + "\n".join(facts).replace("\\", "\\\\").replace('"', "'") + '\n"""' + _PYTHON
 
     @override
-    def _values(self, missing: Missing, categories: Mapping[str, Sequence[str]]) -> str:
-        if missing == "typical":
-            return _VALUES.replace("@ABSENT@", "").replace("@CHECK@", "")
-        known = f"\n\n_CATEGORIES = { ({name: [*labels] for name, labels in categories.items()})!r}\n"
-        return known + _VALUES.replace("@ABSENT@", _ABSENT).replace("@CHECK@", _CHECK)
+    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
+        return f"\n\n_CATEGORIES = { ({name: [*labels] for name, labels in categories.items()})!r}\n"
 
     @override
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:

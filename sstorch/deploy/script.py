@@ -18,9 +18,16 @@ Missing = Literal["raise", "typical"]
 
 
 class Script(Printer):
-    """Functions of a patient in a language of statements."""
+    """Functions of a patient in a language of statements.
+
+    Functions that read a patient are text with @ABSENT@ and @CHECK@ where an absent column and an unknown
+    category raise.
+    """
 
     names: dict[str, str]
+    _reading: str
+    _absent: str
+    _check: str
     _quadrature: str
     _limits: str
     _complement: str
@@ -118,9 +125,16 @@ class Script(Printer):
     def _head(self, facts: Sequence[str]) -> str:
         """Comments and helpers."""
 
-    @abstractmethod
     def _values(self, missing: Missing, categories: Mapping[str, Sequence[str]]) -> str:
         """Functions that read a patient."""
+        if missing == "typical":
+            return self._reading.replace("@ABSENT@", "").replace("@CHECK@", "")
+        reading = self._reading.replace("@ABSENT@", self._absent).replace("@CHECK@", self._check)
+        return self._categories(categories) + reading
+
+    @abstractmethod
+    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
+        """The known categories by column, as a constant."""
 
     @abstractmethod
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
