@@ -33,26 +33,17 @@ class Patterns:
 
     Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
     column. A feature may be a chain of its own.
-
-    Attributes:
-        literals: (U, F) uint8, the distinct rows, sorted by the features in the order of chains.
-        order: (F,), the features in the order of chains.
-        chain: (F,), where in that order the chain of each begins.
-        columns: (F,), the column of the matrix behind each feature.
-        flipped: (F,) bool, True where a literal of 1 means a matrix entry of 0.
-        of_row: (N,), the distinct row that each row of the matrix is.
-        features: (N, p) bool, the matrix.
-        names: of its columns.
     """
 
+    # (U, F) uint8, the distinct rows, sorted by the features in the order of chains
     literals: npt.NDArray[np.uint8]
-    order: IntArray
-    chain: IntArray
-    columns: IntArray
-    flipped: BoolArray
-    of_row: IntArray
-    features: BoolArray
-    names: tuple[str, ...]
+    order: IntArray  # (F,), the features in the order of chains
+    chain: IntArray  # (F,), where in that order the chain of each begins
+    columns: IntArray  # (F,), the column of the matrix behind each feature
+    flipped: BoolArray  # (F,) bool, True where a literal of 1 means a matrix entry of 0
+    of_row: IntArray  # (N,), the distinct row that each row of the matrix is
+    features: BoolArray  # (N, p) bool, the matrix
+    names: tuple[str, ...]  # of its columns
 
     @classmethod
     def of(cls, features: object, merge_columns: bool = True) -> Patterns:
@@ -258,19 +249,12 @@ class RowSums:
 
 @dataclass(frozen=True)
 class Moments:
-    """The entries of a task, collapsed over equal rows, and sums of them over products of literals.
+    """The entries of a task, collapsed over equal rows, and sums of them over products of literals."""
 
-    Attributes:
-        literals: (E, F + 2) float64, the literals of each entry's row between two columns of ones.
-        values: (C, E), what each entry adds; multiples of a power of two of which all sums are exact.
-        unit: (C,), that power of two.
-        steps: (S + 1,), where the entries of each step begin; entries are sorted by step.
-    """
-
-    literals: Tensor
-    values: Tensor
-    unit: Tensor
-    steps: tuple[int, ...]
+    literals: Tensor  # (E, F + 2) float64, the literals of each entry's row between two columns of ones
+    values: Tensor  # (C, E), what each entry adds; multiples of a power of two of which all sums are exact
+    unit: Tensor  # (C,), that power of two
+    steps: tuple[int, ...]  # (S + 1,), where the entries of each step begin; entries are sorted by step
 
     @classmethod
     def of(cls, patterns: Patterns, entries: Entries, n_steps: int, device: torch.device) -> Moments:

@@ -18,21 +18,14 @@ from sstorch.metrics.outcome import read_rows
 
 @dataclass(frozen=True)
 class Observed:
-    """Outcomes of rows: times, events, entry times, weights.
+    """Outcomes of rows: times, events, entry times, weights."""
 
-    Attributes:
-        time: (N,), observed times.
-        event: (N,) bool, whether the event was observed; False in rows of weight 0.
-        entry: (N,), times from which rows were at risk, -inf from the beginning; None if all were.
-        weight: (N,), weights as whole numbers of `unit`, so that sums are exact.
-        unit: weight that counts as one; 1 where weights are integers.
-    """
-
-    time: FloatArray
-    event: BoolArray
+    time: FloatArray  # (N,), observed times
+    event: BoolArray  # (N,) bool, whether the event was observed; False in rows of weight 0
+    # (N,), times from which rows were at risk, -inf from the beginning; None if all were
     entry: FloatArray | None
-    weight: FloatArray
-    unit: float
+    weight: FloatArray  # (N,), weights as whole numbers of `unit`, so that sums are exact
+    unit: float  # weight that counts as one; 1 where weights are integers
 
     @classmethod
     def of(cls, y: object, sample_weight: npt.ArrayLike | None = None) -> Self:

@@ -32,16 +32,11 @@ Run = Callable[[int, int, Deadline], Found]
 
 
 class Plan(NamedTuple):
-    """A search to come.
+    """A search to come."""
 
-    Attributes:
-        run: searches by depth, nodes and deadline.
-        work: what it takes.
-        depths: those that are to be searched one after the other, the last one being the one asked for.
-    """
-
-    run: Run
-    work: Work
+    run: Run  # searches by depth, nodes and deadline
+    work: Work  # what it takes
+    # those that are to be searched one after the other, the last one being the one asked for
     depths: tuple[int, ...]
 
 

@@ -184,17 +184,11 @@ class CompetingLogLikelihood(OneStepTask):
 
 
 class Blocks(NamedTuple):
-    """The time axis of :class:`IntegratedBrier`: blocks that begin at event times, curves constant on each.
+    """Time axis of :class:`IntegratedBrier`: blocks that begin at event times, curves constant on each."""
 
-    Attributes:
-        alive: (M,), Σ w_k g_k over the grid points of each.
-        passed: (M,), Σ w_k.
-        event_weight: (M,), g where each begins.
-    """
-
-    alive: FloatArray
-    passed: FloatArray
-    event_weight: FloatArray
+    alive: FloatArray  # (M,), Σ w_k g_k over the grid points of each
+    passed: FloatArray  # (M,), Σ w_k
+    event_weight: FloatArray  # (M,), g where each begins
 
 
 class IntegratedBrier:

@@ -197,16 +197,11 @@ class LeafCurves:
     """One survival curve and one cumulative hazard per leaf: right-continuous steps, S(0) = 1 and H(0) = 0.
 
     Beyond the last of the times both keep their last value.
-
-    Attributes:
-        times: distinct event times of the training rows, increasing, shape (T,).
-        survival: S_l(t_k), shape (L, T), falling along k.
-        cumulative_hazard: H_l(t_k), shape (L, T).
     """
 
-    times: FloatArray
-    survival: FloatArray
-    cumulative_hazard: FloatArray
+    times: FloatArray  # distinct event times of the training rows, increasing, shape (T,)
+    survival: FloatArray  # S_l(t_k), shape (L, T), falling along k
+    cumulative_hazard: FloatArray  # H_l(t_k), shape (L, T)
 
     def survival_at(self, grid: FloatArray, leaf: IntArray | None = None) -> FloatArray:
         """S_l at any times, shape (L, n_times); or S of the leaf (n,) of each row at its own (n, n_times)."""

@@ -28,18 +28,13 @@ class CurveMoments(Batched):
 
     Curves are measured from a centre near their mean: where they nearly agree, their differences keep their
     digits.
-
-    Attributes:
-        centre: shape (R, Q).
-        weight: W_g, sum of the row weights of each group, shape (R, G).
-        mean: m_g, weighted mean of the curves less the centre, shape (R, Q, G); 0 for a group without rows.
-        scatter: sum over the rows of a group of w_i (S_i - m_g)^2, shape (R, Q, G).
     """
 
-    centre: Tensor
-    weight: Tensor
+    centre: Tensor  # shape (R, Q)
+    weight: Tensor  # W_g, sum of the row weights of each group, shape (R, G)
+    # m_g, weighted mean of the curves less the centre, shape (R, Q, G); 0 for a group without rows
     mean: Tensor
-    scatter: Tensor
+    scatter: Tensor  # sum over the rows of a group of w_i (S_i - m_g)^2, shape (R, Q, G)
 
     def merge(self, other: CurveMoments) -> CurveMoments:
         """Moments of the rows of both, about the centre of this one.
@@ -82,33 +77,21 @@ def pair_weight(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Grid(Batched):
-    """Where the squared differences are summed.
+    """Where the squared differences are summed."""
 
-    Attributes:
-        log_time: nodes in log model time, shape (R, Q).
-        measure: their weights >= 0, in original time units, shape (R, Q).
-    """
-
-    log_time: Tensor
-    measure: Tensor
+    log_time: Tensor  # nodes in log model time, shape (R, Q)
+    measure: Tensor  # their weights >= 0, in original time units, shape (R, Q)
 
 
 @dataclass(frozen=True)
 class CurveRows(Batched):
-    """Rows whose survival curves are compared, by the parameters of these curves.
+    """Rows whose survival curves are compared, by the parameters of these curves."""
 
-    Attributes:
-        family: of the leaves, constants for R problems.
-        member: w_i where row i belongs to group g, else 0, shape (R, G, M).
-        linear: linear predictors at the L' leaves a curve is made of, shape (R, L', M).
-        shape: their shape parameters, shape (R, L', M or 1, m).
-        probability: weights of the leaves, shape (R, L', M); None if L' = 1, one leaf per row.
-    """
-
-    family: HazardFamily
-    member: Tensor
-    linear: Tensor
-    shape: Tensor
+    family: HazardFamily  # of the leaves, constants for R problems
+    member: Tensor  # w_i where row i belongs to group g, else 0, shape (R, G, M)
+    linear: Tensor  # linear predictors at the L' leaves a curve is made of, shape (R, L', M)
+    shape: Tensor  # their shape parameters, shape (R, L', M or 1, m)
+    # weights of the leaves, shape (R, L', M); None if L' = 1, one leaf per row
     probability: Tensor | None = None
 
     def curves(self, log_time: Tensor) -> Tensor:

@@ -122,23 +122,14 @@ class GroupParity(RowPenalty):
 
 @dataclass(frozen=True)
 class LeafParity(LeafTerm):
-    """The penalty as a function of the leaves under a node, gates frozen.
+    """The penalty as a function of the leaves under a node, gates frozen."""
 
-    Attributes:
-        sample: rows I_s of each problem.
-        position: the leaf of each row among these, shape (K, 1, M).
-        member: row weights by group, shape (K, G, M).
-        grid: nodes of the integral.
-        frozen: moments of the rows outside I_s; None if there are none.
-        factor: of the sum over pairs, shape (K,).
-    """
-
-    sample: Sample
-    position: Tensor
-    member: Tensor
-    grid: Grid
-    frozen: CurveMoments | None
-    factor: Tensor
+    sample: Sample  # rows I_s of each problem
+    position: Tensor  # the leaf of each row among these, shape (K, 1, M)
+    member: Tensor  # row weights by group, shape (K, G, M)
+    grid: Grid  # nodes of the integral
+    frozen: CurveMoments | None  # moments of the rows outside I_s; None if there are none
+    factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
     def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
@@ -148,19 +139,12 @@ class LeafParity(LeafTerm):
 
 @dataclass(frozen=True)
 class GateParity(GateTerm):
-    """The relaxed penalty as a function of the gates, leaves frozen.
+    """The relaxed penalty as a function of the gates, leaves frozen."""
 
-    Attributes:
-        sample: all rows of each problem.
-        rows: their leaves' parameters.
-        grid: nodes of the integral.
-        factor: of the sum over pairs, shape (K,).
-    """
-
-    sample: Sample
-    rows: CurveRows
-    grid: Grid
-    factor: Tensor
+    sample: Sample  # all rows of each problem
+    rows: CurveRows  # their leaves' parameters
+    grid: Grid  # nodes of the integral
+    factor: Tensor  # of the sum over pairs, shape (K,)
 
     @override
     def value(self, gates: GateParameters) -> Tensor:

@@ -69,17 +69,11 @@ class SmallLeaves(RowPenalty):
 
 @dataclass(frozen=True)
 class MassTerm(GateTerm):
-    """The penalty as a function of the gates in a BN step.
+    """The penalty as a function of the gates in a BN step."""
 
-    Attributes:
-        sample: all rows of each problem.
-        factor: of the squares, shape (K,).
-        least: share of the rows that a leaf must have, shape (K,).
-    """
-
-    sample: Sample
-    factor: Tensor
-    least: Tensor
+    sample: Sample  # all rows of each problem
+    factor: Tensor  # of the squares, shape (K,)
+    least: Tensor  # share of the rows that a leaf must have, shape (K,)
 
     @override
     def value(self, gates: GateParameters) -> Tensor:

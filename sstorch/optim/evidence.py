@@ -53,18 +53,13 @@ _TURNS, _GROWTH = 3, 1.3
 
 @dataclass(frozen=True)
 class Kinds:
-    """Which coefficients share a variance.
+    """Which coefficients share a variance."""
 
-    Attributes:
-        names: of the kinds.
-        of: number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
-            ``HELD`` for those that stay where they start.
-        known: kinds whose variance is one and is not estimated.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the kinds
+    # number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
+    # ``HELD`` for those that stay where they start
     of: Tensor
-    known: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()  # kinds whose variance is one and is not estimated
 
     @property
     def estimated(self) -> Tensor:
@@ -91,27 +86,18 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Estimates(Batched):
-    """Coefficients of K problems, with penalties that maximise the evidence.
+    """Coefficients of K problems, with penalties that maximise the evidence."""
 
-    Attributes:
-        kinds: of the coefficients.
-        theta: coefficients, (K, D).
-        penalty: inverse variance of each kind, (K, G).
-        evidence: log marginal likelihood, in nats, (K,).
-        log_likelihood: at the coefficients, in nats, (K,).
-        penalised: negative log-likelihood and penalties, in nats, (K,).
-        system: inverse covariance of the coefficients given the data, by Laplace's approximation, factored.
-        freedom: effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior
-            precision in that given the data.
-    """
-
-    kinds: Kinds = field(metadata=SHARED)
-    theta: Tensor
-    penalty: Tensor
-    evidence: Tensor
-    log_likelihood: Tensor
-    penalised: Tensor
+    kinds: Kinds = field(metadata=SHARED)  # of the coefficients
+    theta: Tensor  # coefficients, (K, D)
+    penalty: Tensor  # inverse variance of each kind, (K, G)
+    evidence: Tensor  # log marginal likelihood, in nats, (K,)
+    log_likelihood: Tensor  # at the coefficients, in nats, (K,)
+    penalised: Tensor  # negative log-likelihood and penalties, in nats, (K,)
+    # inverse covariance of the coefficients given the data, by Laplace's approximation, factored
     system: System
+    # effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior precision in
+    # that given the data
     freedom: Tensor
 
     @property

@@ -25,19 +25,13 @@ class Hessian(Batched):
     They are stored for an intercept u that is counted from where all indicators are zero. Where the model
     counts it from the centre of the indicators, as it does so that coefficients are penalised alike with and
     without codes, the intercept of the model is ``form . theta``, theta with u in the place of the intercept.
-
-    Attributes:
-        kept: between the coefficients that stay, (K, D - E, D - E).
-        cross: of these and those that are eliminated, (K, D - E, E).
-        diagonal: of those that are eliminated, (K, E).
-        form: the intercept of the model as a linear form, (K, D); None where it is u.
-        first: position of the first coefficient that is eliminated; the others follow it.
     """
 
-    kept: Tensor
-    cross: Tensor
-    diagonal: Tensor
-    form: Tensor | None
+    kept: Tensor  # between the coefficients that stay, (K, D - E, D - E)
+    cross: Tensor  # of these and those that are eliminated, (K, D - E, E)
+    diagonal: Tensor  # of those that are eliminated, (K, E)
+    form: Tensor | None  # the intercept of the model as a linear form, (K, D); None where it is u
+    # position of the first coefficient that is eliminated; the others follow it
     first: int = field(metadata=SHARED)
 
     def replaced(self, positions: Tensor, part: Hessian) -> Hessian:
@@ -133,21 +127,13 @@ class Hessian(Batched):
 
 @dataclass(frozen=True)
 class System(Batched):
-    """Hessians with precisions on the diagonal, factored.
+    """Hessians with precisions on the diagonal, factored."""
 
-    Attributes:
-        hessian: without the precisions.
-        factor: Cholesky factors of the Schur complements, (K, D - E, D - E).
-        diagonal: with the precisions, of what is eliminated, (K, E).
-        of_intercept: precision of the intercept of the model, (K, 1).
-        form: solution for the linear form of the intercept, (K, D); None where there is none.
-    """
-
-    hessian: Hessian
-    factor: Tensor
-    diagonal: Tensor
-    of_intercept: Tensor
-    form: Tensor | None
+    hessian: Hessian  # without the precisions
+    factor: Tensor  # Cholesky factors of the Schur complements, (K, D - E, D - E)
+    diagonal: Tensor  # with the precisions, of what is eliminated, (K, E)
+    of_intercept: Tensor  # precision of the intercept of the model, (K, 1)
+    form: Tensor | None  # solution for the linear form of the intercept, (K, D); None where there is none
 
     @classmethod
     def of(cls, hessian: Hessian, factor: Tensor, diagonal: Tensor, of_intercept: Tensor) -> System:

@@ -108,12 +108,9 @@ class AutogradFunction:
 
 @dataclass(frozen=True)
 class BlockMetric(Batched):
-    """Inverses of positive definite curvature matrices, block by block along the variables.
+    """Inverses of positive definite curvature matrices, block by block along the variables."""
 
-    Attributes:
-        inverses: shapes (K, n_j, b_j, b_j); the variables are n_1 blocks of b_1, then n_2 of b_2, ...
-    """
-
+    # shapes (K, n_j, b_j, b_j); the variables are n_1 blocks of b_1, then n_2 of b_2, ..
     inverses: tuple[Tensor, ...]
 
     @classmethod

@@ -38,22 +38,15 @@ def rounding_error(value: Tensor) -> Tensor:
 
 @dataclass
 class LineSearch(Batched):
-    """State of K line searches.
+    """State of K line searches."""
 
-    Attributes:
-        origin: (K, 3), step 0, with the value and the (negative) slope there.
-        low: (K, 3), the best acceptable point so far, at first the origin.
-        high: (K, 3), the other end of the bracket; its step is infinite while there is none, its value
-            where the function is not finite.
-        step: (K,), the trial to be evaluated next.
-        n_trials: (K,) int64, trials answered so far.
-    """
-
-    origin: Tensor
-    low: Tensor
+    origin: Tensor  # (K, 3), step 0, with the value and the (negative) slope there
+    low: Tensor  # (K, 3), the best acceptable point so far, at first the origin
+    # (K, 3), the other end of the bracket; its step is infinite while there is none, its value where the
+    # function is not finite
     high: Tensor
-    step: Tensor
-    n_trials: Tensor
+    step: Tensor  # (K,), the trial to be evaluated next
+    n_trials: Tensor  # (K,) int64, trials answered so far
 
     @classmethod
     def start(cls, value: Tensor, slope: Tensor) -> LineSearch:

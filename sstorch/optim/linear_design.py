@@ -31,24 +31,16 @@ class Moments:
     """Weighted sums over the rows of L groups (one without groups) of K problems.
 
     R are a one and the numbers of a row, 1 + d of them, u and v its first and second derivatives.
-
-    Attributes:
-        gram: v_00 R R', (K, L, 1 + d, 1 + d).
-        side: R v_0s', (K, L, 1 + d, m).
-        inner: v_ss, (K, L, m, m).
-        slope: u_0 R, (K, L, 1 + d).
-        shape: u_s, (K, L, m).
-        levels: of each block of indicators v_00 R, v_0s and u_0 by level, (K, L, size, 1 + d + m + 1).
-        pairs: v_00 by the levels of two blocks, (K, size, other size).
     """
 
-    gram: Tensor
-    side: Tensor
-    inner: Tensor
-    slope: Tensor
-    shape: Tensor
+    gram: Tensor  # v_00 R R', (K, L, 1 + d, 1 + d)
+    side: Tensor  # R v_0s', (K, L, 1 + d, m)
+    inner: Tensor  # v_ss, (K, L, m, m)
+    slope: Tensor  # u_0 R, (K, L, 1 + d)
+    shape: Tensor  # u_s, (K, L, m)
+    # of each block of indicators v_00 R, v_0s and u_0 by level, (K, L, size, 1 + d + m + 1)
     levels: list[Tensor]
-    pairs: dict[tuple[int, int], Tensor]
+    pairs: dict[tuple[int, int], Tensor]  # v_00 by the levels of two blocks, (K, size, other size)
 
 
 @dataclass(frozen=True)
@@ -56,18 +48,12 @@ class LinearDesign(Batched):
     """A one and p features of the rows of K problems, z = (x - centre) / scale.
 
     Problems may share a matrix; z is made block by block, and never of all rows.
-
-    Attributes:
-        matrix: features x of S splits, (S, n, p).
-        split: number of each problem's split, (K,).
-        centre: shape (K, p).
-        scale: shape (K, p); +inf for features that are zero, 1 for indicators that are stored as codes.
     """
 
-    matrix: SplitMatrices = field(metadata=SHARED)
-    split: Tensor
-    centre: Tensor
-    scale: Tensor
+    matrix: SplitMatrices = field(metadata=SHARED)  # features x of S splits, (S, n, p)
+    split: Tensor  # number of each problem's split, (K,)
+    centre: Tensor  # shape (K, p)
+    scale: Tensor  # shape (K, p); +inf for features that are zero, 1 for indicators that are stored as codes
 
     @classmethod
     def of(cls, design: Tensor) -> Self:

@@ -35,25 +35,17 @@ class LinearHazards(Batched):
     deviation from it. Coefficients of a problem are, in one vector (D,): those of the features (p,), levels
     (L,), own slopes (L, q), then of each of the m shape parameters the constant and the deviations (1 + L,);
     without groups L = 0.
-
-    Attributes:
-        family: prepared for the problems.
-        sample: their rows.
-        weight: what the loss of each row counts, in rows, (K, n); 0 marks padding.
-        design: features, a one for the intercept first, (K, n, p).
-        group: group of each row, 0 ... L - 1, (K, n); None for none.
-        own: positions of the features with slopes of their own in the groups, none of them of codes, (q,).
-        n_groups: L; 0 without groups.
-        offset: what is added to the linear predictor of each row, (K, n); None for nothing.
     """
 
-    family: HazardFamily
-    sample: Sample
-    weight: Tensor
-    design: LinearDesign
-    group: Tensor | None = None
+    family: HazardFamily  # prepared for the problems
+    sample: Sample  # their rows
+    weight: Tensor  # what the loss of each row counts, in rows, (K, n); 0 marks padding
+    design: LinearDesign  # features, a one for the intercept first, (K, n, p)
+    group: Tensor | None = None  # group of each row, 0 ... L - 1, (K, n); None for none.
+    # positions of the features with slopes of their own in the groups, none of them of codes, (q,)
     own: Tensor | None = field(default=None, metadata=SHARED)
-    n_groups: int = field(default=0, metadata=SHARED)
+    n_groups: int = field(default=0, metadata=SHARED)  # L; 0 without groups
+    # what is added to the linear predictor of each row, (K, n); None for nothing
     offset: Tensor | None = None
 
     @property
@@ -205,21 +197,13 @@ class LinearHazards(Batched):
 
 @dataclass(frozen=True)
 class _Places:
-    """Puts sums over the rows of groups where they belong in gradients and Hessians.
+    """Puts sums over the rows of groups where they belong in gradients and Hessians."""
 
-    Attributes:
-        design: of the problems.
-        n_linear: coefficients of the linear predictor.
-        n_shapes: shape parameters, m.
-        n_groups: L.
-        own: positions of features with slopes of their own, (q,).
-    """
-
-    design: LinearDesign
-    n_linear: int
-    n_shapes: int
-    n_groups: int
-    own: Tensor | None
+    design: LinearDesign  # of the problems
+    n_linear: int  # coefficients of the linear predictor
+    n_shapes: int  # shape parameters, m
+    n_groups: int  # L
+    own: Tensor | None  # positions of features with slopes of their own, (q,)
 
     def derivatives(self, moments: Moments) -> tuple[Tensor, Hessian]:
         """Gradients (K, D) and Hessians."""
@@ -309,15 +293,10 @@ class _Places:
 
 @dataclass(frozen=True)
 class Gaussian(Batched):
-    """Independent normal priors of coefficients.
+    """Independent normal priors of coefficients."""
 
-    Attributes:
-        precision: inverse variances, (K, D); 0 for none.
-        mean: shape (K, D).
-    """
-
-    precision: Tensor
-    mean: Tensor
+    precision: Tensor  # inverse variances, (K, D); 0 for none
+    mean: Tensor  # shape (K, D)
 
     def value(self, theta: Tensor) -> Tensor:
         """Negative log density without its constant, (K,)."""

@@ -58,19 +58,14 @@ THRESHOLDS = {"eps_paper": Thresholds(0.1, 0.3, 0.4), "eps_ordered": Thresholds(
 
 @dataclass(frozen=True)
 class BranchUpdate(Batched):
-    """Decisions of UpdateBranchNode for K problems at one node.
+    """Decisions of UpdateBranchNode for K problems at one node."""
 
-    Attributes:
-        left: routing of each row of I_s before the step, boolean (K, M) for each shard of this process.
-        left_share: share of the weight of I_s routed left, (K,); nan where I_s is empty.
-        balanced: minimise E over the gates of the working set, boolean (K,).
-        high: logistic regression after reassignment, boolean (K,); the others that are not balanced get the
-            logistic regression alone.
-    """
-
+    # routing of each row of I_s before the step, boolean (K, M) for each shard of this process
     left: tuple[Tensor, ...]
-    left_share: Tensor
-    balanced: Tensor
+    left_share: Tensor  # share of the weight of I_s routed left, (K,); nan where I_s is empty
+    balanced: Tensor  # minimise E over the gates of the working set, boolean (K,)
+    # logistic regression after reassignment, boolean (K,); the others that are not balanced get the logistic
+    # regression alone
     high: Tensor
 
 

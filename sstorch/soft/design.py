@@ -54,24 +54,18 @@ class Design:
 
     Lines and products are standardised; the curve of a column is scaled as a whole, so that its features have
     variances with sum one; categories are centred indicators. Means and deviations are weighted.
-
-    Attributes:
-        columns: what the linear predictors of S splits are sums of: of the p features those that are not
-            rotated, in order, then the components of each rotation.
-        centre: what was taken off the features, (S, p).
-        scale: by what was divided, +inf for features that are the same in all rows, (S, p).
-        kinds: of the features.
-        own: columns of z that groups have slopes of their own of, boolean (d,).
-        rotations: kinds with more features than rows; their coefficients have variance one.
-        fixed: offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
     """
 
+    # what the linear predictors of S splits are sums of: of the p features those that are not rotated, in
+    # order, then the components of each rotation
     columns: LinearDesign
-    centre: Tensor
-    scale: Tensor
-    kinds: tuple[str, ...]
-    own: Tensor
+    centre: Tensor  # what was taken off the features, (S, p)
+    scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
+    kinds: tuple[str, ...]  # of the features
+    own: Tensor  # columns of z that groups have slopes of their own of, boolean (d,)
+    # kinds with more features than rows; their coefficients have variance one
     rotations: tuple[Rotation, ...] = ()
+    # offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
     fixed: FixedColumns | None = None
 
     @classmethod

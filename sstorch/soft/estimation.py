@@ -234,23 +234,15 @@ class GroupChoice:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Gates of S problems, and the estimates of every cause under them.
+    """Gates of S problems, and the estimates of every cause under them."""
 
-    Attributes:
-        name: of the teacher and the number of groups.
-        gates: weights (S, B, q) and biases (S, B).
-        splits: of each problem by node, where whole nodes may be divided further; None where they may not.
-        estimates: of each cause.
-        groups: parameters of the groups that have rows in some split, by cause.
-        position: number of the group of each leaf, from left to right; 0 of those without rows.
-    """
-
-    name: str
-    gates: GateParameters
+    name: str  # of the teacher and the number of groups
+    gates: GateParameters  # weights (S, B, q) and biases (S, B)
+    # of each problem by node, where whole nodes may be divided further; None where they may not
     splits: Sequence[dict[int, Split]] | None
-    estimates: Mapping[str, Estimates]
-    groups: Mapping[str, LeafParameters]
-    position: Tensor
+    estimates: Mapping[str, Estimates]  # of each cause
+    groups: Mapping[str, LeafParameters]  # parameters of the groups that have rows in some split, by cause
+    position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
 
     @property
     def divides(self) -> Tensor:

@@ -22,19 +22,12 @@ FIXED = (OFFSET, STRATUM)
 
 @dataclass(frozen=True)
 class FixedColumns:
-    """What the rows of S splits have in the offset and the strata.
+    """What the rows of S splits have in the offset and the strata."""
 
-    Attributes:
-        offset: position of the offset among the features of leaves; None without one.
-        places: positions of the indicators of the strata, (K,).
-        values: the offset of each row, (S, n); None without one.
-        stratum: number of the stratum of each row, (S, n); None without strata.
-    """
-
-    offset: int | None
-    places: tuple[int, ...]
-    values: Tensor | None
-    stratum: Tensor | None
+    offset: int | None  # position of the offset among the features of leaves; None without one
+    places: tuple[int, ...]  # positions of the indicators of the strata, (K,)
+    values: Tensor | None  # the offset of each row, (S, n); None without one
+    stratum: Tensor | None  # number of the stratum of each row, (S, n); None without strata
 
     @classmethod
     def of(cls, x: SplitMatrices, preprocessor: Preprocessor) -> Self:

@@ -270,17 +270,11 @@ def _sigmoid(x: Expression) -> Expression:
 
 @dataclass(frozen=True)
 class _Functions:
-    """What linear scores are sums of: 1, columns and categories, and curves of them.
+    """What linear scores are sums of: 1, columns and categories, and curves of them."""
 
-    Attributes:
-        parts: the functions.
-        columns: the column of each, two of a product, none of 1.
-        mixing: the features of gates and leaves as combinations of them, (functions, features).
-    """
-
-    parts: list[Expression]
-    columns: list[str]
-    mixing: FloatArray
+    parts: list[Expression]  # the functions
+    columns: list[str]  # the column of each, two of a product, none of 1
+    mixing: FloatArray  # the features of gates and leaves as combinations of them, (functions, features)
 
     def score(
         self, weights: FloatArray, bias: FloatArray, choose: Choice, features: slice, prefix: str = ""

@@ -42,15 +42,11 @@ class Honest:
 
 @dataclass(frozen=True)
 class PlacedGates:
-    """Gates of S splits that other subjects have placed.
+    """Gates of S splits that other subjects have placed."""
 
-    Attributes:
-        preprocessors: of the splits, fitted to these subjects: gates are in their features.
-        gates: weights (S, B, q) and biases (S, B).
-    """
-
+    # of the splits, fitted to these subjects: gates are in their features
     preprocessors: Sequence[Preprocessor]
-    gates: GateParameters
+    gates: GateParameters  # weights (S, B, q) and biases (S, B)
 
 
 def halves(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:

@@ -35,23 +35,14 @@ _ELEMENTS = 2**21
 
 
 class LeafLikelihood(NamedTuple):
-    """The regression of a leaf at the maximum of the likelihood of its n rows, with d parameters.
+    """The regression of a leaf at the maximum of the likelihood of its n rows, with d parameters."""
 
-    Attributes:
-        family: with its constants, for one problem.
-        log_time_scale: log of the time unit of the model.
-        numbers: predictor and shapes of each row, (n, q).
-        design: their derivatives in the parameters, in the unit of the scores, (n, q, d).
-        is_level: marks intercept and shapes, (d,).
-        data: time, event, entry and weight of the rows.
-    """
-
-    family: HazardFamily
-    log_time_scale: float
-    numbers: FloatArray
-    design: FloatArray
-    is_level: BoolArray
-    data: SurvivalData
+    family: HazardFamily  # with its constants, for one problem
+    log_time_scale: float  # log of the time unit of the model
+    numbers: FloatArray  # predictor and shapes of each row, (n, q)
+    design: FloatArray  # their derivatives in the parameters, in the unit of the scores, (n, q, d)
+    is_level: BoolArray  # marks intercept and shapes, (d,)
+    data: SurvivalData  # time, event, entry and weight of the rows
 
     @classmethod
     def of(cls, tree: FittedTree, x: Tensor, data: SurvivalData, group: int) -> LeafLikelihood:

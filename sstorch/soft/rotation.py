@@ -21,20 +21,13 @@ class Rotation:
     With Z = U S V' the coefficients b of Z and V'b have the same independent normal prior, and the likelihood
     depends on V'b alone: optimum and evidence of the r coefficients of U S are those of the q of Z, and
     b = Z' U S^-1 times the former.
-
-    Attributes:
-        kind: of the coefficients.
-        places: of the features among all, (q,).
-        z: features in units in which their coefficients have one variance, (S, n, q).
-        scores: U S, (S, n, r); zero columns where a split has a lower rank.
-        dual: U S^-1, (S, n, r).
     """
 
-    kind: str
-    places: Tensor
-    z: Tensor
-    scores: Tensor
-    dual: Tensor
+    kind: str  # of the coefficients
+    places: Tensor  # of the features among all, (q,)
+    z: Tensor  # features in units in which their coefficients have one variance, (S, n, q)
+    scores: Tensor  # U S, (S, n, r); zero columns where a split has a lower rank
+    dual: Tensor  # U S^-1, (S, n, r)
 
     @classmethod
     def of(cls, kind: str, places: Tensor, z: Tensor) -> Self:

@@ -35,21 +35,14 @@ _IBS = {"event": "ibs_graf", "competing": "ibs", "interval": "ibs_turnbull"}
 
 @dataclass(frozen=True)
 class FoldScores:
-    """Scores of a candidate on the test rows of K folds.
+    """Scores of a candidate on the test rows of K folds."""
 
-    Attributes:
-        score: greater is better, shape (K,); -inf where no start has a finite objective.
-        c_harrell: concordance of its curves, shape (K,); nan where no row has an event, and of intervals.
-        c_groups: that of its groups alone, likewise; nan without gates, too.
-        groups: group of each row in the tree of each fold, shape (K, n).
-        seconds: of training and scoring.
-    """
-
-    score: FloatArray
+    score: FloatArray  # greater is better, shape (K,); -inf where no start has a finite objective
+    # concordance of its curves, shape (K,); nan where no row has an event, and of intervals
     c_harrell: FloatArray
-    c_groups: FloatArray
-    groups: IntArray
-    seconds: float
+    c_groups: FloatArray  # that of its groups alone, likewise; nan without gates, too
+    groups: IntArray  # group of each row in the tree of each fold, shape (K, n)
+    seconds: float  # of training and scoring
 
 
 def score_on_folds(

@@ -216,19 +216,12 @@ def _table(
 
 
 class _Column(NamedTuple):
-    """The rows in the order of a column, cut into sections that a split does not part.
+    """The rows in the order of a column, cut into sections that a split does not part."""
 
-    Attributes:
-        order: (n,).
-        ends: of the sections in this order, (K,), the last is n.
-        cuts: values between the sections, (K - 1,); empty for categories.
-        is_ordered: whether a split parts the sections before from those after; else each is a group.
-    """
-
-    order: IntArray
-    ends: IntArray
-    cuts: FloatArray
-    is_ordered: bool
+    order: IntArray  # (n,)
+    ends: IntArray  # of the sections in this order, (K,), the last is n
+    cuts: FloatArray  # values between the sections, (K - 1,); empty for categories
+    is_ordered: bool  # whether a split parts the sections before from those after; else each is a group
 
     @classmethod
     def of(cls, tree: FittedTree, values: pd.Series, trim: float) -> _Column | None:

@@ -54,17 +54,13 @@ class Fidelity:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model that predicts survival or incidences, as a source of targets.
+    """A model that predicts survival or incidences, as a source of targets."""
 
-    Attributes:
-        model: fitted: anything with ``predict_survival_function``, of scikit-survival, of lifelines or of
-            this package, a function ``(X, times)`` that gives survival curves (n, n_times), or where causes
-            compete anything with ``predict_cumulative_incidence(X, times)``, (n, K, n_times).
-        refit: whether it is trained anew on each of some splits, as folds and resamples are.
-    """
-
+    # fitted: anything with ``predict_survival_function``, of scikit-survival, of lifelines or of this
+    # package, a function ``(X, times)`` that gives survival curves (n, n_times), or where causes compete
+    # anything with ``predict_cumulative_incidence(X, times)``, (n, K, n_times)
     model: Any
-    refit: bool = False
+    refit: bool = False  # whether it is trained anew on each of some splits, as folds and resamples are
 
     @property
     def name(self) -> str:

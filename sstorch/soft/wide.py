@@ -77,17 +77,12 @@ PRIORS: dict[str, tuple[float, float, float | None]] = {
 
 @dataclass(frozen=True)
 class ColumnPrior:
-    """Prior of the coefficients of standardised columns: independent, normal, of mean zero.
+    """Prior of the coefficients of standardised columns: independent, normal, of mean zero."""
 
-    Attributes:
-        name: a key of ``PRIORS``.
-        variance: of each coefficient, (p,); 0 for columns without a visible effect.
-        shapes: intercept and shape parameters beside the linear predictors of held-out rows, (1, 1 + m): with
-            more columns than rows those of the training rows allow a perfect fit.
-    """
-
-    name: str
-    variance: FloatArray
+    name: str  # a key of ``PRIORS``
+    variance: FloatArray  # of each coefficient, (p,); 0 for columns without a visible effect
+    # intercept and shape parameters beside the linear predictors of held-out rows, (1, 1 + m): with more
+    # columns than rows those of the training rows allow a perfect fit
     shapes: Tensor
 
 

@@ -45,17 +45,11 @@ _SECONDS_PER_CELL = 1e-8
 
 @dataclass(frozen=True)
 class Bounded:
-    """A search over all thresholds for the best tree of a depth, of however many nodes.
+    """A search over all thresholds for the best tree of a depth, of however many nodes."""
 
-    Attributes:
-        problem: what is searched; its costs must be sums over rows, minimised in each leaf.
-        penalty: cost of a leaf.
-        n_threads: how many threads compute.
-    """
-
-    problem: CompiledProblem
-    penalty: float
-    n_threads: int
+    problem: CompiledProblem  # what is searched; its costs must be sums over rows, minimised in each leaf
+    penalty: float  # cost of a leaf
+    n_threads: int  # how many threads compute
 
     def work(self, depth: int) -> Work:
         """What a search takes: as in rows of which a tenth of the loss is explained, a guess for others."""
@@ -207,23 +201,14 @@ def _spread(begin: int, end: int, count: int) -> IntArray:
 
 @dataclass(frozen=True)
 class BoundedTree:
-    """What a `Bounded` search has found.
+    """What a `Bounded` search has found."""
 
-    Attributes:
-        depth: most tests on a path.
-        objective: cost of the tree, with penalties.
-        nested: the tree.
-        objective_bound: no tree of the depth costs less, penalties included.
-        penalty: of each leaf.
-        n_cells: leaves evaluated.
-    """
-
-    depth: int
-    objective: float
-    nested: Nested
-    objective_bound: float
-    penalty: float
-    n_cells: int
+    depth: int  # most tests on a path
+    objective: float  # cost of the tree, with penalties
+    nested: Nested  # the tree
+    objective_bound: float  # no tree of the depth costs less, penalties included
+    penalty: float  # of each leaf
+    n_cells: int  # leaves evaluated
 
     @property
     def costs(self) -> dict[Budget, float]:

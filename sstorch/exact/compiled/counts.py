@@ -19,31 +19,20 @@ class Rows(NamedTuple):
 
     Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
     column. What a row has is then told by the last feature of each chain, and sums follow by adding up.
-
-    Attributes:
-        chain: (F,), where the chain of each feature begins.
-        last: the last features of the chains of all rows, ascending in each.
-        begin: (U,), where those of a row begin.
-        below: (U, F), how many chains before that of each feature a row has some of; -1 where it lacks the
-            feature.
-        kept: (D - 1, U), rows that have the first, the first two, ... features of a prefix.
-        n_below: (D - 1, U), how many chains they have some of, before that of the last of these features.
-        differs: (D - 1, U), the first feature in which each differs from the one before.
-        values: (D - 1, U, C), their sums.
-        size: (D - 1,), how many there are.
-        single: (F,), work space.
     """
 
-    chain: IntArray
-    last: IntArray
-    begin: IntArray
+    chain: IntArray  # (F,), where the chain of each feature begins
+    last: IntArray  # the last features of the chains of all rows, ascending in each
+    begin: IntArray  # (U,), where those of a row begin
+    # (U, F), how many chains before that of each feature a row has some of; -1 where it lacks the feature
     below: IntArray
-    kept: IntArray
+    kept: IntArray  # (D - 1, U), rows that have the first, the first two, ... features of a prefix.
+    # (D - 1, U), how many chains they have some of, before that of the last of these features
     n_below: IntArray
-    differs: IntArray
-    values: FloatArray
-    size: IntArray
-    single: FloatArray
+    differs: IntArray  # (D - 1, U), the first feature in which each differs from the one before
+    values: FloatArray  # (D - 1, U, C), their sums
+    size: IntArray  # (D - 1,), how many there are
+    single: FloatArray  # (F,), work space
 
 
 @compiled

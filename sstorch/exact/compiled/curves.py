@@ -27,21 +27,13 @@ _SECONDS_PER_SUM = 5e-9
 
 
 class Leavers(NamedTuple):
-    """Rows of an integrated Brier score that leave in a block of its time axis, by block and distinct row.
+    """Rows of an integrated Brier score that leave in a block of its time axis, by block and distinct row."""
 
-    Attributes:
-        block: (E,), from 0.
-        pattern: (E,), the distinct row.
-        rows: (E,), their weight, a whole number; how many they are where rows have no weights.
-        events: (E,), the weight of those with an event.
-        part: (E,), what the others have seen of the weights of the block, summed by weight.
-    """
-
-    block: IntArray
-    pattern: IntArray
-    rows: FloatArray
-    events: FloatArray
-    part: FloatArray
+    block: IntArray  # (E,), from 0
+    pattern: IntArray  # (E,), the distinct row
+    rows: FloatArray  # (E,), their weight, a whole number; how many they are where rows have no weights
+    events: FloatArray  # (E,), the weight of those with an event
+    part: FloatArray  # (E,), what the others have seen of the weights of the block, summed by weight
 
     @classmethod
     def of(cls, patterns: Patterns, task: IntegratedBrier) -> Leavers:

@@ -19,18 +19,12 @@ LOG_RATIO, LEAST, SQUARES, BLOCKS, FOLLOWED = range(5)
 
 
 class Form(NamedTuple):
-    """What leaves cost, and what they need.
+    """What leaves cost, and what they need."""
 
-    Attributes:
-        kind: one of the costs.
-        scale: `LEAST` is divided by it, `SQUARES` multiplied.
-        least: (L,), of each of the last channels, what a leaf needs.
-        blocks: (3, M), the time axis of `BLOCKS`, see :class:`sstorch.exact.survival_tasks.Blocks`.
-    """
-
-    kind: int
-    scale: float = 1.0
-    least: FloatArray = np.empty(0)
+    kind: int  # one of the costs
+    scale: float = 1.0  # `LEAST` is divided by it, `SQUARES` multiplied
+    least: FloatArray = np.empty(0)  # (L,), of each of the last channels, what a leaf needs
+    # (3, M), the time axis of `BLOCKS`, see :class:`sstorch.exact.survival_tasks.Blocks`
     blocks: FloatArray = np.empty((3, 0))
 
 

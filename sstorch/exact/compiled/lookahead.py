@@ -26,23 +26,14 @@ from sstorch.optim.compiled.jit import compiled, entry
 
 
 class Sparse(NamedTuple):
-    """Distinct rows by what they have, and what leaves cost.
+    """Distinct rows by what they have, and what leaves cost."""
 
-    Attributes:
-        literals: (U, F) uint8.
-        present: features of all rows, ascending in each.
-        begin: (U + 1,), where those of a row begin.
-        values: (U, C), their sums.
-        form: of the cost of a leaf.
-        penalty: what each leaf costs besides.
-    """
-
-    literals: npt.NDArray[np.uint8]
-    present: IntArray
-    begin: IntArray
-    values: FloatArray
-    form: Form
-    penalty: float
+    literals: npt.NDArray[np.uint8]  # (U, F) uint8
+    present: IntArray  # features of all rows, ascending in each
+    begin: IntArray  # (U + 1,), where those of a row begin
+    values: FloatArray  # (U, C), their sums
+    form: Form  # of the cost of a leaf
+    penalty: float  # what each leaf costs besides
 
 
 @compiled
@@ -171,21 +162,13 @@ def greedy_halves(t, chosen, depth, out):
 
 @dataclass(frozen=True)
 class Lookahead:
-    """A search for a deep tree that is best in its first levels, and below them.
+    """A search for a deep tree that is best in its first levels, and below them."""
 
-    Attributes:
-        problem: what is searched.
-        depth: most tests on a path.
-        levels: how many of them are searched together, 1 .. depth - 1, all below being greedy meanwhile.
-        penalty: cost of a leaf.
-        n_threads: how many threads compute.
-    """
-
-    problem: CompiledProblem
-    depth: int
-    levels: int
-    penalty: float
-    n_threads: int
+    problem: CompiledProblem  # what is searched
+    depth: int  # most tests on a path
+    levels: int  # how many of them are searched together, 1 .. depth - 1, all below being greedy meanwhile.
+    penalty: float  # cost of a leaf
+    n_threads: int  # how many threads compute
 
     def search(self, deadline: Deadline = NEVER) -> LookaheadTree:
         """The tree: its upper levels by the search, each subtree below of least cost for its rows."""
@@ -267,19 +250,12 @@ class Lookahead:
 
 @dataclass(frozen=True)
 class LookaheadTree:
-    """The tree of a `Lookahead`, of whose budget others may be better.
+    """The tree of a `Lookahead`, of whose budget others may be better."""
 
-    Attributes:
-        costs: of its own budget.
-        nested: the tree.
-        n_cells: leaves that the searches for its lower levels evaluated.
-        complete: False, as other trees may be better.
-    """
-
-    costs: dict[Budget, float]
-    nested: Nested
-    n_cells: int
-    complete: bool = False
+    costs: dict[Budget, float]  # of its own budget
+    nested: Nested  # the tree
+    n_cells: int  # leaves that the searches for its lower levels evaluated
+    complete: bool = False  # False, as other trees may be better
 
     def tree(self, target: Budget) -> Nested:
         """The tree itself."""

@@ -28,53 +28,32 @@ _NUMBERS = itertools.count()
 
 
 class _Interval(NamedTuple):
-    """Thresholds of a column between two that were tried, or its ends.
+    """Thresholds of a column between two that were tried, or its ends."""
 
-    Attributes:
-        bound: no tree with one of them has a smaller excess.
-        number: different for all.
-        column: see above.
-        low: number of the threshold below all of them.
-        high: of that above all of them.
-        below: bound of the excess of the rows below the former.
-        above: of those above the latter.
-        lower: what is known of their subtree below the former, see `two_levels`.
-        upper: of that above the latter.
-    """
-
-    bound: float
-    number: int
-    column: int
-    low: int
-    high: int
-    below: float
-    above: float
-    lower: FloatArray
-    upper: FloatArray
+    bound: float  # no tree with one of them has a smaller excess
+    number: int  # different for all
+    column: int  # see above
+    low: int  # number of the threshold below all of them
+    high: int  # of that above all of them
+    below: float  # bound of the excess of the rows below the former
+    above: float  # of those above the latter
+    lower: FloatArray  # what is known of their subtree below the former, see `two_levels`
+    upper: FloatArray  # of that above the latter
 
 
 @dataclass
 class Root:
-    """Intervals of thresholds of the root of a tree of depth 3, in the order of their bounds.
+    """Intervals of thresholds of the root of a tree of depth 3, in the order of their bounds."""
 
-    Attributes:
-        columns: the rows by columns.
-        spaces: work space of each thread.
-        slack: differences that are none.
-        order: (p, U), all rows by column.
-        best: excess of the best tree known.
-        split: its root, column and threshold, and what it costs below and above; None if it is not of here.
-        done: least bound of intervals that are done with.
-        intervals: a heap of the others, but for those that threads are working on.
-    """
-
-    columns: Columns
-    spaces: list[Space]
-    slack: float
-    order: Rows
-    best: float
+    columns: Columns  # the rows by columns
+    spaces: list[Space]  # work space of each thread
+    slack: float  # differences that are none
+    order: Rows  # (p, U), all rows by column
+    best: float  # excess of the best tree known
+    # its root, column and threshold, and what it costs below and above; None if it is not of here
     split: tuple[int, int, float, float] | None = None
-    done: float = INFINITY
+    done: float = INFINITY  # least bound of intervals that are done with
+    # a heap of the others, but for those that threads are working on
     intervals: list[_Interval] = field(default_factory=list)
     _working: dict[int, float] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)

@@ -158,24 +158,15 @@ class _Helper:
 
 @dataclass(frozen=True)
 class CompiledProblem:
-    """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need.
+    """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need."""
 
-    Attributes:
-        literals: (U, F) uint8.
-        chain: (F,), where the chain of each feature begins; rows that have a feature have those before it in
-            its chain.
-        features: (F,), what they are called elsewhere.
-        values: (C, U), sums of the rows: channels of the task, then those that leaves need some of.
-        form: of the cost of a leaf.
-        curves: the same rows by time, where these are followed.
-    """
-
-    literals: npt.NDArray[np.uint8]
+    literals: npt.NDArray[np.uint8]  # (U, F) uint8
+    # (F,), where the chain of each feature begins; rows that have a feature have those before it in its chain
     chain: IntArray
-    features: IntArray
-    values: FloatArray
-    form: Form
-    curves: Curves
+    features: IntArray  # (F,), what they are called elsewhere
+    values: FloatArray  # (C, U), sums of the rows: channels of the task, then those that leaves need some of
+    form: Form  # of the cost of a leaf
+    curves: Curves  # the same rows by time, where these are followed
 
     @classmethod
     def of(cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves) -> CompiledProblem:
@@ -310,20 +301,13 @@ class CompiledProblem:
 
 @dataclass(frozen=True)
 class CompiledSearch:
-    """What a compiled search has found.
+    """What a compiled search has found."""
 
-    Attributes:
-        problem: what was searched, with the features that there was time for.
-        costs: least cost of a tree on all rows for every budget.
-        singles: (2, F), least cost below each literal for every budget of a child.
-        complete: whether there was time for all trees; if not, these are the least costs of some.
-        tables: of a search of depth 2, whose sums over pairs tell what is below a root; None of other ones.
-    """
-
-    problem: CompiledProblem
-    costs: dict[Budget, float]
-    singles: dict[Budget, FloatArray]
-    complete: bool
+    problem: CompiledProblem  # what was searched, with the features that there was time for
+    costs: dict[Budget, float]  # least cost of a tree on all rows for every budget
+    singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
+    complete: bool  # whether there was time for all trees; if not, these are the least costs of some
+    # of a search of depth 2, whose sums over pairs tell what is below a root; None of other ones
     tables: Tables | None
 
     @property

@@ -20,45 +20,26 @@ from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
 class Tables(NamedTuple):
-    """What a search of depth D over F features works with; C channels, those of sizes included.
+    """What a search of depth D over F features works with; C channels, those of sizes included."""
 
-    Attributes:
-        binomials: (F + 1, 7), x over k.
-        moments: (C, sets of up to D - 1 features), sums over rows that have all features of a set.
-        of_size: (D + 2,), where the sets of a size begin.
-        pairs: (C, F over 2), moments of the sets of D features below one prefix.
-        least: of the sets of k features for each budget but the leaf's, (2^k, sets) by prefix.
-        begin: (D + 2,), where those of k features begin.
-        width: (D + 1,), how many each budget has.
-        budgets: (D + 1,), how many there are below k features.
-        smaller: (D + 1, budgets), the best budget that every other one contains.
-        splits: (D + 1, n, 3), a budget of a set of k - 1 features, and those of its parts; ended by -1.
-        sums: (C, most cells at once).
-        costs: (budgets, most cells at once).
-        single: (8, F), sums of a set and one feature.
-        without: (16, F), least costs of sets that lack the last but one feature.
-        most: cells to be made at once.
-        form: of the cost of a leaf.
-        curves: rows in the order of time, where these are followed.
-    """
-
-    binomials: IntArray
-    moments: FloatArray
-    of_size: IntArray
-    pairs: FloatArray
-    least: FloatArray
-    begin: IntArray
-    width: IntArray
-    budgets: IntArray
-    smaller: IntArray
+    binomials: IntArray  # (F + 1, 7), x over k
+    moments: FloatArray  # (C, sets of up to D - 1 features), sums over rows that have all features of a set
+    of_size: IntArray  # (D + 2,), where the sets of a size begin
+    pairs: FloatArray  # (C, F over 2), moments of the sets of D features below one prefix
+    least: FloatArray  # of the sets of k features for each budget but the leaf's, (2^k, sets) by prefix
+    begin: IntArray  # (D + 2,), where those of k features begin
+    width: IntArray  # (D + 1,), how many each budget has
+    budgets: IntArray  # (D + 1,), how many there are below k features
+    smaller: IntArray  # (D + 1, budgets), the best budget that every other one contains
+    # (D + 1, n, 3), a budget of a set of k - 1 features, and those of its parts; ended by -1
     splits: IntArray
-    sums: FloatArray
-    costs: FloatArray
-    single: FloatArray
-    without: FloatArray
-    most: int
-    form: Form
-    curves: Curves
+    sums: FloatArray  # (C, most cells at once)
+    costs: FloatArray  # (budgets, most cells at once)
+    single: FloatArray  # (8, F), sums of a set and one feature
+    without: FloatArray  # (16, F), least costs of sets that lack the last but one feature
+    most: int  # cells to be made at once
+    form: Form  # of the cost of a leaf
+    curves: Curves  # rows in the order of time, where these are followed
 
 
 @compiled

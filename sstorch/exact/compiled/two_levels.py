@@ -41,47 +41,26 @@ class Columns(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Work space of a thread: N rows at most, C channels.
+    """Work space of a thread: N rows at most, C channels."""
 
-    Attributes:
-        side: (U,), the half that each row is in.
-        below: (2, C, N), sums of the rows below each threshold, of both halves.
-        above: (C, N), those of the rows above it, of one.
-        costs: (2, N), of both.
-        totals: (2, C), sums of both halves.
-        sums: (C, 2), the same, as costs take them.
-        sizes: (2,), thresholds of both.
-        last: (2,), the code of the last row of both.
-        place: (N,), see `_places`.
-        found: (2, 2), least costs of both halves, without and with conditions.
-        cuts: (N,), where thresholds are in a column's rows.
-        floors: (N,), floors of the rows below each.
-        under: (N,), bounds of the excess of the rows below each.
-        over: (N,), of those above it.
-        open: (N,), whether it has not been tried.
-        tried: (p U, 4), see `two_levels`.
-        n_tried: (1,), how many.
-        n_leaves: (1,), leaves evaluated.
-    """
-
-    side: npt.NDArray[np.uint8]
-    below: FloatArray
-    above: FloatArray
-    costs: FloatArray
-    totals: FloatArray
-    sums: FloatArray
-    sizes: IntArray
-    last: IntArray
-    place: IntArray
-    found: FloatArray
-    cuts: IntArray
-    floors: FloatArray
-    under: FloatArray
-    over: FloatArray
-    open: npt.NDArray[np.uint8]
-    tried: FloatArray
-    n_tried: IntArray
-    n_leaves: IntArray
+    side: npt.NDArray[np.uint8]  # (U,), the half that each row is in
+    below: FloatArray  # (2, C, N), sums of the rows below each threshold, of both halves
+    above: FloatArray  # (C, N), those of the rows above it, of one
+    costs: FloatArray  # (2, N), of both
+    totals: FloatArray  # (2, C), sums of both halves
+    sums: FloatArray  # (C, 2), the same, as costs take them
+    sizes: IntArray  # (2,), thresholds of both
+    last: IntArray  # (2,), the code of the last row of both
+    place: IntArray  # (N,), see `_places`
+    found: FloatArray  # (2, 2), least costs of both halves, without and with conditions
+    cuts: IntArray  # (N,), where thresholds are in a column's rows
+    floors: FloatArray  # (N,), floors of the rows below each
+    under: FloatArray  # (N,), bounds of the excess of the rows below each
+    over: FloatArray  # (N,), of those above it
+    open: npt.NDArray[np.uint8]  # (N,), whether it has not been tried
+    tried: FloatArray  # (p U, 4), see `two_levels`
+    n_tried: IntArray  # (1,), how many
+    n_leaves: IntArray  # (1,), leaves evaluated
 
     @classmethod
     def of(cls, n_rows: int, n_channels: int, n_thresholds: int) -> Space:

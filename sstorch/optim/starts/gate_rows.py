@@ -29,34 +29,22 @@ class GateColumns:
 
 @dataclass(frozen=True)
 class Split:
-    """A gate on one raw column: left where slope . x + constant >= 0, x the features of gates.
+    """A gate on one raw column: left where slope . x + constant >= 0, x the features of gates."""
 
-    Attributes:
-        column: number of the raw column.
-        slope: shape (q,).
-        constant: of the score.
-    """
-
-    column: int
-    slope: FloatArray
-    constant: float
+    column: int  # number of the raw column
+    slope: FloatArray  # shape (q,)
+    constant: float  # of the score
 
 
 @dataclass(frozen=True)
 class GateRows:
-    """The q features of gates of n rows.
+    """The q features of gates of n rows."""
 
-    Attributes:
-        numbers: features that are stored as they are, (n, d).
-        codes: position of the indicator that is one in its block, the size of the block for none, (n, C).
-        places: positions of the numbers among the features, (d,).
-        blocks: first feature and size of the block of each column of codes.
-    """
-
-    numbers: FloatArray
+    numbers: FloatArray  # features that are stored as they are, (n, d)
+    # position of the indicator that is one in its block, the size of the block for none, (n, C)
     codes: IntArray
-    places: IntArray
-    blocks: tuple[tuple[int, int], ...] = ()
+    places: IntArray  # positions of the numbers among the features, (d,)
+    blocks: tuple[tuple[int, int], ...] = ()  # first feature and size of the block of each column of codes
 
     @classmethod
     def of(cls, x: FloatArray | GateRows) -> GateRows:

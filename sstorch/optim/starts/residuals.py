@@ -66,19 +66,12 @@ def residual_bag(
 
 @dataclass(frozen=True)
 class _Binned:
-    """Rows as trees of a bag see them: the interval of each number, and the level of each category.
+    """Rows as trees of a bag see them: the interval of each number, and the level of each category."""
 
-    Attributes:
-        bins: numbers of the intervals, (n, d).
-        rows: the rows, whose codes are the levels.
-        column: of each feature, (q,): that of its interval, or of its block of codes.
-        level: of features that are indicators, -1 of numbers, (q,).
-    """
-
-    bins: npt.NDArray[np.int8]
-    rows: GateRows
-    column: IntArray
-    level: IntArray
+    bins: npt.NDArray[np.int8]  # numbers of the intervals, (n, d)
+    rows: GateRows  # the rows, whose codes are the levels
+    column: IntArray  # of each feature, (q,): that of its interval, or of its block of codes
+    level: IntArray  # of features that are indicators, -1 of numbers, (q,)
 
     @classmethod
     def of(cls, rows: GateRows) -> Self:
