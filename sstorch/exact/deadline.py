@@ -41,11 +41,7 @@ class Deadline:
         return self.interrupted or (self._time is not None and time.perf_counter() > self._time)
 
     def check(self) -> None:
-        """Go on, or stop the search.
-
-        Raises:
-            OutOfTimeError: the deadline has passed.
-        """
+        """Go on, or stop the search. Raises OutOfTimeError: the deadline has passed."""
         if self.passed:
             raise OutOfTimeError
 

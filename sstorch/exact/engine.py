@@ -27,17 +27,9 @@ def obstacle(task: Task, device: torch.device) -> str | None:
 
 
 def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memory: int) -> bool:
-    """Whether the compiled engine is to search.
+    """Whether the compiled engine is to search, given the work for torch and the bytes that may be used.
 
-    Args:
-        engine: the one asked for.
-        task: the objective.
-        device: where to search.
-        work: what it would take torch.
-        memory: bytes that the search may take.
-
-    Raises:
-        ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
+    Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")

@@ -35,12 +35,7 @@ def tree_formula(
 ) -> Formula:
     """The group, S(t) and the incidences of a patient; a missing value answers no.
 
-    Args:
-        tree: over the questions.
-        rules: the questions.
-        curves: of the leaves, of any event if there are several causes.
-        schema: columns of the training rows.
-        incidence: by cause, of each leaf at the times of the curves, (L, T).
+    `curves` are of any event, `incidence` (L, T) by cause at the same times.
     """
     numbers = tree.leaf_number
 
@@ -89,17 +84,7 @@ def deployed(
     rows: str,
     time_unit: str | None,
 ) -> Deployed:
-    """What the page tells of a tree.
-
-    Args:
-        tree: over the questions.
-        rules: the questions.
-        schema: columns of the training rows.
-        leaves: a line on each leaf, in the order of groups.
-        kind: what it is.
-        rows: what it was trained on.
-        time_unit: of the times.
-    """
+    """What the page tells of a tree; `leaves` has a line on each leaf, in the order of groups."""
     texts = {0: "all patients"}
     for node, feature in enumerate(tree.feature):
         if feature >= 0:

@@ -47,12 +47,9 @@ class Patterns:
 
     @classmethod
     def of(cls, features: object, merge_columns: bool = True) -> Patterns:
-        """Collapse the rows and columns of a matrix, (N, p).
+        """Collapse the rows and columns of a binary matrix, (N, p). Raises DataError: it is not binary.
 
         Without `merge_columns` those that repeat or complement others stay: their tests may cost differently.
-
-        Raises:
-            DataError: it is not binary.
         """
         matrix, names = check_binary(features)
         n = len(matrix)

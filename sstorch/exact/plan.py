@@ -64,11 +64,7 @@ class Rows:
         )
 
     def torch_plan(self, depth: int, memory: int, place: torch.device) -> Plan:
-        """A search on a device.
-
-        Raises:
-            ConfigError: it does not fit the memory.
-        """
+        """A search on a device. Raises ConfigError: it does not fit the memory."""
         task, work = self.task, self.torch_work(depth)
         check(work, self.patterns.n_features, depth, memory)
         moments = Moments.of(self.patterns, self.entries, task.n_steps, place)

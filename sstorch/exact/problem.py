@@ -378,11 +378,7 @@ class Problem:
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
-    """Refuse limits of a search that are out of their range.
-
-    Raises:
-        ConfigError: names the limit.
-    """
+    """Refuse limits of a search that are out of their range. Raises ConfigError: names the limit."""
     if max_nodes is not None and max_nodes < 0:
         raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
     if time_limit is not None and not time_limit > 0.0:

@@ -26,23 +26,14 @@ def leaf_factors(
 ) -> tuple[FloatArray, float, Recalibration]:
     """Factor of the cumulative hazard of each leaf, (L,), exponent of the hazard ratios, and the report.
 
-    The hazard of leaf l becomes exp(a + s g_l) times what it was, with its log hazard ratio g_l. The
-    estimates maximise the Poisson likelihood, sum of w (d log c - c H), which is that of the rows given the
-    form of the curves; with s = 0 ("intercept") exp(a) is observed over expected events. Standard errors are
-    those of the sandwich of Huber and White, residuals being summed by subject.
+    The hazard of leaf l becomes exp(a + s g_l) times what it was, with its log hazard ratio g_l, `log_ratio`
+    (L,). The estimates maximise the Poisson likelihood, sum of w (d log c - c H), which is that of the rows
+    given the form of the curves, H their `expected` cumulative hazard from entry to time (n,); with s = 0
+    ("intercept") exp(a) is observed over expected events. Standard errors are those of the sandwich of Huber
+    and White, residuals being summed by subject.
 
-    Args:
-        data: rows of positive weight.
-        event: whether the event was observed, of one cause where causes compete, shape (n,).
-        leaf: of each row, shape (n,).
-        expected: predicted cumulative hazard from the entry of each row to its time, shape (n,).
-        log_ratio: log hazard ratio of each leaf; used with ``how="slope"`` alone, shape (L,).
-        how: ``"intercept"`` or ``"slope"``.
-        weights: what the weights of the rows are.
-
-    Raises:
-        DataError: fewer events than parameters; no expected events; or for ``"slope"``, events where none are
-            expected, or in leaves of one hazard ratio alone.
+    Raises DataError: fewer events than parameters; no expected events; or for ``"slope"``, events where none
+    are expected, or in leaves of one hazard ratio alone.
     """
     weighting = check_weighting(data.sample_weight, len(data), weights)
     n_parameters = 1 if how == "intercept" else 2
@@ -94,13 +85,7 @@ def baseline_report(
     event: BoolArray,
     expected: tuple[FloatArray, FloatArray],
 ) -> Recalibration:
-    """Report of curves that were estimated from the rows.
-
-    Args:
-        data: rows of positive weight.
-        event: whether the event was observed, of one cause where causes compete, shape (n,).
-        expected: predicted cumulative hazard from the entry of each row to its time, before and after.
-    """
+    """Report of curves estimated from the rows; `expected` cumulative hazards (n,) before and after."""
     weight = data.sample_weight
     ratios = [float(weight @ event / (weight @ each)) if (weight @ each) > 0 else None for each in expected]
     return Recalibration(
@@ -127,16 +112,11 @@ def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: W
 def scaled_incidence(
     curves: LeafCurves, hazards: FloatArray, factors: FloatArray
 ) -> tuple[LeafCurves, FloatArray]:
-    """Curves of any event and incidences (L, K, T) of cause-specific hazards times factors (L, K).
+    """Curves of any event and incidences (L, K, T) of cause-specific `hazards` times factors (L, K).
 
     At each event time the log survival factor is divided among the causes in proportion to their hazards, and
     each part is multiplied: with one factor for all causes S becomes S^c, and incidences and survival sum to
     one.
-
-    Args:
-        curves: of any event.
-        hazards: cumulative hazard of each cause, shape (L, K, T).
-        factors: shape (L, K).
     """
     rates = np.diff(hazards, axis=2, prepend=0.0)
     scaled = factors[:, :, None] * rates

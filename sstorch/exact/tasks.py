@@ -84,11 +84,7 @@ def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
 
 
 def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """Read an (N,) array.
-
-    Raises:
-        DataError: it is none, has another length, or an entry is not finite.
-    """
+    """Read an (N,) array. Raises DataError: it is none, has another length, or an entry is not finite."""
     array = _numbers(values, name, "numbers")
     if array.ndim != 1 or len(array) == 0 or (n_rows is not None and len(array) != n_rows):
         wanted = "a list of numbers" if n_rows is None else f"{n_rows} numbers, one per row"

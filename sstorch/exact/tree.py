@@ -257,15 +257,9 @@ class LeafCurves:
         return mean
 
     def residual_quantile(self, q: float, leaf: IntArray, after: FloatArray) -> FloatArray:
-        """First time, counted from `after`, at which S <= (1 - q) S(after), +inf where there is none, (n,).
+        """First time t with S(after + t) <= (1 - q) S(after), +inf where there is none, (n,).
 
-        Args:
-            q: in (0, 1).
-            leaf: of each row, (n,).
-            after: times at which S is positive, (n,).
-
-        Raises:
-            ConfigError: `q` is not in (0, 1).
+        S(after) > 0 is that of the leaf (n,) of each row. Raises ConfigError: `q` is not in (0, 1).
         """
         level = (1.0 - check_quantile(q)) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
         times = np.append(self.times, math.inf)

@@ -293,13 +293,10 @@ class Checkpoint:
 def kept(
     checkpoint: Checkpoint | None, part: str, make: Callable[[], T], device: torch.device | None = None
 ) -> T:
-    """A result that an earlier run has kept in a checkpoint; else make it, and keep it there.
+    """A result that an earlier run has kept in a checkpoint; else make it, and keep it there under its name.
 
-    Args:
-        checkpoint: held, and identified by all that the result depends on; None to make the result.
-        part: name of the result.
-        make: what makes it, a value that can be packed (:mod:`sstorch.optim.packing`).
-        device: of its tensors; that of the CPU if None.
+    The checkpoint is held, and identified by all that the result depends on; None only makes the result, a
+    value that :mod:`sstorch.optim.packing` can pack. Tensors are then on `device`, the CPU if None.
     """
     if checkpoint is None:
         return make()

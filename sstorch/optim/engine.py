@@ -52,19 +52,12 @@ def compiled_problems(
     many: float,
     on_compile: Callable[[], None],
 ) -> CompiledProblems | None:
-    """The problems for the compiled engine, if it is to train them.
+    """The problems for the compiled engine, if it is to train them; None if torch is.
 
-    Args:
-        engine: the choice.
-        reason: why the trainer cannot use it, if so.
-        tree: R problems.
-        objective: E.
-        rows: of the problems.
-        many: rows, added up over the problems, from which ``"auto"`` is compiled.
-        on_compile: called before machine code is made, if none is kept.
+    ``"auto"`` is compiled from `many` rows on, added up over the problems, unless the trainer has a `reason`
+    against it. `on_compile` is called before machine code is made, if none is kept.
 
-    Raises:
-        ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
+    Raises ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")

@@ -115,11 +115,7 @@ class Estimates(Batched):
         return torch.where(nothing, 0.0, self.theta)
 
     def quadratic(self, rows: Tensor) -> Tensor:
-        """Covariance of linear combinations of the coefficients given the data, (K, m, m).
-
-        Args:
-            rows: the combinations, (K, m, D) or (1, m, D).
-        """
+        """Covariance (K, m, m) of combinations, `rows` (K or 1, m, D), of the coefficients given data."""
         return rows @ self.system.solve(rows.expand(len(self.theta), -1, -1).mT)
 
 
@@ -139,12 +135,9 @@ def estimate(
     penalties, of which the expansion knows little. A Newton step, halved until the penalised likelihood
     gains, leads to the next. Steps of a variance that changes its direction again and again become shorter.
 
-    Args:
-        problems: K problems, whose designs are in units in which coefficients of one kind are comparable.
-        kinds: of their coefficients.
-        start: where to begin, and the mean of the vague priors of coefficients without a kind, (K, D).
-        first: penalties of kinds to begin with, by name, (K,); others begin at 10.
-        gain: of a round, in nats, below which the fixed point is reached.
+    Designs are in units in which coefficients of one kind are comparable. `start` (K, D) is also the mean of
+    the vague priors of coefficients without a kind; `first` has penalties of kinds to begin with, (K,) by
+    name, 10 for others. Rounds end below a `gain` in nats.
     """
     mean = torch.where(kinds.of >= 0, torch.zeros_like(start), start)
     size = kinds.sums(torch.ones_like(start[:1]))

@@ -132,12 +132,9 @@ class LinearDesign(Batched):
         return out
 
     def moments(self, first: Tensor, second: Tensor, members: Sequence[Sequence[slice | Tensor]]) -> Moments:
-        """Sums over the rows of groups.
+        """Sums over the rows of each group of each problem, `members`.
 
-        Args:
-            first: weighted first derivatives of rows, (K, n, 1 + m).
-            second: weighted second ones, (K, n, 1 + m, 1 + m).
-            members: rows of each group of each problem.
+        Weighted derivatives of rows: first (K, n, 1 + m), second (K, n, 1 + m, 1 + m).
         """
         n_problems, n_groups, m = len(first), len(members[0]), first.shape[-1] - 1
         width = len(self.number_places)

@@ -372,18 +372,11 @@ def newton(
     max_steps: int = _MAX_STEPS,
     at: Optimum | None = None,
 ) -> Optimum:
-    """Minimise negative log-likelihood and prior of K problems by damped Newton.
+    """Minimise negative log-likelihood and prior of K problems by damped Newton, from theta (K, D).
 
     A problem is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
-    or when no step along the direction of Newton lowers the objective.
-
-    Args:
-        problems: K problems.
-        prior: of their coefficients.
-        theta: where to begin, (K, D).
-        tolerance: in nats.
-        max_steps: most steps.
-        at: derivatives at ``theta``, if they are at hand.
+    in nats, or when no step along the direction of Newton lowers the objective. `at` are derivatives at
+    theta, if they are at hand.
 
     References:
         Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive

@@ -93,15 +93,13 @@ def classify(
 def reassign(
     tree: SoftTree, rows: Shards, node: int, update: BranchUpdate, fraction: float
 ) -> tuple[Tensor, ...]:
-    """Labels of the logistic regression: the present routing, rows swapped where the imbalance is high.
+    """Labels of the logistic regression: true for left, boolean (K, M) for each shard of this process.
 
-    On the crowded side, the given fraction of the rows (at least one) with the largest error term
-    sum_n P_in L_n over the leaves under ``node`` is moved to the other side. The error term is a negative
-    log density and may be negative: largest is by value. A row without a density at the leaf it would move
-    to, under an unconstrained spline that does not fall there, stays.
-
-    Returns:
-        boolean (K, M), true for left, for each shard of this process.
+    They are the present routing, rows swapped where the imbalance is high: on the crowded side, the given
+    fraction of the rows (at least one) with the largest error term sum_n P_in L_n over the leaves under
+    ``node`` is moved to the other side. The error term is a negative log density and may be negative: largest
+    is by value. A row without a density at the leaf it would move to, under an unconstrained spline that does
+    not fall there, stays.
     """
     crowded_left = (update.left_share >= 0.5)[:, None]
     errors = []
@@ -137,13 +135,10 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
 
 
 def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
-    """Row weights o_i of the logistic regression, by the ORIGINAL routing also for swapped rows.
+    """Row weights o_i of the logistic regression, (K, M) for each shard of this process; 0 for padding.
 
-    1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others; a side without rows has no
-    weight to give.
-
-    Returns:
-        shape (K, M), zero for padding, for each shard of this process.
+    1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others, by the ORIGINAL routing also for
+    swapped rows; a side without rows has no weight to give.
     """
     weights = []
     for part, left in zip(rows.parts, update.left, strict=True):

@@ -22,14 +22,9 @@ _PACKAGE = "sstorch."
 
 
 def pack(value: object) -> Arrays:
-    """The value as arrays.
+    """Tensors, arrays, plain values, and lists, tuples, mappings and own dataclasses of these, as arrays.
 
-    Args:
-        value: a tensor, an array, a plain value, or a list, tuple, mapping or dataclass of this package with
-            such values.
-
-    Raises:
-        TypeError: the value has a part of another type.
+    Raises TypeError: the value has a part of another type.
     """
     arrays: Arrays = {}
     text = json.dumps(_layout(value, arrays))

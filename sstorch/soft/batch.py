@@ -835,12 +835,8 @@ def stack_splits(
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees and their rows; shorter splits repeat their first row at weight zero.
 
-    Args:
-        splits: rows with one event.
-        encoded: their features, (n, p) of each split.
-        preprocessor: of one of the splits; all make the same features.
-        settings: of the trees, with the leaf of the event.
-        n_settings: coefficients of penalties that every split is trained with.
+    The rows of a split have one event, features (n, p) that are `encoded` alike in all splits, and are
+    trained on with `n_settings` coefficients of penalties.
     """
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)

@@ -21,17 +21,12 @@ def parameter_covariance(
     choose: Callable[[FloatArray], Expression],
     n_shapes: int,
 ) -> list[list[Expression]]:
-    """Covariance of the linear predictor and the shape parameters of a row, (1 + m, 1 + m).
+    """Covariance of the linear predictor and the m shape parameters of a row, (1 + m, 1 + m).
 
     The parameters are combinations c of the coefficients, and L L' is the covariance of these with a
-    triangular L: (L' c)' (L' c) keeps the digits that c' L L' c may lose, and L has half as many numbers
-    as other factors. It is NaN where the training rows do not determine the linear predictor.
-
-    Args:
-        hazard: covariance of the coefficients.
-        features: those of the leaves, (p,).
-        choose: the value of the row's leaf among those of all leaves.
-        n_shapes: m.
+    triangular L: (L' c)' (L' c) keeps the digits that c' L L' c may lose, and L has half as many numbers as
+    other factors. It is NaN where the training rows do not determine the linear predictor. `features` (p,)
+    are those of the leaves; `choose` takes the value of the row's leaf among those of all.
     """
     p, maps = len(features), hazard.by_group[hazard.groups].numpy()
     rows = [as_expression(1.0), *features]

@@ -199,12 +199,7 @@ class Design:
     ) -> LinearHazards:
         """The problems: all rows in one group, or with levels, slopes and shapes of their own in the groups.
 
-        Args:
-            family: prepared for S problems.
-            sample: their rows.
-            weight: what the loss of each row counts, (S, n).
-            group: of each row, 0 ... n_groups - 1, (S, n).
-            n_groups: how many there are.
+        The loss of a row of `sample` counts its weight, (S, n); groups, (S, n), are 0 ... n_groups - 1.
         """
         if self.fixed is not None:
             return self._with_fixed(LinearHazards(family, sample, weight, self.columns), self.fixed)
@@ -231,11 +226,8 @@ class Design:
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
         """Prior of the coefficients of :meth:`hazards` where penalties are given.
 
-        The first stratum that has rows is the reference of the others, which have no prior.
-
-        Args:
-            curvature: second derivatives of the penalties by slopes of features as they are, (S, p), in rows.
-            n_shapes: shape parameters, m.
+        They have second derivatives by slopes of features as they are, `curvature` (S, p), in rows. The first
+        stratum that has rows is the reference of the others, which have no prior.
         """
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())

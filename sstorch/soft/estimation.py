@@ -259,14 +259,8 @@ class Candidate:
 class Estimator:
     """Regressions and groups of S splits, of every cause.
 
-    Args:
-        trees: untrained trees of S problems by cause, one a split.
-        samples: their rows.
-        splits: the same rows.
-        preprocessors: of the splits.
-        columns: raw columns of the features of gates.
-        seed: of the folds by which priors of many columns are chosen.
-        checkpoint: keeps regressions and candidates as soon as they are estimated; may be None.
+    Trees, one a split, are untrained. Folds by the seed choose the priors of many columns. A checkpoint keeps
+    regressions and candidates as soon as they are estimated.
     """
 
     def __init__(
@@ -365,10 +359,7 @@ class Estimator:
     ) -> GateParameters:
         """Gates of the splits, whole nodes of its model divided by what it predicts.
 
-        Args:
-            models: of the splits.
-            usual: whose gates those of a regression are.
-            settings: of the gates.
+        A regression has the gates of the `usual` candidate.
         """
         gates = _gates_of([usual if model.name == REGRESSION else model for model in models])
         open_splits = [split for split, model in enumerate(models) if model.splits is not None]
@@ -655,12 +646,8 @@ def log_hazards(
 ) -> Tensor:
     """Log cumulative hazard of each row and cause at the median event time of its split, (R, J, M).
 
-    Each cause has the weight of its number of events, as in the likelihood.
-
-    Args:
-        trees: of R problems, ordered by split, by cause.
-        samples: their rows.
-        splits: the same rows.
+    Each cause has the weight of its number of events, as in the likelihood. Trees of R problems are ordered
+    by split.
     """
     medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
     each = [
@@ -694,11 +681,7 @@ def _gates_of(models: Sequence[Candidate]) -> GateParameters:
 
 
 def _whole_to_left(divides: Tensor) -> Tensor:
-    """The leaf in which rows of each leaf would end if gates that divide nothing sent all left, (L,).
-
-    Args:
-        divides: whether each gate divides rows, boolean (B,).
-    """
+    """The leaf of rows of each leaf if gates (B,) that divide nothing sent all rows left, (L,)."""
     n_leaves = len(divides) + 1
     ends = []
     for leaf in range(n_leaves, 2 * n_leaves):

@@ -179,13 +179,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         schema: Schema | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> Self:
-        """``fit`` to rows of positive weight.
-
-        Args:
-            data: rows.
-            schema: columns and vocabulary; taken from the rows if None.
-            checkpoint: file that is written after every pass of the training.
-        """
+        """``fit`` to rows of positive weight, whose schema is taken from them if None."""
         data = data.joined()  # as the batch does, whose encoded rows are these
         settings = self._training_settings(data)
         if data.causes is not None:
@@ -206,11 +200,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
         """Take over the chosen start of a split, with the tables of its training rows.
 
-        Args:
-            batch: trained trees.
-            data: training rows of the split, :meth:`~sstorch.SurvivalData.joined`.
-            split: number of the split.
-            x: the same rows, encoded, shape (n, p).
+        Rows are :meth:`~sstorch.SurvivalData.joined`, and x the same, encoded (n, p).
         """
         self._adopt(batch, data, split, batch.best_start(split), x=x)
         self.training_record_ = TrainingRecord.of(data.frame)
@@ -244,17 +234,10 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         setting: int = 0,
         x: RowFeatures | None = None,
     ) -> Self:
-        """Take over one tree of a trained batch.
+        """Take over one tree of a trained batch, of a setting of its coefficients.
 
-        Its ``node_table_`` is made when it is first looked at, for which the rows are held until then.
-
-        Args:
-            batch: trained trees.
-            data: training rows of the split.
-            split: number of the split.
-            start: number of the start.
-            setting: position of its coefficients in ``batch.coefficients``.
-            x: the rows, encoded, if they are at hand; shape (n, p).
+        Its ``node_table_`` is made when it is first looked at, for which the rows are held until then; x are
+        the same rows, encoded (n, p), if they are at hand.
         """
         position = batch.position(split, start, setting)
         self.objective_ = float(batch.objective[position])
@@ -310,12 +293,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return self._tree.preprocessor
 
     def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
-        """Name leaves of which new rows would be all but impossible, in a DataWarning each.
-
-        Args:
-            data: the training rows.
-            x: the same rows, encoded, shape (n, p).
-        """
+        """Name leaves of which new rows would be all but impossible, in a DataWarning each."""
         for name in self._tree.causes:
             tree = self._tree.of_cause(name)
             rows = data if data.causes is None else data.of_cause(name)

@@ -84,15 +84,9 @@ def check_fixed_columns(schema: Schema, offset: str | None, strata: str | None) 
 
 
 def check_strata(data: SurvivalData, strata: str, cause: str | None) -> None:
-    """Make sure that every stratum has an event, without which it has no baseline.
+    """Require an event, of a cause where they compete, in every stratum: others have no baseline.
 
-    Args:
-        data: rows with one event.
-        strata: their column.
-        cause: of the event, where causes compete.
-
-    Raises:
-        DataError: the message names the strata.
+    Raises DataError: the message names the strata.
     """
     known = data.frame[strata].dropna().astype(str)
     events = pd.Series(data.event * data.sample_weight > 0, index=data.frame.index)[known.index]

@@ -60,15 +60,11 @@ def tree_formula(
 ) -> Formula:
     """The group and S(t) of a patient, or the hazard of each cause, with imputation, scaling and curves.
 
-    Numbers of trees in single precision are computed in double: they agree to single precision.
+    Numbers of trees in single precision are computed in double: they agree to single precision. With a
+    covariance of the coefficients and a level there are confidence limits.
 
-    Args:
-        tree: trained.
-        covariance: of its coefficients, for confidence limits.
-        level: of the limits; None without them.
-
-    Raises:
-        ConfigError: the leaves are of a family whose curves are computed by cases that depend on the values.
+    Raises ConfigError: the leaves are of a family whose curves are computed by cases that depend on the
+    values.
     """
     for family in (module.family for module in tree.hazards.values()):
         if not family.exportable:
@@ -146,14 +142,7 @@ def tree_formula(
 
 
 class _LeafCurves:
-    """Curves with the parameters of one leaf.
-
-    Args:
-        module: the tree.
-        functions: of a patient.
-        choose: the value of the leaf among those of all.
-        prefix: of names.
-    """
+    """Curves with the parameters of one leaf, whose values are chosen from those of all."""
 
     def __init__(self, module: SoftTree, functions: _Functions, choose: Choice, prefix: str = "") -> None:
         self.module, family = module, module.family
@@ -200,9 +189,7 @@ class _LeafCurves:
 class _RowCurves:
     """Curves of a patient and their derivatives in the Q parameters of all causes.
 
-    Args:
-        causes: curves of each cause, by name.
-        fixed: conditions without which curves are NaN.
+    They are NaN unless the conditions `fixed` hold.
     """
 
     def __init__(self, causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> None:
@@ -382,11 +369,7 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
     """What the page tells of a tree: all its nodes, those too that no training row has reached.
 
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        rules: of its gates.
-        medians: whether texts on the leaves have the predicted median from time zero.
+    With `medians` texts on the leaves have the predicted median from time zero.
     """
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]

@@ -97,12 +97,7 @@ class LeafLikelihood(NamedTuple):
         )
 
     def derivatives(self, time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Loss times weight (b, n), and its first (b, n, q) and second derivatives (b, n, q, q).
-
-        Args:
-            time: b outcomes of the rows, (b, n).
-            event: (b, n).
-        """
+        """Of outcomes (b, n): loss times weight, its first (b, n, q) and second derivatives (b, n, q, q)."""
         weight = self.data.sample_weight / self.data.sample_weight.mean()
         parts = self._from_zero(time, event, self.numbers)
         entry = self.data.entry

@@ -21,15 +21,8 @@ def recalibrated(
 ) -> tuple[SoftTree, Recalibration]:
     """The tree with other leaves, by maximum likelihood of the rows, and what was changed.
 
-    Args:
-        tree: trained.
-        data: rows of the new place.
-        how: see :class:`Recalibration`.
-        weights: what the weights of the rows are.
-
-    Raises:
-        ConfigError: the kind of weights does not exist, or curves of the leaves can rise.
-        DataError: fewer events than parameters, or frequency weights that are no integers.
+    Raises ConfigError: the kind of weights does not exist, or curves of the leaves can rise; DataError: fewer
+    events than parameters, or frequency weights that are no integers.
     """
     module, family = tree.module, tree.module.family
     if family.can_rise:
@@ -74,13 +67,7 @@ def recalibrated(
 
 
 class _Loss:
-    """Mean negative log-likelihood of rows with a linear predictor a + b g and shapes moved by d.
-
-    Args:
-        tree: trained.
-        data: the rows.
-        weighting: their weights.
-    """
+    """Mean negative log-likelihood of rows with a linear predictor a + b g and shapes moved by d."""
 
     def __init__(self, tree: FittedTree, data: SurvivalData, weighting: Weighting) -> None:
         module = copy.deepcopy(tree.module).double().cpu()

@@ -47,10 +47,8 @@ class Rotation:
     def freedom(self, split: int, covariance: Tensor, penalty: Tensor) -> Tensor:
         """Effective degrees of freedom of the features of a split, (q,).
 
-        Args:
-            split: its number.
-            covariance: of the coefficients of the components given the data, (r, r).
-            penalty: their prior precision, ().
+        Of the coefficients of the components `covariance` (r, r) is that given the data, `penalty` the prior
+        precision.
         """
         inner = torch.eye(len(covariance)).to(covariance) - penalty * covariance
         parts = []

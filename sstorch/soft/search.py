@@ -55,16 +55,7 @@ def score_on_folds(
 ) -> FoldScores:
     """Train a candidate outside every fold, all folds and starts as one batch, and score it inside.
 
-    Args:
-        estimator: the candidate, not fitted.
-        data: all rows.
-        place: fold of each row, 0 .. K - 1, shape (n,).
-        schema: columns and vocabulary that all folds share.
-        scoring: name of a score, or a scorer of scikit-learn.
-        verbose: whether progress is shown.
-
-    Raises:
-        DataError: the score is not defined on a fold.
+    `place` (n,) is the fold of each row, 0 .. K - 1. Raises DataError: the score is not defined on a fold.
     """
     settings = estimator._batch_settings()
     if isinstance(settings.teacher, Honest):
@@ -113,18 +104,12 @@ def score_on_folds(
 
 
 def held_out_score(model: SoftEstimator, fold: Fold, scoring: str | Scorer, x: RowFeatures) -> float:
-    """Score of a model that was trained outside a fold; greater is better, and -inf is possible.
+    """Score of a model trained outside a fold on its encoded test rows x (m, p); greater is better.
 
-    Args:
-        model: fitted to the training rows of the fold.
-        fold: whose test rows are scored.
-        scoring: ``"log_likelihood"``, mean per row; ``"c_harrell"``, concordance of the curves, of competing
-            causes the mean of that of their incidences; ``"ibs"``, the integrated Brier score with its sign
-            turned, of competing causes the mean; or a scorer of scikit-learn.
-        x: encoded test rows, shape (m, p).
-
-    Raises:
-        DataError: the score is not defined for these rows.
+    ``"log_likelihood"`` is the mean per row; ``"c_harrell"`` the concordance of the curves, of competing
+    causes the mean of that of their incidences; ``"ibs"`` the integrated Brier score with its sign turned, of
+    competing causes the mean; else it is a scorer of scikit-learn. -inf is possible. Raises DataError: the
+    score is not defined for these rows.
     """
     test = fold.test
     if not isinstance(scoring, str):

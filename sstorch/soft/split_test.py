@@ -148,21 +148,10 @@ def leaf_tests(
     trim: float = 0.1,
     seed: int = 0,
 ) -> SplitTest:
-    """Test the regressions of leaves against splits: see :func:`split_test`.
+    """Test the regressions of leaves, of one group or all that have rows, as :func:`split_test` does.
 
-    Args:
-        tree: trained.
-        data: rows, best those of training, with their weights and entry times.
-        group: its number; None for all that have rows.
-        parameters: that may change.
-        n_draws: outcomes drawn from the regression.
-        trim: smallest share of the rows on either side of a split, in (0, 1/2).
-        seed: of the draws.
-
-    Raises:
-        ConfigError: an argument has a value that does not exist.
-        DataError: the leaf has no rows, some row has no finite likelihood there, or it has no
-            maximum.
+    Raises ConfigError: an argument has a value that does not exist; DataError: the leaf has no rows, some row
+    has no finite likelihood there, or it has no maximum.
     """
     check_choice(parameters, "parameters", get_args(Tested))
     count = check_integer("n_draws", n_draws, 1)

@@ -21,10 +21,6 @@ def gate_rows(splits: Sequence[SurvivalData], seed: int) -> Tensor | None:
 
     Subjects are drawn with all their rows, which weigh the same in all splits. Shorter splits repeat their
     first row, as padding does; None where no split has so many rows.
-
-    Args:
-        splits: training rows.
-        seed: of the draw.
     """
     if max(len(data) for data in splits) <= GATE_ROWS:
         return None

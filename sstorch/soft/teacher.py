@@ -79,12 +79,7 @@ class Teacher:
             raise ConfigError(f"teacher must have a method {wanted}(X, times){plain}, got {self.model!r}")
 
     def targets(self, splits: Sequence[SurvivalData], sample: Sample) -> Tensor:
-        """Targets of R problems, ordered by split, (R, J, M): the log cumulative hazard of each row.
-
-        Args:
-            splits: rows of each split.
-            sample: the same rows, shorter splits filled up.
-        """
+        """Targets of R problems, ordered by split, (R, J, M): the log cumulative hazard of each row."""
         width, each = sample.weight.shape[-1], []
         for data in splits:
             found = self._trained_on(data)._targets(data)
@@ -94,13 +89,7 @@ class Teacher:
         return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
 
     def fidelity(self, data: SurvivalData, groups: IntArray, hazards: FloatArray) -> Fidelity:
-        """How much of its predictions groups keep.
-
-        Args:
-            data: training rows.
-            groups: of each row, (n,).
-            hazards: the tree's cumulative hazard of each cause and row at the median event time, (J, n).
-        """
+        """How much of its predictions groups (n,) keep; `hazards` (J, n) are those of the tree."""
         targets, weight = self._targets(data), data.sample_weight
         place = np.unique(groups, return_inverse=True)[1]
         counts, within, total, ranks = np.bincount(place, weight), 0.0, 0.0, []

@@ -163,12 +163,7 @@ class PrognosticTreeCV(FrameEstimator):
         return self._fit_data(training_rows(X, y, sample_weight))
 
     def _fit_data(self, data: SurvivalData, schema: Schema | None = None) -> Self:
-        """:meth:`fit` to rows of positive weight.
-
-        Args:
-            data: rows.
-            schema: columns and vocabulary; taken from the rows if None.
-        """
+        """:meth:`fit` to rows of positive weight, whose schema is taken from them if None."""
         candidates, scoring = self._compared(data), settled(self.scoring, data.y)
         self.folds_ = self._folds_of(data)  # of rows as they were given
         data = data.joined()
@@ -235,11 +230,7 @@ class PrognosticTreeCV(FrameEstimator):
         }
 
     def _table(self, candidates: Mapping[str, SoftEstimator], found: Evaluated) -> pd.DataFrame:
-        """``cv_results_``.
-
-        Raises:
-            TrainingError: no candidate has a finite score.
-        """
+        """``cv_results_``. Raises TrainingError: no candidate has a finite score."""
         folds = np.stack([each.score for each in found.values()])
         mean, root = folds.mean(axis=1), np.sqrt(folds.shape[1])
         order = np.argsort(-mean.round(4), kind="stable")

@@ -110,8 +110,7 @@ class _Expansion:
     def dual(self, gram: FloatArray) -> FloatArray:
         """Posterior mean as combination of rows, (n,): linear predictors are ``gram @ dual`` and a level.
 
-        Args:
-            gram: prior covariance of the linear predictors, (n, n).
+        `gram` (n, n) is the prior covariance of the linear predictors.
         """
         root = np.sqrt(self.weight)
         matrix = self.gram(gram)
@@ -322,16 +321,11 @@ def _lasso(near: _Expansion, x: FloatArray) -> FloatArray:
 
 
 def column_prior(hazards: LinearHazards, start: Tensor, z: Tensor, fold: IntArray | None) -> ColumnPrior:
-    """The prior of columns that predicts held-out rows best.
+    """The prior of standardised columns z (n, p) that predicts held-out rows best, for one problem.
 
-    Args:
-        hazards: one problem without features.
-        start: intercept and shapes without covariates, (1, 1 + m).
-        z: standardised columns, (n, p).
-        fold: of each row, 0 ... ``N_FOLDS`` - 1, (n,); negative for rows without weight;
-            None for too few events, for which the dense prior is taken.
-
-    The criterion is the log-likelihood of the held-out rows, their linear predictors with one free slope.
+    `fold` (n,) is that of each row, negative without weight; None for too few events, for which the dense
+    prior is taken. The criterion is the log-likelihood of the held-out rows, their linear predictors with one
+    free slope.
     """
     x = np.ascontiguousarray(z.cpu().numpy().T)
     gram = x.T @ x
@@ -351,16 +345,9 @@ def column_prior(hazards: LinearHazards, start: Tensor, z: Tensor, fold: IntArra
 def with_column_priors(
     design: Design, hazards: LinearHazards, splits: Sequence[SurvivalData], seed: int
 ) -> tuple[Design, tuple[str, ...], Tensor]:
-    """The design of many columns, its lines with a variance each.
+    """The design of many columns, its lines with a variance each, of S problems with all rows in one group.
 
-    Args:
-        design: of the features of S splits.
-        hazards: their problems, all rows in one group.
-        splits: the same rows.
-        seed: of the folds.
-
-    Returns:
-        the design; the name of each split's prior; and intercepts and shapes, (S, 1 + m).
+    Also returns the name of each split's prior; and intercepts and shapes, (S, 1 + m).
     """
     null, columns = replace(hazards, design=hazards.design.without_features), design.z
     starts = null_start(null)

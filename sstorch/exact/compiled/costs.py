@@ -73,13 +73,10 @@ def _curves(sums, blocks, n, cost):
 
 @compiled
 def leaf_costs(sums, n, form, cost):
-    """Costs of n leaves, infinite where one lacks rows or events; where rows are followed, these alone.
+    """Write the costs of n leaves into `cost`, infinite where one lacks rows or events.
 
-    Args:
-        sums: (C, >= n), channels of the task, then those that leaves need some of.
-        n: number of leaves.
-        form: see :class:`sstorch.exact.compiled.forms.Form`.
-        cost: (>= n,), overwritten.
+    `sums` (C, >= n) are channels of the task, then those that leaves need some of. Where rows are followed
+    these conditions are all that is written.
     """
     n_channels = len(sums) - len(form.least)
     if form.kind == LEAST:

@@ -199,33 +199,18 @@ def _visit(t, rows, depth, longest, first):
 
 @entry
 def begin(t, rows, literals, depth):
-    """Begin a search: moments of single features and of pairs.
-
-    Args:
-        t: tables; all least costs are infinite.
-        rows: work space, of which the values of the first level are given.
-        literals: (U, F) sorted rows.
-        depth: D >= 1.
-    """
+    """Begin a search of depth >= 1 over sorted rows (U, F): moments of single features and of pairs."""
     _read(rows, literals)
     _begin(t, rows, depth)
 
 
 @entry
 def visit(t, rows, depth, longest, first, last, queue):
-    """Go on with a search of depth 3 or more by all sets whose first feature is first .. last - 1.
+    """Go on with a search of depth >= 3 by all sets whose first feature is first .. last - 1.
 
-    Several threads may share these features, with tables that have the moments in common and rows of their
-    own: first with `longest` = D - 3, for the moments of smaller sets, then, when all are done, with D - 2.
-
-    Args:
-        t: tables.
-        rows: work space.
-        depth: D.
-        longest: features of a prefix, at most D - 2.
-        first: smallest of the features.
-        last: one beyond the largest, from which threads begin: it has most sets.
-        queue: (1,), how many features threads have taken.
+    Threads that share these features take them from `queue` (1,), the last one, which has most sets, first.
+    Their tables have the moments in common, their rows are their own: first with `longest`, features of a
+    prefix, = D - 3, for the moments of smaller sets, then, when all are done, with D - 2.
     """
     while True:
         feature = last - 1 - take(queue)

@@ -217,14 +217,7 @@ def sign_rows(c, prefix, size):
 def add_curves_of_pairs(c, size, d, at_risk, first, n, cost):
     """Add the losses of the cells of a prefix, d and each smaller feature to their costs.
 
-    Args:
-        c: rows, of which `code` has the signs of the features of the prefix.
-        size: features of the prefix.
-        d: the larger feature of the pairs.
-        at_risk: rows at risk of all cells, those of each sign n apart.
-        first: where in these the pairs of d begin.
-        n: see above.
-        cost: as `at_risk`.
+    In `at_risk` and `cost` the cells of each sign are n apart, and the pairs of d begin at `first`.
     """
     for r in range(len(c.code)):
         c.group[r] = 2 * c.code[r] + c.literals[r, d]

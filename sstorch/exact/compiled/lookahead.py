@@ -81,19 +81,10 @@ def _count_halves(t, rows, lo, middle, hi, whole, absent, present):
 
 @compiled
 def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
-    """Cost of the greedy tree on some rows, leaves' penalties included.
+    """Cost of the greedy tree on the rows from lo to hi, which are reordered, leaves' penalties included.
 
-    Args:
-        t: all rows.
-        rows: of which those from lo to hi; they are put into another order.
-        lo: see above.
-        hi: see above.
-        depth: most tests on a path.
-        counts: (depth + 2, C, F + 1) work space; the first has the sums of the rows.
-        bounds: (depth + 2, 3) work space.
-        sums: (C, 2 F + 1) work space.
-        costs: (2 F + 1,) work space.
-        spare: (U,) work space.
+    The first of `counts` (depth + 2, C, F + 1) has the sums of the rows. All else is work space: `bounds`
+    (depth + 2, 3), `sums` (C, 2 F + 1), `costs` (2 F + 1,), `spare` (U,).
     """
     n = counts.shape[2] - 1
     total = 0.0
@@ -132,13 +123,9 @@ def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
 
 @entry
 def greedy_halves(t, chosen, depth, out):
-    """Cost of each split of some rows whose halves are greedy trees.
+    """Cost of each split of the `chosen` rows (N,) whose halves are greedy trees of a depth, none below 0.
 
-    Args:
-        t: all rows.
-        chosen: (N,) some of them.
-        depth: most tests on a path below the split; below 0 none is made.
-        out: (F + 1,), overwritten: with each feature, infinite where it cuts nothing, and of no split.
+    Written to `out` (F + 1,): with each feature, infinite where it cuts nothing, and of no split.
     """
     n, n_channels = t.literals.shape[1], t.values.shape[1]
     counts = np.empty((max(depth, 0) + 2, n_channels, n + 1))

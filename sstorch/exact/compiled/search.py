@@ -211,11 +211,9 @@ class CompiledProblem:
         )
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
-        """The same rows, sorted anew, with some of their features; some may then be equal.
+        """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.
 
-        Args:
-            features: (F',), in the order of chains.
-            chain: (F',), where in them the chain of each begins.
+        `chain` (F',) is where in them the chain of each begins.
         """
         literals = self.literals[:, features]
         rows = np.lexsort(literals.T[::-1]) if len(features) else np.arange(len(literals))

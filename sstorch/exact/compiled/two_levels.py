@@ -295,19 +295,13 @@ def _most_open(w, m, enough):
 def two_levels(t, w, order, known, cutoff, slack):
     """The best tree of depth 2 on some rows, if its excess is below a cutoff.
 
-    Args:
-        t: columns.
-        w: work space; thresholds that are tried are in the first `n_tried` rows of `tried`.
-        order: (p, n), the rows sorted by each column.
-        known: (K, 4), like `tried`, what a search on a part of the rows knows: columns, thresholds, and
-            bounds of the excess of the rows below and above them; sorted by columns and thresholds.
-        cutoff: see above.
-        slack: differences that are none.
+    `order` (p, n) has the rows sorted by each column. `known` (K, 4) is what a search on a part of the rows
+    found: columns, thresholds, and bounds of the excess below and above them, sorted; what is tried here is
+    in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
 
-    Returns:
-        Excess of the best tree that meets the conditions, or of some tree, or infinite, if none is below the
-        cutoff; a bound of the excess of all trees, with conditions or without, not much above the cutoff; the
-        column and threshold of the root, column -1 for a leaf.
+    Returns the excess of the best tree that meets the conditions, or of some tree, or infinite, if none is
+    below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
+    cutoff; the column and threshold of the root, column -1 for a leaf.
     """
     whole = 0.0
     for r in order[0]:

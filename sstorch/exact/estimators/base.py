@@ -385,11 +385,7 @@ def _plain(settings: SearchSettings) -> dict[str, Any]:
 
 
 def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
-    """The tree, if its nodes are one in preorder.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """The tree, if its nodes are one in preorder. Raises ValueError: they are not."""
     feature, absent, present, order = (
         np.array(state[key], dtype=np.int64) for key in ("feature", "absent", "present", "order")
     )

@@ -75,15 +75,9 @@ class CauseLeaves(OutcomeTree):
         ratios: FloatArray,
         weights: WeightKind = "sampling",
     ) -> None:
-        """Set what the leaves hold, and the table of some rows.
+        """Set what the leaves hold, and the table of the rows of `data`.
 
-        Args:
-            curves: of any event.
-            incidence: of each cause, shape (L, K, T).
-            hazards: cumulative hazard of each cause, shape (L, K, T).
-            data: rows that the table counts.
-            ratios: hazard ratio of each leaf and cause, shape (L, K).
-            weights: what the weights of the rows are.
+        `curves` are of any event, `incidence` and cumulative `hazards` (L, K, T), hazard `ratios` (L, K).
         """
         self.curves_, self.event_times_ = curves, curves.times
         self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios

@@ -89,12 +89,9 @@ class ClassifierSettings(SearchSettings):
         return self.feature_costs is not None
 
     def price_list(self, rules: Sequence[Rule], columns: Sequence[str]) -> FeatureCosts | None:
-        """Prices of the questions, by their columns; None if they are free.
+        """Prices of the questions, by their columns; None if they are free. Not all columns need have one.
 
-        A column without a question, such as a constant one, needs no price.
-
-        Raises:
-            ConfigError: a price is that of no column, or as in :meth:`FeatureCosts.of`.
+        Raises ConfigError: a price is that of no column, or as in :meth:`FeatureCosts.of`.
         """
         if self.feature_costs is None:
             return None
@@ -104,11 +101,7 @@ class ClassifierSettings(SearchSettings):
 
 
 def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:
-    """Costs by column, as JSON can hold them.
-
-    Raises:
-        ConfigError: a cost is no number.
-    """
+    """Costs by column, as JSON can hold them. Raises ConfigError: a cost is no number."""
     if costs is None:
         return None
     try:
@@ -118,11 +111,7 @@ def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:
 
 
 def class_target(y: object) -> npt.NDArray[Any]:
-    """Classes, (n,).
-
-    Raises:
-        DataError: no list of classes, or one is missing.
-    """
+    """Classes, (n,). Raises DataError: no list of classes, or one is missing."""
     check_given(y)
     try:
         classes = np.asarray(column_or_1d(y, warn=True))
@@ -260,11 +249,7 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
 
 
 def _positive(rows: TargetRows, objective: str) -> IntArray:
-    """1 for rows of the second of two classes.
-
-    Raises:
-        DataError: there are not two classes.
-    """
+    """1 for rows of the second of two classes. Raises DataError: there are not two classes."""
     classes = rows.classes
     if len(classes) != 2:
         raise DataError(f"{objective} needs two classes, y has {len(classes)}: {classes.tolist()}")
@@ -273,12 +258,7 @@ def _positive(rows: TargetRows, objective: str) -> IntArray:
 
 
 def _two_groups(rows: TargetRows) -> IntArray:
-    """Group of each row, 0 or 1.
-
-    Raises:
-        ConfigError: groups are not known.
-        DataError: there are not two groups.
-    """
+    """Group of each row, 0 or 1. Raises ConfigError without groups, DataError if there are not two."""
     if rows.groups is None:
         raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
     if len(rows.groups.labels) != 2:

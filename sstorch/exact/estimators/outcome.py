@@ -34,11 +34,7 @@ def observed(data: SurvivalData) -> Observed:
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
-    """The rows of positive weight that a tree is fitted to.
-
-    Raises:
-        DataError: the data cannot be used.
-    """
+    """The rows of positive weight that a tree is fitted to. Raises DataError: the data cannot be used."""
     data = SurvivalData(X, y, sample_weight=sample_weight)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
@@ -149,13 +145,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         return ResampledTrees(tuple(clone(self)._fit_data(rows) for rows in splits), draws)
 
     def _facts(self, rows: int, events: str, groups: list[str]) -> CardFacts:
-        """Facts of a model card.
-
-        Args:
-            rows: of the tables.
-            events: among them.
-            groups: a sentence on each.
-        """
+        """Facts of a model card: rows of the tables, events among them, and a sentence on each group."""
         kind = f"{'competing risks' if self._competing else 'survival'} tree"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
         return CardFacts(

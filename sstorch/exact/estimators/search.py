@@ -173,11 +173,7 @@ def answers(rules: Sequence[Rule], frame: pd.DataFrame, used: set[int] | None = 
 
 
 def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
-    """Make sure that columns hold 0 and 1 only.
-
-    Raises:
-        DataError: names all columns that do not.
-    """
+    """Make sure that columns hold 0 and 1 only. Raises DataError: names all columns that do not."""
     bad = [name for name in names if not _is_binary(frame[name])]
     if bad:
         raise DataError(
@@ -271,11 +267,7 @@ class TargetRows:
 
 
 def number_target(y: object) -> FloatArray:
-    """Numbers, (n,).
-
-    Raises:
-        DataError: no list of finite numbers.
-    """
+    """Numbers, (n,). Raises DataError: no list of finite numbers."""
     check_given(y)
     try:
         flat = column_or_1d(y, warn=True)
@@ -286,10 +278,6 @@ def number_target(y: object) -> FloatArray:
 
 
 def check_given(y: object) -> None:
-    """Refuse a fit without a target.
-
-    Raises:
-        DataError: it is None.
-    """
+    """Refuse a fit without a target. Raises DataError: it is None."""
     if y is None:
         raise DataError("this estimator requires y to be passed, but the target y is None")

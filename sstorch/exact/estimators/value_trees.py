@@ -234,10 +234,6 @@ class OptimalPolicyTree(ArrayLeaves):
 
 
 def _scores(y: object) -> FloatArray:
-    """Scores, (n, K).
-
-    Raises:
-        DataError: no matrix of finite numbers.
-    """
+    """Scores, (n, K). Raises DataError: no matrix of finite numbers."""
     check_given(y)
     return finite_matrix(y, "y, the scores of treatments")  # type: ignore[arg-type]

@@ -77,11 +77,7 @@ def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
 
 
 def share(name: str, value: float) -> Fraction:
-    """A number from 0 to 1 as the decimal number it is written as.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """A number from 0 to 1 as the decimal number it is written as. Raises ConfigError: it is none."""
     if not is_number_of(value, Real) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}={value!r}: expected a number from 0 to 1")
     return Fraction(Decimal(repr(float(value))))

@@ -38,27 +38,17 @@ def mixture_sweeps(
 ) -> tuple[int, float]:
     """Maximise the evidence lower bound over one coefficient at a time, and over the shares of the mixture.
 
-    The posterior of coefficient j is a mixture: of component k the weight is proportional to
-    share_k (1 + v_k d_j)^(-1/2) exp(g_j^2 s_jk / 2) with s_jk = 1 / (d_j + 1 / v_k), its mean is s_jk g_j and
-    its variance s_jk; g_j is the score of j at the other coefficients' means. ``score``, ``mean``, ``share``
-    and ``shrinkage`` are written in place.
+    The posterior of coefficient j is a mixture: of component k the weight is proportional to share_k (1 + v_k
+    d_j)^(-1/2) exp(g_j^2 s_jk / 2) with s_jk = 1 / (d_j + 1 / v_k), its mean is s_jk g_j and its variance
+    s_jk; g_j is the score of j at the other coefficients' means.
 
-    Args:
-        x: p features, centred by the weights of the rows, (p, n).
-        wx: the same times the weights of the rows, (p, n).
-        information: sums of weight times squared feature, (p,).
-        score: weight times residual of each row, (n,).
-        mean: posterior means of the coefficients, (p,).
-        variance: of the components, (K,), 0 for the point mass at zero.
-        share: of the components, (K,), sum one.
-        shrinkage: of each coefficient, posterior mean over g_j, (p,).
-        n_zero: further coefficients, which are zero and count in the shares.
-        max_sweeps: at most.
-        tolerance: of a sweep, in nats: it ends when the squared changes of the coefficients, times their
-            information, sum to less.
+    Features x (p, n) are centred by the weights of the rows, wx the same times these, and d, `information`
+    (p,), their sums of squares. `variance` (K,) is 0 for the point mass at zero. Written in place: `score`
+    (n,), weight times residual; `mean` and `shrinkage` (p,), the posterior mean and the same over g_j;
+    `share` (K,). `n_zero` further coefficients are zero and count in the shares. Sweeps end when the squared
+    changes of the coefficients, times their information, sum to less than the tolerance, in nats.
 
-    Returns:
-        sweeps made; and the bound less its terms in the residuals, in nats.
+    Returns the sweeps made, and the bound less its terms in the residuals, in nats.
 
     References:
         Kim, Wang, Carbonetto and Stephens (2024), "A flexible empirical Bayes approach to multiple linear

@@ -23,15 +23,10 @@ from sstorch.optim.lbfgs import LBFGSOptions
 
 
 class CompiledProblems:
-    """R problems on the CPU, in double precision.
+    """R problems on the CPU, in double precision, under an objective without penalties on rows.
 
-    Every call begins from the parameters of the trees as they are, and puts there what it trains.
-
-    Args:
-        tree: the problems.
-        objective: E, without penalties on rows.
-        sample: training rows.
-        team: threads that share the problems; by default as many as torch has.
+    Every call begins from the parameters of the trees as they are, and puts there what it trains. By default
+    as many threads share the problems as torch has.
     """
 
     def __init__(

@@ -11,12 +11,9 @@ from torch import Tensor
 
 
 class Team:
-    """The thread that calls, and helpers who wait for the next call.
+    """The thread that calls, and size - 1 helpers who wait for the next call.
 
     What a problem's result is does not depend on who works it out, nor on how many there are.
-
-    Args:
-        size: number of threads, the one that calls included.
     """
 
     def __init__(self, size: int) -> None:
@@ -26,13 +23,9 @@ class Team:
     def run(self, kernel: Callable[..., None], problems: Any, positions: Tensor, *arguments: Any) -> None:
         """Call a kernel on every thread: each takes the next position from a common queue until none is left.
 
-        One call a thread, not one a problem, between which the interpreter would have to change hands.
-
-        Args:
-            kernel: takes problems, positions, the queue and arguments.
-            problems: all of them.
-            positions: of those to work on, (K,).
-            arguments: what else the kernel takes; rows of arrays belong to positions.
+        One call a thread, not one a problem, between which the interpreter would have to change hands. The
+        kernel takes all problems, the positions (K,) to work on, the queue, and arguments whose rows belong
+        to positions.
         """
         queue = np.zeros(1, dtype=np.int64)
         given = (problems, positions.numpy(), queue, *arguments)

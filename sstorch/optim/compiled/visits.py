@@ -275,19 +275,11 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
 
 @entry
 def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, records):
-    """Visit a node in some problems: the step of its gates, that of the leaves below it, or both.
+    """Visit a node in some problems (K,): the step of its gates, that of the leaves below it, or both.
 
-    Args:
-        b: all problems.
-        problems: positions of the problems (K,).
-        queue: (1,), how many of them have been taken, which threads share.
-        node: its number.
-        thresholds: imbalance, high imbalance, share that is reassigned.
-        n_rows: training rows of each problem, (K,).
-        gates: whether to take the BN or WLR step.
-        leaves: whether to take the LN step.
-        options: of both minimisations.
-        records: (K, 2, N_RECORDS), written; without ``gates`` the left share is read.
+    Threads share `queue` (1,), the number of problems taken. `thresholds` are imbalance, high imbalance and
+    the share that is reassigned, `n_rows` (K,) training rows. Written are `records` (K, 2, N_RECORDS);
+    without ``gates`` the left share is read from there.
     """
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     is_branch = node <= b.gates.shape[1]

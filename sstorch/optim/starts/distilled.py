@@ -193,14 +193,7 @@ def predicted_log_time(teacher: SoftTree, sample: Sample) -> Tensor:
 def gates_of_splits(
     trees: Sequence[dict[int, Split]], topology: Topology, n_features: int, like: Tensor
 ) -> GateParameters:
-    """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left.
-
-    Args:
-        trees: split by node.
-        topology: of the trees.
-        n_features: features of gates, q.
-        like: a tensor of their type and device.
-    """
+    """Gates of K trees given by the splits of their nodes; a gate without a split sends all rows left."""
     slope = np.zeros((len(trees), len(topology.branches), n_features))
     constant = np.full(slope.shape[:-1], CLOSED)
     for problem, splits in enumerate(trees):
@@ -218,20 +211,12 @@ def regression_tree(
     min_leaf: float,
     given: Mapping[int, Split] | None = None,
 ) -> dict[int, Split]:
-    """The greedy least-squares tree of targets, by node.
+    """The greedy least-squares tree of targets (J, n) in features of gates (n, q), by node.
 
     A number is cut halfway between two values, a column of categories into two sets by the means of the
     target in each, of several targets by their first principal component; rows without any category are one
-    more. Gains of several targets are summed.
-
-    Args:
-        x: features of gates, (n, q).
-        target: shape (J, n).
-        weight: >= 0, with sum one, shape (n,).
-        columns: of the features.
-        topology: of the tree.
-        min_leaf: least weight on each side.
-        given: splits that are there already, by node.
+    more. Gains of several targets are summed. Weights (n,) have the sum one, each side at least `min_leaf`.
+    Splits that are `given` stay.
 
     References:
         Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
@@ -280,16 +265,10 @@ def split_at(
     weight: FloatArray,
     deviation: FloatArray,
 ) -> Split:
-    """The gate that sends left what is at most at a cut.
+    """The gate on a raw column that sends left what is at most at a cut between two of its values (n,).
 
-    Args:
-        number: of the raw column.
-        places: positions of its features among those of gates.
-        level: of a category in the rows of the node, (n,); None of a number.
-        value: what the column is cut by, (n,).
-        cut: between two of the values.
-        weight: of the rows, (n,).
-        deviation: of all features, (q,).
+    `places` are those of its features among the q of gates, whose deviations are given; `level` (n,) is that
+    of a category, None of a number.
     """
     slope = np.zeros(len(deviation))
     if level is None:
@@ -345,22 +324,11 @@ def distil_gates(
     topology: Topology,
     distillation: Distillation,
 ) -> GateParameters:
-    """Gates of K problems that divide rows by targets, such as what regressions predict for them.
+    """Gates, weights (K, B, q) and biases (K, B), that divide the rows of K problems by targets (K, J, n).
 
-    A regression tree, whose gates are then moved and get further columns, as in
-    :func:`gates_of_targets`. Of several targets those with the larger variance count more.
-
-    Args:
-        x: features of gates in each split, of n rows.
-        split: that of each problem, shape (K,).
-        target: shape (K, J, n).
-        weight: of rows, >= 0, shape (K, n).
-        columns: of the features.
-        topology: of the trees.
-        distillation: how.
-
-    Returns:
-        weights (K, B, q) and biases (K, B).
+    A regression tree, whose gates are then moved and get further columns, as in :func:`gates_of_targets`. Of
+    several targets those with the larger variance count more. Problems are of splits (K,), whose features of
+    gates are x; their rows have weights (K, n) >= 0.
     """
     weight = weight / weight.sum(-1, keepdim=True)
     trees = []
@@ -398,14 +366,7 @@ def distil_gates(
 class _Polish:
     """Gates of several columns for K problems: leaves with a constant distribution describe the target.
 
-    Args:
-        x: features of gates, (K, n, q).
-        target: shape (K, J, n).
-        weight: with sum one, shape (K, n).
-        columns: of the features.
-        topology: of the tree.
-        trees: the splits each problem begins with.
-        distillation: how.
+    From the splits of `trees`, features of gates (K, n, q), targets (K, J, n), and weights (K, n) of sum one.
     """
 
     def __init__(
@@ -537,12 +498,7 @@ def _balanced(
 ) -> FloatArray:
     """Constants of gates (B,), moved as little as leaves of the least weight ask for.
 
-    Args:
-        scores: of rows without the constants, (n, B).
-        bias: shape (B,).
-        weight: with sum one, shape (n,).
-        splits: of the gates that split.
-        min_leaf: least weight of a leaf.
+    `scores` (n, B) of rows are without the constants, weights (n,) have the sum one.
     """
     bias = bias.copy()
     rows_of = {1: np.flatnonzero(weight > 0)}

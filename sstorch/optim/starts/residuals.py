@@ -39,12 +39,7 @@ def residual_bag(
 ) -> FloatArray:
     """What trees that have not seen a row predict for its residual, (n,); 0 where all have seen it.
 
-    Args:
-        x: features of gates, (n, q).
-        residual: shape (n,).
-        weight: >= 0, shape (n,).
-        subject: number of each row's subject, 0 ... P - 1, shape (n,); its rows are all seen or none.
-        seed: of the draws.
+    All rows (n, q) of a subject, 0 ... P - 1 in `subject` (n,), are seen or none.
     """
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
@@ -110,12 +105,7 @@ def _grow(
 ) -> FloatArray:
     """Predictions (T, n) of T least-squares trees for all rows, level by level, all trees at once.
 
-    Args:
-        binned: the rows.
-        target: shape (n,).
-        weight: shape (n,).
-        inside: rows that each tree sees, (T, n).
-        rng: draws the features that each node may use.
+    Each sees the rows `inside` (T, n); `rng` draws the features that each node may use.
     """
     n_trees, n, q = len(inside), len(binned.rows), binned.rows.n_features
     n_bins, tried = max(2, int(binned.bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
@@ -197,16 +187,8 @@ def model_tree(
 ) -> dict[int, Split]:
     """The greedy tree of least-squares lines of targets, the best split first; by node, in order of growth.
 
-    Args:
-        x: features of gates, (n, q).
-        lines: what the lines of each side are of, standardised, (n, p).
-        target: shape (J, n); errors of several targets are summed.
-        precision: weights of the errors of each target, >= 0, (J, n).
-        weight: of rows, >= 0, with sum one, (n,).
-        columns: of the features.
-        depth: of the tree.
-        n_leaves: at most.
-        min_leaf: least weight of a leaf.
+    Lines of each side are of standardised `lines` (n, p), gates of features (n, q). Errors of the targets (J,
+    n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum one.
     """
     design = np.column_stack([np.ones(len(x)), lines])
     grower = _Grower(GateRows.of(x), design, target, precision, weight, columns, min_leaf)
