@@ -15,7 +15,7 @@ from sstorch.exact.deadline import Deadline
 from sstorch.exact.moments import Moments, Patterns
 from sstorch.exact.problem import Found, Problem, Work, branch_cost, check, estimate
 from sstorch.exact.rounding import quantise
-from sstorch.exact.search import TableSearch, search
+from sstorch.exact.search import search_tables
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs
 from sstorch.exceptions import ConfigError
@@ -71,11 +71,7 @@ class Rows:
         sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
         cost_of_test = branch_cost(task, self.patterns.columns)
         problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
-
-        def run(d: int, nodes: int, deadline: Deadline) -> Found:
-            return TableSearch(problem, *search(problem, d, nodes, deadline))
-
-        return Plan(run, work, (depth,))
+        return Plan(partial(search_tables, problem), work, (depth,))
 
     def compiled_plan(
         self, depth: int, max_nodes: int, all_sizes: bool, penalty: float, memory: int, n_threads: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from math import comb
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,36 +66,23 @@ def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
     return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
 
 
-class Found(Protocol):
-    """What a search has found, of whatever engine."""
+@dataclass(frozen=True)
+class Found:
+    """Trees that a search has found, and what is proved of others; costs without the task's constant."""
 
-    @property
-    def costs(self) -> dict[Budget, float]:
-        """Least cost of a tree on all rows for every budget; without the task's constant."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """True if no tree was left out."""
-        ...
-
-    @property
-    def n_cells(self) -> int:
-        """Leaves evaluated so far."""
-        ...
-
-    @property
-    def objective_bound(self) -> float:
-        """No tree of the depth searched costs less, with the penalties of its leaves; -inf if not known."""
-        ...
+    costs: dict[Budget, float]  # least cost of a tree on all rows for every budget
+    tree: Callable[[Budget], Nested]  # one of least cost within a budget, of equal ones one with few nodes
+    n_cells: int  # leaves evaluated
+    complete: bool  # no tree was left out
+    # no tree of the depth searched costs less, with the penalties of its leaves; -inf if not known
+    objective_bound: float = -INFINITY
+    bound: Callable[[Budget], float] | None = None  # below any tree within a budget; None: costs if complete
 
     def lower_bound(self, target: Budget) -> float:
         """No tree within a budget costs less, without penalties; -inf if not known."""
-        ...
-
-    def tree(self, target: Budget) -> Nested:
-        """A tree of least cost within a budget, in features; of equal ones, one with few nodes."""
-        ...
+        if self.bound is not None:
+            return self.bound(target)
+        return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
 
 
 class Levels:

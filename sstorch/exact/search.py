@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from math import comb
 
 import numpy as np
@@ -26,9 +25,9 @@ from sstorch.exact.packed import (
     supersets,
 )
 from sstorch.exact.problem import (
-    INFINITY,
     PACKED_CELLS,
     Budget,
+    Found,
     Levels,
     Payments,
     Problem,
@@ -46,39 +45,11 @@ _MOST_CELLS_WITH_STEPS = 1 << 21
 _MOST_PRODUCTS = 1 << 28
 
 
-@dataclass(frozen=True)
-class TableSearch:
-    """What a search of a problem has found: its tables, and whether there was time for all trees.
-
-    Where there was not, the tables hold costs of trees, but not of all trees.
-    """
-
-    problem: Problem
-    levels: Levels
-    complete: bool
-
-    @cached_property
-    def costs(self) -> dict[Budget, float]:
-        """Least cost of a tree on all rows for every budget."""
-        return {state: float(cost) for state, cost in root_costs(self.problem, self.levels).items()}
-
-    @property
-    def n_cells(self) -> int:
-        """Leaves that this search of the problem, and those before it, evaluated."""
-        return self.problem.n_cells
-
-    @property
-    def objective_bound(self) -> float:
-        """That of each budget says more."""
-        return -INFINITY
-
-    def lower_bound(self, target: Budget) -> float:
-        """The least cost itself, if all trees were compared."""
-        return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
-
-    def tree(self, target: Budget) -> Nested:
-        """A tree of least cost within a budget; see `trace`."""
-        return trace(self.problem, self.levels, target)
+def search_tables(problem: Problem, depth: int, max_nodes: int, deadline: Deadline) -> Found:
+    """Least costs of all budgets; without enough time for all trees those of some."""
+    levels, complete = search(problem, depth, max_nodes, deadline)
+    costs = {state: float(cost) for state, cost in root_costs(problem, levels).items()}
+    return Found(costs, partial(trace, problem, levels), problem.n_cells, complete)
 
 
 def search(problem: Problem, depth: int, max_nodes: int, deadline: Deadline = NEVER) -> tuple[Levels, bool]:

@@ -33,7 +33,7 @@ from sstorch.exact.compiled.two_levels import (
     two_levels,
 )
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.problem import INFINITY, Budget, Work, budget
+from sstorch.exact.problem import INFINITY, Budget, Found, Work, budget
 from sstorch.exact.tree import Nested, nested_size
 
 # Features of the search over a part of the thresholds, whose tree is the first one known.
@@ -61,7 +61,7 @@ class Bounded:
         doubles = n_rows * n + self.n_threads * (4 * n_features + 10 * n_rows)
         return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL)
 
-    def search(self, depth: int, deadline: Deadline = NEVER) -> BoundedTree:
+    def search(self, depth: int, deadline: Deadline = NEVER) -> Found:
         """The best tree of a depth of 0 to 3, and a bound of all of them."""
         best, tree = self._first(depth)
         bound = best  # all there is of depth 0
@@ -73,7 +73,13 @@ class Bounded:
                 best, tree = cost, grown
             bound = best
         n_cells = sum(int(space.n_leaves[0]) for space in self.spaces)
-        return BoundedTree(depth, best, tree, bound, self.penalty, n_cells)
+        size = nested_size(tree)
+        costs = {budget(*size): best - self.penalty * (size.nodes + 1)}
+
+        def lower(target: Budget) -> float:
+            return bound - self.penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
+
+        return Found(costs, lambda target: tree, n_cells, bound >= best, bound, lower)
 
     @cached_property
     def _chains(self) -> tuple[list[int], list[int]]:
@@ -197,36 +203,3 @@ def _spread(begin: int, end: int, count: int) -> IntArray:
     """So many numbers of a range, or all if there are fewer, evenly."""
     count = min(count, end - begin)
     return begin + ((np.arange(count) + 0.5) * (end - begin) / max(count, 1)).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class BoundedTree:
-    """What a `Bounded` search has found."""
-
-    depth: int  # most tests on a path
-    objective: float  # cost of the tree, with penalties
-    nested: Nested  # the tree
-    objective_bound: float  # no tree of the depth costs less, penalties included
-    penalty: float  # of each leaf
-    n_cells: int  # leaves evaluated
-
-    @property
-    def costs(self) -> dict[Budget, float]:
-        """Of its own budget."""
-        size = nested_size(self.nested)
-        return {budget(*size): self.objective - self.penalty * (size.nodes + 1)}
-
-    @property
-    def complete(self) -> bool:
-        """True if no tree of the depth, with penalties, was left out."""
-        return self.objective_bound >= self.objective
-
-    def lower_bound(self, target: Budget) -> float:
-        """No tree within a budget costs less, without penalties; -inf beyond the depth."""
-        if target.depth > self.depth:
-            return -INFINITY
-        return self.objective_bound - self.penalty * (target.nodes + 1)
-
-    def tree(self, target: Budget) -> Nested:
-        """The tree itself."""
-        return self.nested

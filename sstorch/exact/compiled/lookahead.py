@@ -20,7 +20,7 @@ from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.problem import INFINITY, Budget, budget
+from sstorch.exact.problem import INFINITY, Found, budget
 from sstorch.exact.tree import Nested, nested_size
 from sstorch.optim.compiled.jit import compiled, entry
 
@@ -157,12 +157,13 @@ class Lookahead:
     penalty: float  # cost of a leaf
     n_threads: int  # how many threads compute
 
-    def search(self, deadline: Deadline = NEVER) -> LookaheadTree:
+    def search(self, deadline: Deadline = NEVER) -> Found:
         """The tree: its upper levels by the search, each subtree below of least cost for its rows."""
         every = np.arange(len(self.problem.literals))
         prefix = self._best(every, self.levels, deadline)[1]
         cost, tree, n_cells = self._completed(self.problem, prefix, 0, deadline)
-        return LookaheadTree({budget(*nested_size(tree)): cost}, tree, n_cells)
+        # Other trees of the same size may be better.
+        return Found({budget(*nested_size(tree)): cost}, lambda target: tree, n_cells, complete=False)
 
     @cached_property
     def _rows(self) -> Sparse:
@@ -233,26 +234,3 @@ class Lookahead:
         found = problem.search(depth, 2**depth - 1, deadline, self.n_threads)
         best = min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
         return found.costs[best], found.tree(best), found.n_cells
-
-
-@dataclass(frozen=True)
-class LookaheadTree:
-    """The tree of a `Lookahead`, of whose budget others may be better."""
-
-    costs: dict[Budget, float]  # of its own budget
-    nested: Nested  # the tree
-    n_cells: int  # leaves that the searches for its lower levels evaluated
-    complete: bool = False  # False, as other trees may be better
-
-    def tree(self, target: Budget) -> Nested:
-        """The tree itself."""
-        return self.nested
-
-    def lower_bound(self, target: Budget) -> float:
-        """Nothing is known of other trees."""
-        return -INFINITY
-
-    @property
-    def objective_bound(self) -> float:
-        """Nothing is known of other trees."""
-        return -INFINITY

@@ -19,7 +19,7 @@ from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.tables import Tables, pair_costs
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import INFINITY, Budget, Work, budgets, smallest, splits
+from sstorch.exact.problem import INFINITY, Budget, Found, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 
 # Cells at once: those of all channels and budgets fit the second level cache, of many channels the third.
@@ -180,9 +180,7 @@ class CompiledProblem:
         curves = self.curves.where(self.curves.literals[:, feature] == present)
         return replace(self, literals=self.literals[kept], values=self.values[:, kept], curves=curves)
 
-    def search(
-        self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1
-    ) -> CompiledSearch:
+    def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same."""
         n = self.literals.shape[1]
         depth = depth if max_nodes > 0 else 0
@@ -202,13 +200,11 @@ class CompiledProblem:
         problem = self if last == n else self._with_first(last)
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
-        return CompiledSearch(
-            problem,
-            costs,
-            dict(zip(below, singles, strict=True)),
-            last == n,
-            tables if depth == 2 else None,
+        found = _BestTrees(
+            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None
         )
+        n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
+        return Found(costs, found.tree, n_cells, last == n)
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
         """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.
@@ -298,30 +294,13 @@ class CompiledProblem:
 
 
 @dataclass(frozen=True)
-class CompiledSearch:
-    """What a compiled search has found."""
+class _BestTrees:
+    """The way from the tables of a search to trees."""
 
     problem: CompiledProblem  # what was searched, with the features that there was time for
-    costs: dict[Budget, float]  # least cost of a tree on all rows for every budget
+    costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
-    complete: bool  # whether there was time for all trees; if not, these are the least costs of some
-    # of a search of depth 2, whose sums over pairs tell what is below a root; None of other ones
-    tables: Tables | None
-
-    @property
-    def n_cells(self) -> int:
-        """Leaves that were evaluated; all of them, if the search is complete."""
-        n, depth = self.problem.literals.shape[1], max(state.depth for state in self.costs)
-        return sum(comb(n, k) << k for k in range(depth + 1))
-
-    def lower_bound(self, target: Budget) -> float:
-        """The least cost itself, if all trees were compared."""
-        return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
-
-    @property
-    def objective_bound(self) -> float:
-        """That of each budget says more."""
-        return -INFINITY
+    tables: Tables | None  # of a search of depth 2, whose sums over pairs tell what is below a root
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
