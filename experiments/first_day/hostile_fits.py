@@ -26,7 +26,8 @@ from sstorch import SoftSurvivalTree, Surv
 from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import SstorchError
 from sstorch.nn import FAMILIES, make_family
-from sstorch.soft.settings import INITS, TRAINERS
+from sstorch.soft.setting import TRAINERS
+from sstorch.soft.settings import INITS
 
 
 def draw_rows(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    from sstorch.soft.estimation import GroupChoice
+    from sstorch.soft.group_choice import GroupChoice
 
 
 def save_history(history: History, folder: Path) -> None:

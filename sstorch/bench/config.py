@@ -33,7 +33,8 @@ from sstorch.optim import (
 )
 from sstorch.soft import SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.settings import AUTO, INITS, SETTINGS, Setting
+from sstorch.soft.setting import Setting
+from sstorch.soft.settings import AUTO, INITS, SETTINGS
 from sstorch.usage import configuration
 
 

@@ -44,8 +44,8 @@ from sstorch.optim.checkpoint import kept
 from sstorch.progress import report
 from sstorch.soft import TrainedBatch, train_batch
 from sstorch.soft.batch import check_causes, train_encoded, with_heats
-from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.group_choice import GroupChoice
 
 ACCURACY = tuple(names_of("event", "accuracy"))
 
@@ -107,7 +107,7 @@ class CrossValidation:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("split")
 
     def penalties(self) -> pd.DataFrame:
-        """:attr:`~sstorch.soft.estimation.GroupChoice.penalties` of every split."""
+        """:attr:`~sstorch.soft.group_choice.GroupChoice.penalties` of every split."""
         return pd.concat({name: each.penalties for name, each in self.choices.items()}, names=["split"])
 
     def held_out(self, data: SurvivalData) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Regressions, prognostic trees and soft survival trees, their search, and what goes with them."""
 
-from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.soft.candidates import default_candidates
 from sstorch.soft.encoder import TorchEncoder
 from sstorch.soft.honest import Honest
@@ -8,6 +8,7 @@ from sstorch.soft.parameters import Columns, GatePenalties, GroupPenalties, Pena
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
 from sstorch.soft.settings import BatchSettings, Coefficients
+from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import PrognosticTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample

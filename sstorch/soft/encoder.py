@@ -22,7 +22,8 @@ from sstorch.files import read_folder, reading, write_folder
 from sstorch.nn import DesignMatrix, SoftTree
 from sstorch.objective import Sample, leaf_losses
 from sstorch.optim.starts.clusters import start_leaves
-from sstorch.soft.batch import stack_splits, training_rows
+from sstorch.soft.batch import training_rows
+from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import AUTO, BatchSettings, LeafName
 
 _FORMAT, _FORMAT_VERSION = "sstorch.torch_encoder", 1

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property, partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import median_event_time
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import SplitMatrices
 from sstorch.data.columns import is_wide
@@ -27,8 +25,6 @@ from sstorch.objective import Sample
 from sstorch.optim import (
     GateColumns,
     gates_of_targets,
-    log_hazard_targets,
-    predicted_log_time,
     set_gates,
 )
 from sstorch.optim.checkpoint import Checkpoint, kept
@@ -39,221 +35,24 @@ from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
-from sstorch.soft.fixed_columns import FIXED
+from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left, write_leaves
+from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
 from sstorch.soft.honest import PlacedGates
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.tall import gate_rows
+from sstorch.soft.targets import log_hazards, regression_targets
 from sstorch.soft.teacher import Teacher
 from sstorch.soft.wide import with_column_priors
 
 T = TypeVar("T")
 
-REGRESSION, RESIDUALS, PREDICTOR, HONEST = "regression", "residuals", "predictor", "honest"
+RESIDUALS, PREDICTOR, HONEST = "residuals", "predictor", "honest"
 # Least weight of a residual, as a share of the mean.
 _LEAST_CURVATURE = 1e-3
 # Penalties of what groups have of their own, to begin with: they start as the regression.
 _FIRST_OWN = 100.0
 # Columns that gates may use where there are many.
 _GATE_COLUMNS = 50
-# Effective degrees of freedom below which one of many columns has no visible effect of its own.
-_NO_EFFECT = 0.05
-# Terms that a summary names.
-_TOLD_TERMS = 8
-
-
-@dataclass(frozen=True)
-class Estimation:
-    """What the penalties of a fit came out at.
-
-    Attributes:
-        kinds: of coefficients.
-        n_coefficients: of each kind.
-        penalty: inverse variance of each kind, in the units of :class:`Design`; at 1e5 and more all
-            coefficients of a kind are all but zero.
-        freedom: effective degrees of freedom of each kind.
-        term_freedom: effective degrees of freedom of each column, or product ``"a:b"``, in what all groups
-            share.
-        evidence: log marginal likelihood, in nats.
-        log_likelihood: of the training rows, in nats.
-        column_prior: which prior many columns have, a key of :data:`sstorch.soft.wide.PRIORS`; empty for few.
-    """
-
-    kinds: tuple[str, ...]
-    n_coefficients: tuple[int, ...]
-    penalty: tuple[float, ...]
-    freedom: tuple[float, ...]
-    term_freedom: Mapping[str, float]
-    evidence: float
-    log_likelihood: float
-    column_prior: str = ""
-
-    @classmethod
-    def of(
-        cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design, column_prior: str
-    ) -> Self:
-        """Of one problem; ``terms`` are those of the features of leaves, which are the design's."""
-        kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
-        counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
-        counts |= {rotation.kind: len(rotation.places) for rotation in design.rotations}
-        of_terms = dict.fromkeys(terms, 0.0)
-        for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
-            of_terms[term] += value
-        for term, kind in zip(terms, design.kinds, strict=True):
-            if kind in FIXED:
-                of_terms.pop(term, None)
-        return cls(
-            kinds.names,
-            tuple(int(count) for count in counts.values()),
-            tuple(estimates.penalty[problem].tolist()),
-            tuple(kinds.sums(freedom)[0].tolist()),
-            of_terms,
-            float(estimates.evidence[problem]),
-            float(estimates.log_likelihood[problem]),
-            column_prior,
-        )
-
-    @property
-    def deviation(self) -> tuple[float, ...]:
-        """Standard deviation of the prior of each kind."""
-        return tuple(each**-0.5 for each in self.penalty)
-
-    @property
-    def terms_text(self) -> str:
-        """Terms with the most degrees of freedom, and how many others there are."""
-        terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
-        shown = _TOLD_TERMS
-        if self.column_prior:
-            shown = min(shown, sum(value >= _NO_EFFECT for _, value in terms))
-        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
-        rest = terms[shown:]
-        hidden = sum(value < _NO_EFFECT for _, value in rest) if self.column_prior else 0
-        parts = [told] if told else []
-        if more := len(rest) - hidden:
-            parts.append(f"{more:,} more")
-        if hidden:
-            together = sum(value for _, value in rest[more:])
-            parts.append(f"{hidden:,} columns with no visible effect of their own (together {together:.1f})")
-        return " and ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold without loss."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        plain: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
-        return cls(**plain)
-
-
-@dataclass(frozen=True)
-class GroupChoice:
-    """Which groups were taken, and why.
-
-    Attributes:
-        evidence: of each candidate in nats, less the charges on gates: ``"regression"``, and by teacher with
-            the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
-        chosen: the candidate whose hazards were taken.
-        n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
-        estimations: of the chosen one, by cause.
-    """
-
-    evidence: Mapping[str, float]
-    chosen: str
-    n_groups: int
-    estimations: Mapping[str, Estimation]
-
-    @property
-    def gain(self) -> float:
-        """Evidence of the best groups less that of the regression, in nats; NaN where none were tried."""
-        others = [value for name, value in self.evidence.items() if name != REGRESSION]
-        return max(others) - self.evidence[REGRESSION] if others else np.nan
-
-    def __str__(self) -> str:
-        """What the groups are, in one line."""
-        if self.chosen != REGRESSION:
-            return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
-        if np.isnan(self.gain):
-            return "a regression without groups"
-        told = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
-        return f"{told}: no interaction found (evidence {self.gain:+.0f} nats)"
-
-    @property
-    def finding(self) -> str:
-        """What the groups are, in words alone."""
-        return str(self).split(": evidence ")[0].split(" (evidence ")[0]
-
-    def summary(self) -> str:
-        """What the groups are, and the effective degrees of freedom of each term, as text."""
-        lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
-        for cause, each in self.estimations.items():
-            whose = f" of {cause}" if len(self.estimations) > 1 else ""
-            total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
-            lines.append(f"Penalties by marginal likelihood; {total}: {each.terms_text}")
-            if each.column_prior:
-                lines.append(
-                    f"Many columns{whose}: straight lines; prior variances {each.column_prior}, the best of "
-                    "five inner folds"
-                )
-        return "\n".join(lines)
-
-    @property
-    def penalties(self) -> pd.DataFrame:
-        """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
-
-        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the
-        prior; where causes compete rows are by cause and kind.
-        """
-        tables = {
-            cause: pd.DataFrame(
-                {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation},
-                index=pd.Index(each.kinds, name="kind"),
-            )
-            for cause, each in self.estimations.items()
-        }
-        return next(iter(tables.values())) if len(tables) == 1 else pd.concat(tables, names=["cause"])
-
-    @property
-    def terms(self) -> pd.DataFrame:
-        """Effective degrees of freedom of each column, and of products, for each cause."""
-        return pd.DataFrame({cause: each.term_freedom for cause, each in self.estimations.items()})
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a dictionary that JSON can hold without loss."""
-        estimations = {name: each.to_dict() for name, each in self.estimations.items()}
-        values = {"evidence": dict(self.evidence), "chosen": self.chosen, "n_groups": self.n_groups}
-        return values | {"estimations": estimations}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_dict`."""
-        estimations = {name: Estimation.from_dict(each) for name, each in values["estimations"].items()}
-        return cls(dict(values["evidence"]), values["chosen"], int(values["n_groups"]), estimations)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Gates of S problems, and the estimates of every cause under them."""
-
-    name: str  # of the teacher and the number of groups
-    gates: GateParameters  # weights (S, B, q) and biases (S, B)
-    # of each problem by node, where whole nodes may be divided further; None where they may not
-    splits: Sequence[dict[int, Split]] | None
-    estimates: Mapping[str, Estimates]  # of each cause
-    groups: Mapping[str, LeafParameters]  # parameters of the groups that have rows in some split, by cause
-    position: Tensor  # number of the group of each leaf, from left to right; 0 of those without rows
-
-    @property
-    def divides(self) -> Tensor:
-        """Whether gates divide rows, boolean (S, B)."""
-        return (self.gates.weight != 0).any(-1)
-
-    def evidence(self, charge: float) -> Tensor:
-        """Of all causes, less the charge on each gate, in nats, (S,); -inf where no gate divides rows."""
-        total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
-        n_gates = self.divides.sum(-1, dtype=torch.float64)
-        return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)
 
 
 class Estimator:
@@ -338,7 +137,7 @@ class Estimator:
         models = [next((each for each in candidates if each.name == name), regression) for name in best]
         self._models = models
         self._adopt_hazards(models)
-        self._adopt_gates(_gates_of(models))
+        self._adopt_gates(gates_of(models))
         if candidates and not settings.only_if_needed:
             self._adopt_gates(self._filled(models, candidates[-1], settings))
         leaf = self._tree.apply_leaf(self._sample.x)
@@ -361,7 +160,7 @@ class Estimator:
 
         A regression has the gates of the `usual` candidate.
         """
-        gates = _gates_of([usual if model.name == REGRESSION else model for model in models])
+        gates = gates_of([usual if model.name == REGRESSION else model for model in models])
         open_splits = [split for split, model in enumerate(models) if model.splits is not None]
         if not open_splits:
             return gates
@@ -395,7 +194,7 @@ class Estimator:
     def covariances(self, split: int) -> dict[str, HazardCovariance]:
         """Of the coefficients of the chosen hazards of a split, by cause."""
         model, found = self._models[split], {}
-        leaf_groups = model.position[_whole_to_left(model.divides[split])].cpu()
+        leaf_groups = model.position[whole_to_left(model.divides[split])].cpu()
         n_groups = int(model.position.max()) + 1
         for name, estimates in model.estimates.items():
             theta, kinds = estimates.theta[split].cpu(), estimates.kinds
@@ -624,7 +423,7 @@ class Estimator:
         device = self._tree.log_time_scale.device
         at = [torch.tensor([split], device=device) for split in range(len(models))]
         leaf_groups = [
-            model.position[_whole_to_left(model.divides[split])] for split, model in enumerate(models)
+            model.position[whole_to_left(model.divides[split])] for split, model in enumerate(models)
         ]
         for name, tree in self.trees.items():
             parts = [
@@ -639,66 +438,3 @@ class Estimator:
             name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
             for name in self.trees
         }
-
-
-def log_hazards(
-    trees: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
-) -> Tensor:
-    """Log cumulative hazard of each row and cause at the median event time of its split, (R, J, M).
-
-    Each cause has the weight of its number of events, as in the likelihood. Trees of R problems are ordered
-    by split.
-    """
-    medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
-    each = [
-        log_hazard_targets(
-            tree, samples[name], medians.repeat_interleave(torch.tensor(samples[name].x.counts))
-        )
-        for name, tree in trees.items()
-    ]
-    return torch.stack(each, dim=1)
-
-
-def regression_targets(
-    regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
-) -> Tensor:
-    """What gates are distilled from: predictions of regressions, trees of depth 0, by cause, (R, J, M).
-
-    Of one event the predicted log time, of several causes :func:`log_hazards`.
-    """
-    if len(regressions) == 1:
-        ((name, regression),) = regressions.items()
-        return predicted_log_time(regression, samples[name])[:, None]
-    return log_hazards(regressions, samples, splits)
-
-
-def _gates_of(models: Sequence[Candidate]) -> GateParameters:
-    """Gates of each split's candidate."""
-    return GateParameters(
-        torch.stack([each.gates.weight[split] for split, each in enumerate(models)]),
-        torch.stack([each.gates.bias[split] for split, each in enumerate(models)]),
-    )
-
-
-def _whole_to_left(divides: Tensor) -> Tensor:
-    """The leaf of rows of each leaf if gates (B,) that divide nothing sent all rows left, (L,)."""
-    n_leaves = len(divides) + 1
-    ends = []
-    for leaf in range(n_leaves, 2 * n_leaves):
-        node = 1
-        for shift in reversed(range(leaf.bit_length() - 1)):
-            node = 2 * node + (leaf >> shift & 1 if divides[node - 1] else 0)
-        ends.append(node - n_leaves)
-    return torch.tensor(ends, device=divides.device)
-
-
-@torch.no_grad()
-def write_leaves(tree: SoftTree, leaves: LeafParameters) -> None:
-    """Give the leaves of R problems their parameters, in place."""
-    for place, node in enumerate(tree.topology.leaves):
-        leaf = tree.leaf(node)
-        leaf.slope.copy_(leaves.slope[:, place])
-        leaf.intercept.copy_(leaves.intercept[:, place])
-        leaf.shape.copy_(leaves.shape[:, place])
-        if leaf.shape_slope is not None:
-            leaf.shape_slope.copy_(leaves.shape_slope[:, place])

@@ -66,14 +66,16 @@ from sstorch.reading.nodes import longer_sides, shown_leaves, times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
 from sstorch.reading.texts import describe_tree, effect_lines, events_text
-from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
-from sstorch.soft.estimation import GroupChoice
+from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.formula import deployed, tree_formula
+from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.honest import Honest, count_subjects, halves
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
-from sstorch.soft.settings import BatchSettings, as_json
+from sstorch.soft.setting import as_json
+from sstorch.soft.settings import BatchSettings
 from sstorch.soft.step_curves import step_curves
+from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
 
 FORMAT_VERSION = 6
@@ -102,9 +104,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         training_rows_: fingerprint of the training rows, by which :func:`~sstorch.validate` recognises them.
         late_fit_: groups whose mean curve leaves the 95 % band of Kaplan-Meier late in follow-up, a sentence
             each, with time and remedy; `summary()` has them.
-        choice_: :class:`~sstorch.soft.estimation.GroupChoice`, where penalties were estimated, else None: the
-            evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with effective
-            degrees of freedom.
+        choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, where penalties were estimated, else None:
+            the evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with
+            effective degrees of freedom.
         training_record_: distributions of the columns in the training rows, for
             :func:`sstorch.validation.drift`.
         metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.

@@ -12,7 +12,8 @@ from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.objective import L2Parity, Penalty
 from sstorch.parameters import Parameters
-from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits, as_json, from_json
+from sstorch.soft.setting import as_json, from_json
+from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits
 
 # What training alone reads: no part of a file.
 _NOT_SAVED = ("fairness", "rho", "own")

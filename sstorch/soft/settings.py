@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from numbers import Real
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-import numpy as np
 import torch
 
-from sstorch.checks import check_device, check_integer, is_number_of
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.encodings import (
     ColumnEncodings,
@@ -20,35 +17,42 @@ from sstorch.data.encodings import (
     Interactions,
     Linear,
     Monotone,
-    parse_interactions,
-    parse_monotone,
 )
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
-from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, make_family
+from sstorch.objective import L2Parity, Penalty
 from sstorch.optim import (
-    JOINT_RACE,
     Distillation,
-    Joint,
     Leaves,
     Nodec,
-    NodecJoint,
-    Race,
     Trainer,
 )
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.honest import Honest, PlacedGates
+from sstorch.soft.setting import (
+    Setting,
+    checked_elsewhere_rule,
+    coefficient,
+    coefficient_or_inf,
+    column_rule,
+    columns_of_gates,
+    depth_rule,
+    device_rule,
+    encodings_rule,
+    fairness_rule,
+    integer_from,
+    interactions_rule,
+    monotone_rule,
+    one_of,
+    own_penalties_rule,
+    setting,
+    small_share,
+    trainer_rule,
+)
 from sstorch.soft.teacher import Teacher
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-# By name trainers come with a race, which only batches of starts have; the classes are plain.
-TRAINERS: dict[str, Callable[[], Trainer]] = {
-    "nodec": lambda: Nodec(race=Race()),
-    "joint": lambda: Joint(race=JOINT_RACE),
-    "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
-    "leaves": Leaves,
-}
 # Events of a competing cause from which its "auto" leaf is a spline where gates are trained.
 _MIN_EVENTS = 150
 INITS = ("kmeans", "random", "cox", "distilled", "distilled+random")
@@ -82,60 +86,8 @@ TrainerName = Literal["nodec", "joint", "nodec+joint", "leaves"]
 Init = Literal["random", "kmeans", "cox", "distilled", "distilled+random"]
 Dtype = Literal["float64", "float32"]
 
-# Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
-Rule = Callable[[str, Any], Any]
 # What a change of one is in a column whose weight is penalised: the range or the standard deviation.
 GateRidgeUnits = Literal["range", "sd"]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Declaration of a setting.
-
-    Attributes:
-        default: of a tree; its type is the one in which the value is saved.
-        rule: checks a value.
-        text: meaning of the setting.
-        in_tree_group: whether it is a key of the group ``tree`` of the command line.
-        saved: whether it is saved with a tree by its name. What only training reads and need not be a plain
-            value is not, nor is what the trained module itself holds.
-        nested: whether the value may be a mapping or a list.
-    """
-
-    default: Any
-    rule: Rule
-    text: str
-    in_tree_group: bool
-    saved: bool
-    nested: bool
-
-
-def setting(
-    default: object,
-    rule: Rule,
-    text: str,
-    *,
-    in_tree_group: bool = True,
-    saved: bool = True,
-    nested: bool = False,
-) -> Any:
-    """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
-    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved, nested)})
-
-
-# ------------------------------------------------------------------ rules
-
-
-def integer_from(least: int) -> Rule:
-    """An integer that is at least ``least``."""
-    return lambda name, value: check_integer(name, value, least)
-
-
-def coefficient(name: str, value: Any) -> float:
-    """The coefficient of a penalty: a finite number >= 0."""
-    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
-    return float(value)
 
 
 def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
@@ -147,103 +99,12 @@ def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
     return coefficient(name, value)
 
 
-def coefficient_or_inf(name: str, value: Any) -> float:
-    """The coefficient of a penalty that may be infinite."""
-    return math.inf if is_number_of(value, Real) and value == math.inf else coefficient(name, value)
-
-
-def columns_of_gates(name: str, value: Any) -> int | None:
-    """A number of columns, or None for all."""
-    return None if value is None else check_integer(name, value, 1)
-
-
-def small_share(name: str, value: Any) -> float:
-    """A number in [0, .5), which two sides of a gate can have."""
-    if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
-        raise ConfigError(f"{name} must be a share in [0, .5), got {value!r}")
-    return float(value)
-
-
-def one_of(choices: Sequence[str]) -> Rule:
-    """One of a few names."""
-
-    def rule(name: str, value: Any) -> Any:
-        if value not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-        return value
-
-    return rule
-
-
-def _depth(name: str, value: Any) -> int:
-    return Topology(value).depth
-
-
 def _leaf(name: str, value: Any) -> Leaf:
     for leaf in value.values() if isinstance(value, Mapping) else (value,):
         if leaf != AUTO:
             make_family(leaf)
     checked: Leaf = value
     return checked
-
-
-def _device(name: str, value: Any) -> str:
-    check_device(value)
-    return str(value)
-
-
-def _trainer(name: str, value: Any) -> Trainer:
-    if isinstance(value, str) and value in TRAINERS:
-        return TRAINERS[value]()
-    if isinstance(value, Trainer):
-        return value
-    raise ConfigError(
-        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {value!r}"
-    )
-
-
-def _fairness(name: str, value: Any) -> L2Parity | None:
-    if value is None or isinstance(value, L2Parity):
-        return value
-    if isinstance(value, str) and value in FAIRNESS:
-        return FAIRNESS[value]
-    raise ConfigError(
-        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), got {value!r}"
-    )
-
-
-def _encodings(name: str, value: Any) -> ColumnEncodings:
-    return ColumnEncodings.of(value, name)
-
-
-def _interactions(name: str, value: Any) -> Interactions:
-    return parse_interactions(value)
-
-
-def _monotone(name: str, value: Any) -> Monotone:
-    return parse_monotone(value)
-
-
-def _column(name: str, value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ConfigError(f"{name} must be the name of a column, or None, got {value!r}")
-    return value
-
-
-def _own_penalties(name: str, value: Any) -> tuple[Penalty, ...]:
-    for each in value:
-        if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
-            raise ConfigError(
-                f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
-            )
-    return tuple(value)
-
-
-def _checked_elsewhere(name: str, value: Any) -> Any:
-    return value
-
-
-# ------------------------------------------------------------------ settings
 
 
 @dataclass(frozen=True)
@@ -279,10 +140,10 @@ class BatchSettings:
     Saved files keep the order of the fields.
     """
 
-    depth: int = setting(2, _depth, "gates on every path", saved=False)
+    depth: int = setting(2, depth_rule, "gates on every path", saved=False)
     leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False, saved=False)
     n_starts: int = setting(1, integer_from(1), "initial solutions tried", in_tree_group=False)
-    trainer: Trainer = setting(Leaves(), _trainer, "training algorithm", in_tree_group=False, saved=False)
+    trainer: Trainer = setting(Leaves(), trainer_rule, "training algorithm", in_tree_group=False, saved=False)
     init: str = setting("distilled", one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
@@ -307,25 +168,29 @@ class BatchSettings:
     )
     numeric: ColumnEncodings = setting(
         "auto",
-        _encodings,
+        encodings_rule,
         "what leaves see of numeric columns, by column or for all",
         saved=False,
         nested=True,
     )
     gate_numeric: ColumnEncodings = setting(
-        "linear", _encodings, "what gates see of them", saved=False, nested=True
+        "linear", encodings_rule, "what gates see of them", saved=False, nested=True
     )
     interactions: Interactions = setting(
-        (), _interactions, "pairs of columns, or 'all'", saved=False, nested=True
+        (), interactions_rule, "pairs of columns, or 'all'", saved=False, nested=True
     )
     monotone: Monotone = setting(
-        None, _monotone, "columns whose effect on risk goes one way", saved=False, nested=True
+        None, monotone_rule, "columns whose effect on risk goes one way", saved=False, nested=True
     )
     offset_column: str | None = setting(
-        None, _column, "column whose coefficient is one", in_tree_group=False, saved=False
+        None, column_rule, "column whose coefficient is one", in_tree_group=False, saved=False
     )
     strata: str | None = setting(
-        None, _column, "column whose categories have baselines of their own", in_tree_group=False, saved=False
+        None,
+        column_rule,
+        "column whose categories have baselines of their own",
+        in_tree_group=False,
+        saved=False,
     )
     roughness: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
@@ -343,25 +208,25 @@ class BatchSettings:
         1, columns_of_gates, "columns of a distilled gate; null for all", nested=True, saved=False
     )
     min_leaf: float = setting(0.1, small_share, "least share of the training rows in a leaf", nested=True)
-    device: str = setting("cpu", _device, "where tensors live", in_tree_group=False, saved=False)
+    device: str = setting("cpu", device_rule, "where tensors live", in_tree_group=False, saved=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
-    seed: int = setting(0, _checked_elsewhere, "of everything random", in_tree_group=False, saved=False)
+    seed: int = setting(0, checked_elsewhere_rule, "of everything random", in_tree_group=False, saved=False)
     fairness: L2Parity | None = setting(
-        None, _fairness, "penalty on differences between groups", in_tree_group=False, saved=False
+        None, fairness_rule, "penalty on differences between groups", in_tree_group=False, saved=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
     teacher: Teacher | Honest | PlacedGates | str | None = setting(
         None,
-        _checked_elsewhere,
+        checked_elsewhere_rule,
         "what gates are distilled from",
         in_tree_group=False,
         saved=False,
     )
     only_if_needed: bool = setting(
-        False, _checked_elsewhere, "no groups where they gain nothing over the regression", saved=False
+        False, checked_elsewhere_rule, "no groups where they gain nothing over the regression", saved=False
     )
     own_penalties: tuple[Penalty, ...] = setting(
-        (), _own_penalties, "penalties that are no part of this package", in_tree_group=False, saved=False
+        (), own_penalties_rule, "penalties that are no part of this package", in_tree_group=False, saved=False
     )
 
     @classmethod
@@ -584,14 +449,3 @@ def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
             f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
             "fairness='l2_relaxed', or trainer='nodec'"
         )
-
-
-def as_json(value: object) -> object:
-    """A setting as JSON takes it: plain types, and infinity as text."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return "inf" if value == math.inf else value
-
-
-def from_json(value: Any) -> Any:
-    """A setting from what :func:`as_json` has made of it."""
-    return math.inf if value == "inf" else value

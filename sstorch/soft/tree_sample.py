@@ -19,7 +19,7 @@ from sstorch.fitted.tree import FittedTree
 from sstorch.groups.resampling import Partition
 from sstorch.nn import Prediction
 from sstorch.reading.scores import Score, to_numbers
-from sstorch.soft.batch import TrainedBatch
+from sstorch.soft.trained_batch import TrainedBatch
 
 
 class Band(NamedTuple):

@@ -20,7 +20,7 @@ from sstorch.optim import (
     problem_seed,
 )
 from sstorch.optim.nodec import _Scheduler
-from sstorch.soft.batch import stack_splits
+from sstorch.soft.sample import stack_splits
 from tests.batches import random_sample, to_device
 from tests.conftest import devices, nightly
 

@@ -20,8 +20,9 @@ from sstorch.optim.leaves import most_probable
 from sstorch.optim.starts.distilled import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.reading import gate_coefficients
-from sstorch.soft.batch import TrainedBatch, train_batch
+from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
+from sstorch.soft.trained_batch import TrainedBatch
 from tests.batches import random_sample, random_tree
 from tests.conftest import covering, nightly_but
 

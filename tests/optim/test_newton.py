@@ -19,8 +19,8 @@ from sstorch.objective import Sample
 from sstorch.optim.hessian import Hessian
 from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
-from sstorch.soft.batch import stack_splits
 from sstorch.soft.design import counted_weight, null_start
+from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, with_entry, within_intervals
 from tests.conftest import nightly

@@ -27,7 +27,7 @@ from sstorch.optim import (
 )
 from sstorch.optim.steps import JointStep
 from sstorch.soft import train_batch
-from sstorch.soft.batch import _held_in
+from sstorch.soft.problems import _held_in
 from tests.batches import random_sample, with_entry
 from tests.conftest import covering
 

@@ -27,7 +27,7 @@ from sstorch.nn import Spline, make_family
 from sstorch.objective import Ridge
 from sstorch.optim import Leaves
 from sstorch.soft.batch import train_batch
-from sstorch.soft.estimation import REGRESSION, GroupChoice
+from sstorch.soft.group_choice import REGRESSION, GroupChoice
 from sstorch.soft.settings import BatchSettings
 
 Outcome = tuple[np.ndarray, np.ndarray]

@@ -122,7 +122,7 @@ def test_equal_rows_are_counted_once(cohort: pd.DataFrame, monkeypatch: pytest.M
         short = {"trainer": Nodec(macro_iterations=1), "depth": 2}
         merged = _fit(cohort, fairness=fairness, rho=0.5, **short)
         with monkeypatch.context() as patch:
-            patch.setattr("sstorch.soft.batch._FEW_EQUAL", -1.0)
+            patch.setattr("sstorch.soft.problems._FEW_EQUAL", -1.0)
             apart = _fit(cohort, fairness=fairness, rho=0.5, **short)
         assert merged.objective_ == pytest.approx(apart.objective_, rel=1e-4)
         steps, others = merged.history_.steps, apart.history_.steps

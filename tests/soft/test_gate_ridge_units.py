@@ -13,7 +13,9 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim import Nodec
 from sstorch.reading import gate_coefficients
 from sstorch.soft import BatchSettings
-from sstorch.soft.batch import _gate_deviations, fit_preprocessors, stack_splits
+from sstorch.soft.encoding import fit_preprocessors
+from sstorch.soft.problems import _gate_deviations
+from sstorch.soft.sample import stack_splits
 
 
 def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:

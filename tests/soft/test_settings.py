@@ -9,19 +9,17 @@ from sstorch import Columns, PrognosticTree, SurvivalRegression
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES
 from sstorch.soft import BatchSettings, Coefficients
+from sstorch.soft.setting import TRAINERS, coefficient, coefficient_or_inf
 from sstorch.soft.settings import (
     AUTO,
     DTYPES,
     INITS,
     SETTINGS,
-    TRAINERS,
     Dtype,
     Init,
     LeafName,
     TrainerName,
-    coefficient,
     coefficient_or_estimated,
-    coefficient_or_inf,
 )
 
 

@@ -1,0 +1,196 @@
+"""Which groups a fit took by evidence, and what its penalties came out at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sstorch.optim.evidence import Estimates
+from sstorch.soft.design import Design
+from sstorch.soft.fixed_columns import FIXED
+
+REGRESSION = "regression"
+
+
+# Effective degrees of freedom below which one of many columns has no visible effect of its own.
+_NO_EFFECT = 0.05
+
+
+# Terms that a summary names.
+_TOLD_TERMS = 8
+
+
+@dataclass(frozen=True)
+class Estimation:
+    """What the penalties of a fit came out at.
+
+    Attributes:
+        kinds: of coefficients.
+        n_coefficients: of each kind.
+        penalty: inverse variance of each kind, in the units of :class:`Design`; at 1e5 and more all
+            coefficients of a kind are all but zero.
+        freedom: effective degrees of freedom of each kind.
+        term_freedom: effective degrees of freedom of each column, or product ``"a:b"``, in what all groups
+            share.
+        evidence: log marginal likelihood, in nats.
+        log_likelihood: of the training rows, in nats.
+        column_prior: which prior many columns have, a key of :data:`sstorch.soft.wide.PRIORS`; empty for few.
+    """
+
+    kinds: tuple[str, ...]
+    n_coefficients: tuple[int, ...]
+    penalty: tuple[float, ...]
+    freedom: tuple[float, ...]
+    term_freedom: Mapping[str, float]
+    evidence: float
+    log_likelihood: float
+    column_prior: str = ""
+
+    @classmethod
+    def of(
+        cls, estimates: Estimates, problem: int, terms: Sequence[str], design: Design, column_prior: str
+    ) -> Self:
+        """Of one problem; ``terms`` are those of the features of leaves, which are the design's."""
+        kinds, freedom = estimates.kinds, estimates.freedom[problem : problem + 1]
+        counts = dict(zip(kinds.names, kinds.sums(torch.ones_like(freedom))[0].tolist(), strict=True))
+        counts |= {rotation.kind: len(rotation.places) for rotation in design.rotations}
+        of_terms = dict.fromkeys(terms, 0.0)
+        for term, value in zip(terms, design.freedom(estimates, problem).tolist(), strict=True):
+            of_terms[term] += value
+        for term, kind in zip(terms, design.kinds, strict=True):
+            if kind in FIXED:
+                of_terms.pop(term, None)
+        return cls(
+            kinds.names,
+            tuple(int(count) for count in counts.values()),
+            tuple(estimates.penalty[problem].tolist()),
+            tuple(kinds.sums(freedom)[0].tolist()),
+            of_terms,
+            float(estimates.evidence[problem]),
+            float(estimates.log_likelihood[problem]),
+            column_prior,
+        )
+
+    @property
+    def deviation(self) -> tuple[float, ...]:
+        """Standard deviation of the prior of each kind."""
+        return tuple(each**-0.5 for each in self.penalty)
+
+    @property
+    def terms_text(self) -> str:
+        """Terms with the most degrees of freedom, and how many others there are."""
+        terms = sorted(self.term_freedom.items(), key=lambda item: -item[1])
+        shown = _TOLD_TERMS
+        if self.column_prior:
+            shown = min(shown, sum(value >= _NO_EFFECT for _, value in terms))
+        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
+        rest = terms[shown:]
+        hidden = sum(value < _NO_EFFECT for _, value in rest) if self.column_prior else 0
+        parts = [told] if told else []
+        if more := len(rest) - hidden:
+            parts.append(f"{more:,} more")
+        if hidden:
+            together = sum(value for _, value in rest[more:])
+            parts.append(f"{hidden:,} columns with no visible effect of their own (together {together:.1f})")
+        return " and ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold without loss."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        plain: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Which groups were taken, and why.
+
+    Attributes:
+        evidence: of each candidate in nats, less the charges on gates: ``"regression"``, and by teacher with
+            the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
+        chosen: the candidate whose hazards were taken.
+        n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
+        estimations: of the chosen one, by cause.
+    """
+
+    evidence: Mapping[str, float]
+    chosen: str
+    n_groups: int
+    estimations: Mapping[str, Estimation]
+
+    @property
+    def gain(self) -> float:
+        """Evidence of the best groups less that of the regression, in nats; NaN where none were tried."""
+        others = [value for name, value in self.evidence.items() if name != REGRESSION]
+        return max(others) - self.evidence[REGRESSION] if others else np.nan
+
+    def __str__(self) -> str:
+        """What the groups are, in one line."""
+        if self.chosen != REGRESSION:
+            return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
+        if np.isnan(self.gain):
+            return "a regression without groups"
+        told = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
+        return f"{told}: no interaction found (evidence {self.gain:+.0f} nats)"
+
+    @property
+    def finding(self) -> str:
+        """What the groups are, in words alone."""
+        return str(self).split(": evidence ")[0].split(" (evidence ")[0]
+
+    def summary(self) -> str:
+        """What the groups are, and the effective degrees of freedom of each term, as text."""
+        lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
+        for cause, each in self.estimations.items():
+            whose = f" of {cause}" if len(self.estimations) > 1 else ""
+            total = f"effective degrees of freedom{whose} {sum(each.freedom):.1f}"
+            lines.append(f"Penalties by marginal likelihood; {total}: {each.terms_text}")
+            if each.column_prior:
+                lines.append(
+                    f"Many columns{whose}: straight lines; prior variances {each.column_prior}, the best of "
+                    "five inner folds"
+                )
+        return "\n".join(lines)
+
+    @property
+    def penalties(self) -> pd.DataFrame:
+        """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
+
+        Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the
+        prior; where causes compete rows are by cause and kind.
+        """
+        tables = {
+            cause: pd.DataFrame(
+                {"coefficients": each.n_coefficients, "edf": each.freedom, "sd": each.deviation},
+                index=pd.Index(each.kinds, name="kind"),
+            )
+            for cause, each in self.estimations.items()
+        }
+        return next(iter(tables.values())) if len(tables) == 1 else pd.concat(tables, names=["cause"])
+
+    @property
+    def terms(self) -> pd.DataFrame:
+        """Effective degrees of freedom of each column, and of products, for each cause."""
+        return pd.DataFrame({cause: each.term_freedom for cause, each in self.estimations.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a dictionary that JSON can hold without loss."""
+        estimations = {name: each.to_dict() for name, each in self.estimations.items()}
+        values = {"evidence": dict(self.evidence), "chosen": self.chosen, "n_groups": self.n_groups}
+        return values | {"estimations": estimations}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        estimations = {name: Estimation.from_dict(each) for name, each in values["estimations"].items()}
+        return cls(dict(values["evidence"]), values["chosen"], int(values["n_groups"]), estimations)

@@ -1,0 +1,318 @@
+"""Problems of one cause: rows, rows held out, objectives, and their training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sstorch._types import BoolArray, FloatArray
+from sstorch.data import Preprocessor, SurvivalData
+from sstorch.data.coded import CodedMatrix
+from sstorch.exceptions import ConfigError, DataError
+from sstorch.monitoring import Callback, History
+from sstorch.nn import (
+    LeafParameters,
+    SoftTree,
+)
+from sstorch.nn.design_matrix import first_features
+from sstorch.objective import (
+    GroupParity,
+    L2Parity,
+    Monotone,
+    Penalty,
+    RowPenalty,
+    Sample,
+    SmallLeaves,
+    TrainingObjective,
+    counted_weight,
+)
+from sstorch.objective.parity import merge_equal_rows
+from sstorch.objective.small_leaves import TOO_SMALL
+from sstorch.optim import (
+    Checkpoint,
+    Trainer,
+    problem_seed,
+)
+from sstorch.optim.newton import newton
+from sstorch.soft.design import Design, in_double, null_start
+from sstorch.soft.group_candidate import write_leaves
+from sstorch.soft.sample import stack_splits
+from sstorch.soft.settings import BatchSettings, Coefficients
+
+# Coefficient of the penalty on slopes that go the wrong way. What is left of them is taken away at the end,
+# for 5e-6 of the objective on GBSG2 with three wrong directions; a larger one only slows the minimisation.
+_MONOTONE = 10.0
+
+
+# Standard deviation below which a feature of gates is the same in all rows.
+_CONSTANT = 1e-9
+
+
+# Share of rows with different features above which merging the others gains nothing.
+_FEW_EQUAL = 0.9
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Regressions with given penalties: objectives (R,), and coefficients of the first one.
+
+    These have a prior precision, and a map to the parameters of its leaf.
+    """
+
+    objective: Tensor
+    theta: Tensor
+    precision: Tensor
+    map: Tensor
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
+
+    tree: SoftTree
+    sample: Sample
+    held_out: Sample | None
+    plain: TrainingObjective  # without penalties on rows, for starts
+    objective: TrainingObjective
+    curved: BoolArray  # features that are curves
+    settings: BatchSettings  # with the leaf of the cause
+
+    @classmethod
+    def of(
+        cls,
+        splits: Sequence[SurvivalData],
+        features: Sequence[FloatArray | CodedMatrix],
+        preprocessors: Sequence[Preprocessor],
+        settings: BatchSettings,
+        coefficients: tuple[Coefficients, ...],
+    ) -> Self:
+        """Problems of splits with one event, whose encoded rows are at hand."""
+        n_starts = settings.n_starts
+        tree, sample = stack_splits(splits, features, preprocessors[0], settings, len(coefficients))
+        held_out = None
+        if settings.trainer.holdout > 0:
+            kept = _held_in(splits, settings, len(coefficients))
+            held_out = replace(sample, weight=sample.weight * ~kept)
+            sample = replace(sample, weight=sample.weight * kept)
+        curved = np.array([feature.curved for feature in preprocessors[0].features])
+        given = (
+            coefficients,
+            len(splits),
+            n_starts,
+            curved[len(curved) - tree.n_features :],
+            _monotone(settings, preprocessors, len(coefficients) * n_starts),
+            _gate_deviations(tree, sample) if settings.gate_ridge_units == "sd" else None,
+            settings.own_penalties,
+        )
+        plain = objective = _objective(*given)
+        row_penalties = [each for each in settings.own_penalties if isinstance(each, RowPenalty)]
+        if settings.trains_small_leaves:
+            row_penalties.append(SmallLeaves(TOO_SMALL, settings.min_leaf))
+        if settings.fairness is not None:
+            sample = _merged(sample)
+            rhos = [setting.rho for setting in coefficients]
+            row_penalties.append(_parity(settings.fairness, rhos, splits, tree, n_starts))
+        if row_penalties:
+            objective = _objective(*given, row_penalties)
+        return cls(tree, sample, held_out, plain, objective, curved, settings)
+
+    def held_by(self, precision: Tensor) -> Self:
+        """The problems with a penalty on each slope by its precision in each split, (S, p)."""
+        precision = precision.repeat_interleave(
+            torch.tensor(self.sample.x.counts, device=precision.device), dim=0
+        )
+        plain, objective = (each.held_by(precision) for each in (self.plain, self.objective))
+        return replace(self, plain=plain, objective=objective)
+
+    def solve(self, preprocessor: Preprocessor) -> Solved:
+        """Give regressions with an offset or strata their leaves, by Newton's method at given penalties."""
+        n_splits, each = len(self.sample.x.counts), self.sample.x.counts[0]
+        n_shapes = len(self.tree.family.shape_names)
+        objective = self.sample.weight.new_zeros(n_splits * each, dtype=torch.float64)
+        parts = []
+        for number in range(each):
+            own = torch.arange(n_splits, device=objective.device) * each + number
+            tree = self.tree.select(own)
+            sample, family = in_double(self.sample.select(own), tree.family)
+            design = Design.of(sample, tree.n_features, preprocessor)
+            weight = counted_weight(sample)
+            hazards = design.hazards(family, sample, weight)
+            total = weight.sum(-1)
+            curvature = self.objective.select(own).leaf_curvature(tree.leaf_parameters()).detach()[:, 0]
+            count = total / sample.loss_weight.sum(-1)
+            prior = design.given_prior(count[:, None] * curvature[:, : tree.n_features].double(), n_shapes)
+            at = newton(hazards, prior, null_start(hazards))
+            objective[own] = (at.loss + prior.value(at.theta)) / total
+            parts.append(design.leaves(at.theta, 1, n_shapes))
+        stacked = [
+            torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)
+            for item in fields(LeafParameters)
+        ]
+        write_leaves(self.tree, LeafParameters(*stacked))
+        map = design.map_of(0, 1, n_shapes)
+        return Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
+
+    def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
+        """As :meth:`train`, of problems that are trained already to an objective (R,)."""
+        return objective, objective, History()
+
+    def train(
+        self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
+    ) -> tuple[Tensor, Tensor, History]:
+        """Objective and criterion of the trained problems, (R,), and the records."""
+        history = trainer.train(self.tree, self.objective, self.sample, callbacks, self.held_out, checkpoint)
+        with torch.no_grad():
+            final = self.objective(self.tree, self.sample)
+            loss = TrainingObjective()
+            criterion = final if self.held_out is None else loss(self.tree, self.held_out)
+        return final, criterion, history
+
+
+def _objective(
+    coefficients: Sequence[Coefficients],
+    n_splits: int,
+    n_starts: int,
+    curved: npt.NDArray[np.bool_],
+    monotone: Monotone | None,
+    gate_scale: Tensor | None,
+    own: Sequence[Penalty],
+    row_penalties: Sequence[RowPenalty] = (),
+) -> TrainingObjective:
+    def per_problem(values: list[float]) -> float | Tensor:
+        """One value for all where they agree, else (R,)."""
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
+
+    return TrainingObjective(
+        ridge=per_problem([setting.ridge for setting in coefficients]),
+        gate_ridge=per_problem([setting.gate_ridge for setting in coefficients]),
+        fused=per_problem([setting.fused for setting in coefficients]),
+        gate_sparsity=per_problem([setting.gate_sparsity for setting in coefficients]),
+        row_penalties=row_penalties,
+        roughness=per_problem([setting.roughness for setting in coefficients]),
+        curved=torch.as_tensor(curved) if curved.any() else None,
+        monotone=monotone,
+        offset=per_problem([setting.offset for setting in coefficients]),
+        fused_shape=per_problem([setting.fused_shape for setting in coefficients]),
+        gate_scale=gate_scale,
+        own=own,
+    )
+
+
+def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
+    """Weighted standard deviations of the features of gates in the rows of each problem, (R, p).
+
+    Of a feature that is the same in all rows it is one, the range of the others, so that its weight is not
+    free: further rows may differ in it.
+    """
+    x, counts = first_features(sample.x, tree.n_gate_features).matrices.double(), sample.x.counts
+    first = np.cumsum(counts) - counts
+    share = sample.normalised_weight[first].double()[..., None]
+    centred = x - (share * x).sum(-2, keepdim=True)
+    deviation = (share * centred.square()).sum(-2).sqrt()
+    deviation = torch.where(deviation > _CONSTANT, deviation, 1.0)
+    return deviation.repeat_interleave(torch.tensor(counts, device=x.device), dim=0)
+
+
+def _monotone(
+    settings: BatchSettings, preprocessors: Sequence[Preprocessor], n_problems: int
+) -> Monotone | None:
+    """The penalty that holds effects to one direction, for so many problems a split, if one is asked for."""
+    if not settings.monotone:
+        return None
+    # Where exp(g) is a ratio of times, a larger predictor is a longer life.
+    risk = -1.0 if settings.family.ratio == "time ratio" else 1.0
+    cones = []
+    for preprocessor in preprocessors:
+        rows = []
+        for column, way in settings.monotone:
+            sign = risk if way == "up" else -risk
+            rows.append(sign * preprocessor.leaf_slopes(column))
+        cones.append(np.concatenate(rows))
+    # A split with fewer pieces repeats one, which asks nothing more of it.
+    n_pieces = max(len(cone) for cone in cones)
+    cones = [np.concatenate([cone, np.repeat(cone[:1], n_pieces - len(cone), axis=0)]) for cone in cones]
+    cone = torch.as_tensor(np.stack(cones)).repeat_interleave(n_problems, dim=0)
+    return Monotone(torch.full((len(cone),), _MONOTONE, dtype=torch.float64), cone)
+
+
+def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
+    """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
+
+    Of persons with several rows all are kept or none. The starts of a split hold out the same rows, so that
+    their losses there can be compared.
+
+    Raises:
+        DataError: the share leaves out no row with an event, or all of them.
+    """
+    kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
+    for number, data in enumerate(splits):
+        draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
+        person = np.arange(len(data)) if data.person is None else data.person
+        had = np.bincount(person, data.event) > 0
+        for event in (True, False):
+            persons = draws.permutation(np.flatnonzero(had == event))
+            count = round(settings.trainer.holdout * len(persons))
+            if event and not 0 < count < len(persons):
+                raise DataError(
+                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(persons)} rows with an "
+                    "event; at least one must be left out and one kept: choose another share, or more rows"
+                )
+            kept[number, np.flatnonzero(np.isin(person, persons[:count]))] = False
+    return torch.as_tensor(kept, device=settings.device).repeat_interleave(
+        n_settings * settings.n_starts, dim=0
+    )
+
+
+def check_groups(splits: Sequence[SurvivalData]) -> None:
+    """Require the same sensitive groups in all splits, with pairs of rows of different groups in each."""
+    for number, data in enumerate(splits):
+        if data.groups is None or splits[0].groups is None:
+            raise ConfigError("a fairness penalty needs the sensitive groups: fit(X, y, sensitive=...)")
+        if data.groups.labels != splits[0].groups.labels:
+            raise ConfigError("the splits have different sensitive groups: take them from one table")
+        name = f"the training rows of split {number}" if len(splits) > 1 else "the training rows"
+        data.groups.check_pairs(data.sample_weight, name)
+
+
+def _merged(sample: Sample) -> Sample:
+    """The rows, equal ones counted once by the fairness penalty; as they are if few are equal."""
+    if sample.group is None:
+        return sample
+    counts = np.array(sample.x.counts)
+    first = torch.as_tensor(counts.cumsum() - counts, device=sample.weight.device)
+    group, weight = sample.group[first].cpu().numpy(), sample.weight[first].double().cpu().numpy()
+    matrices = sample.x.matrices.double().cpu().numpy()
+    merged = np.stack([merge_equal_rows(x, g, w) for x, g, w in zip(matrices, group, weight, strict=True)])
+    if (merged > 0).sum() > _FEW_EQUAL * (weight > 0).sum():
+        return sample
+    per_problem = torch.as_tensor(counts, device=sample.weight.device)
+    weights = torch.as_tensor(merged).to(sample.weight).repeat_interleave(per_problem, dim=0)
+    return replace(sample, merged_weight=weights)
+
+
+def _parity(
+    settings: L2Parity, rhos: Sequence[float], splits: Sequence[SurvivalData], tree: SoftTree, n_starts: int
+) -> GroupParity:
+    """The fairness penalty of every problem: rho, and an integral over its own training times."""
+    n_problems = len(rhos) * n_starts
+    first = torch.arange(len(splits)) * n_problems
+    log_scale = tree.log_time_scale.detach().cpu().double()[first]
+    corners = tree.family.corners().detach().cpu().double()
+    if corners.ndim == 1:
+        corners = corners.expand(tree.n_problems, -1)
+    at = (corners[first] + log_scale[:, None]).exp().tolist()
+    rho = torch.tensor(rhos, dtype=torch.float64).repeat_interleave(n_starts).repeat(len(splits))
+    if settings.pairs == "sum":
+        # The objective's weights are divided by the largest one.
+        largest = torch.tensor([data.sample_weight.max() for data in splits], dtype=torch.float64)
+        rho = rho * largest.square().repeat_interleave(n_problems)
+    times = [data.nominal_time[data.sample_weight > 0] for data in splits]
+    return settings.penalty(rho, times, log_scale.numpy(), [n_problems] * len(splits), at)

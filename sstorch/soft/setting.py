@@ -1,0 +1,200 @@
+"""Declaration of a setting, and rules that check its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from sstorch.checks import check_device, check_integer, is_number_of
+from sstorch.data.encodings import (
+    ColumnEncodings,
+    Interactions,
+    Monotone,
+    parse_interactions,
+    parse_monotone,
+)
+from sstorch.exceptions import ConfigError
+from sstorch.nn import Topology
+from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
+from sstorch.optim import (
+    JOINT_RACE,
+    Joint,
+    Leaves,
+    Nodec,
+    NodecJoint,
+    Race,
+    Trainer,
+)
+
+# By name trainers come with a race, which only batches of starts have; the classes are plain.
+TRAINERS: dict[str, Callable[[], Trainer]] = {
+    "nodec": lambda: Nodec(race=Race()),
+    "joint": lambda: Joint(race=JOINT_RACE),
+    "nodec+joint": lambda: NodecJoint(Nodec(race=Race())),
+    "leaves": Leaves,
+}
+
+
+# Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
+Rule = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Declaration of a setting.
+
+    Attributes:
+        default: of a tree; its type is the one in which the value is saved.
+        rule: checks a value.
+        text: meaning of the setting.
+        in_tree_group: whether it is a key of the group ``tree`` of the command line.
+        saved: whether it is saved with a tree by its name. What only training reads and need not be a plain
+            value is not, nor is what the trained module itself holds.
+        nested: whether the value may be a mapping or a list.
+    """
+
+    default: Any
+    rule: Rule
+    text: str
+    in_tree_group: bool
+    saved: bool
+    nested: bool
+
+
+def setting(
+    default: object,
+    rule: Rule,
+    text: str,
+    *,
+    in_tree_group: bool = True,
+    saved: bool = True,
+    nested: bool = False,
+) -> Any:
+    """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
+    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved, nested)})
+
+
+def integer_from(least: int) -> Rule:
+    """An integer that is at least ``least``."""
+    return lambda name, value: check_integer(name, value, least)
+
+
+def coefficient(name: str, value: Any) -> float:
+    """The coefficient of a penalty: a finite number >= 0."""
+    if not is_number_of(value, Real) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{name} must be a finite number >= 0, got {value!r}")
+    return float(value)
+
+
+def coefficient_or_inf(name: str, value: Any) -> float:
+    """The coefficient of a penalty that may be infinite."""
+    return math.inf if is_number_of(value, Real) and value == math.inf else coefficient(name, value)
+
+
+def columns_of_gates(name: str, value: Any) -> int | None:
+    """A number of columns, or None for all."""
+    return None if value is None else check_integer(name, value, 1)
+
+
+def small_share(name: str, value: Any) -> float:
+    """A number in [0, .5), which two sides of a gate can have."""
+    if not is_number_of(value, Real) or not 0 <= float(value) < 0.5:
+        raise ConfigError(f"{name} must be a share in [0, .5), got {value!r}")
+    return float(value)
+
+
+def one_of(choices: Sequence[str]) -> Rule:
+    """One of a few names."""
+
+    def rule(name: str, value: Any) -> Any:
+        if value not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        return value
+
+    return rule
+
+
+def depth_rule(name: str, value: Any) -> int:
+    """Gates on every path."""
+    return Topology(value).depth
+
+
+def device_rule(name: str, value: Any) -> str:
+    """A device that torch sees."""
+    check_device(value)
+    return str(value)
+
+
+def trainer_rule(name: str, value: Any) -> Trainer:
+    """The name of a trainer, or its settings."""
+    if isinstance(value, str) and value in TRAINERS:
+        return TRAINERS[value]()
+    if isinstance(value, Trainer):
+        return value
+    raise ConfigError(
+        f"trainer must be one of {', '.join(TRAINERS)}, or settings such as Nodec(), got {value!r}"
+    )
+
+
+def fairness_rule(name: str, value: Any) -> L2Parity | None:
+    """The name of a fairness penalty, its settings, or None."""
+    if value is None or isinstance(value, L2Parity):
+        return value
+    if isinstance(value, str) and value in FAIRNESS:
+        return FAIRNESS[value]
+    raise ConfigError(
+        f"fairness must be None, one of {', '.join(FAIRNESS)}, or settings such as L2Parity(), got {value!r}"
+    )
+
+
+def encodings_rule(name: str, value: Any) -> ColumnEncodings:
+    """Encodings of all columns, or by column."""
+    return ColumnEncodings.of(value, name)
+
+
+def interactions_rule(name: str, value: Any) -> Interactions:
+    """Pairs of columns, or all."""
+    return parse_interactions(value)
+
+
+def monotone_rule(name: str, value: Any) -> Monotone:
+    """Directions by column."""
+    return parse_monotone(value)
+
+
+def column_rule(name: str, value: Any) -> str | None:
+    """The name of a column, or None."""
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{name} must be the name of a column, or None, got {value!r}")
+    return value
+
+
+def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
+    """Penalties that are no part of this package."""
+    for each in value:
+        if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
+            raise ConfigError(
+                f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
+            )
+    return tuple(value)
+
+
+def checked_elsewhere_rule(name: str, value: Any) -> Any:
+    """A value that is checked where it is used."""
+    return value
+
+
+def as_json(value: object) -> object:
+    """A setting as JSON takes it: plain types, and infinity as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return "inf" if value == math.inf else value
+
+
+def from_json(value: Any) -> Any:
+    """A setting from what :func:`as_json` has made of it."""
+    return math.inf if value == "inf" else value

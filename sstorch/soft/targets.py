@@ -1,0 +1,48 @@
+"""Targets that gates are distilled from: what regressions predict for rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sstorch.base import median_event_time
+from sstorch.data import SurvivalData
+from sstorch.nn import SoftTree
+from sstorch.objective import Sample
+from sstorch.optim import (
+    log_hazard_targets,
+    predicted_log_time,
+)
+
+
+def log_hazards(
+    trees: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
+) -> Tensor:
+    """Log cumulative hazard of each row and cause at the median event time of its split, (R, J, M).
+
+    Each cause has the weight of its number of events, as in the likelihood. Trees of R problems are ordered
+    by split.
+    """
+    medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
+    each = [
+        log_hazard_targets(
+            tree, samples[name], medians.repeat_interleave(torch.tensor(samples[name].x.counts))
+        )
+        for name, tree in trees.items()
+    ]
+    return torch.stack(each, dim=1)
+
+
+def regression_targets(
+    regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
+) -> Tensor:
+    """What gates are distilled from: predictions of regressions, trees of depth 0, by cause, (R, J, M).
+
+    Of one event the predicted log time, of several causes :func:`log_hazards`.
+    """
+    if len(regressions) == 1:
+        ((name, regression),) = regressions.items()
+        return predicted_log_time(regression, samples[name])[:, None]
+    return log_hazards(regressions, samples, splits)

@@ -1,0 +1,106 @@
+"""Trained trees of all splits, settings and starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sstorch._types import FloatArray
+from sstorch.data import Preprocessor
+from sstorch.exceptions import TrainingError
+from sstorch.fitted import FittedTree
+from sstorch.inference import FitCovariance
+from sstorch.monitoring import History
+from sstorch.nn import (
+    Prediction,
+    SoftTree,
+)
+from sstorch.soft.group_choice import GroupChoice
+from sstorch.soft.settings import Coefficients
+
+
+@dataclass(frozen=True)
+class TrainedBatch:
+    """Trained trees of all splits, coefficients and starts.
+
+    Attributes:
+        trees: by cause R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients;
+            gates are the same for all causes. A single one where causes do not compete.
+        objective: E of each problem on the rows it was trained on, of competing causes their sum, shape (R,).
+        criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
+            out.
+        histories: records of the run of each cause.
+        preprocessors: fitted on the rows of each split, for all causes.
+        event_times: distinct event times of each split, increasing.
+        n_starts: problems per split and coefficients.
+        coefficients: of the penalties that every split was trained with.
+        choices: of each problem, where penalties are estimated: which groups, at what evidence.
+        covariance: of the coefficients of a single problem.
+        regressions: by cause the trees of depth 0, one a split, that groups were compared with; empty where
+            there are none, or other rows have placed the gates.
+    """
+
+    trees: Mapping[str, SoftTree]
+    objective: Tensor
+    criterion: Tensor
+    histories: Mapping[str, History]
+    preprocessors: tuple[Preprocessor, ...]
+    event_times: tuple[FloatArray, ...]
+    n_starts: int
+    coefficients: tuple[Coefficients, ...] = (Coefficients(),)
+    choices: tuple[GroupChoice, ...] = ()
+    covariance: FitCovariance = field(default_factory=FitCovariance)
+    regressions: Mapping[str, SoftTree] = field(default_factory=dict)
+
+    @property
+    def tree(self) -> SoftTree:
+        """The problems of the only event, or of the first cause."""
+        return next(iter(self.trees.values()))
+
+    @property
+    def history(self) -> History:
+        """Records of the run of the only event, or of the first cause."""
+        return next(iter(self.histories.values()))
+
+    @property
+    def rhos(self) -> tuple[float, ...]:
+        """The coefficient of the fairness penalty at each setting."""
+        return tuple(setting.rho for setting in self.coefficients)
+
+    def position(self, split: int, start: int, setting: int = 0) -> int:
+        """Problem number of a start of a split, with the coefficients at a position."""
+        return (split * len(self.coefficients) + setting) * self.n_starts + start
+
+    def best_start(self, split: int, setting: int = 0, n_starts: int | None = None) -> int:
+        """Start with the lowest criterion, the one that is returned as the split's tree at a setting.
+
+        Args:
+            split: number of the split.
+            setting: position of its coefficients.
+            n_starts: only the first so many starts are compared; all if None.
+
+        Raises:
+            TrainingError: none of the starts has a finite objective.
+        """
+        first, count = self.position(split, 0, setting), self.n_starts if n_starts is None else n_starts
+        criterion = self.criterion[first : first + count]
+        if not bool(criterion.isfinite().any()):
+            raise TrainingError(
+                f"none of the {count} starts of split {split} has a finite training objective; "
+                "try another leaf, init='random', a larger ridge or dtype='float64'"
+            )
+        return int(torch.nan_to_num(criterion, nan=torch.inf).argmin())
+
+    def fitted(self, split: int, start: int, setting: int = 0, prediction: Prediction = "hbp") -> FittedTree:
+        """The tree of a start of a split, with the coefficients at a position."""
+        position = self.position(split, start, setting)
+        hazards = {cause: tree.select(position) for cause, tree in self.trees.items()}
+        return FittedTree(hazards, self.preprocessors[split], prediction, event_times=self.event_times[split])
+
+    def regression(self, split: int) -> FittedTree:
+        """The regression of a split, if there are :attr:`regressions`."""
+        hazards = {cause: tree.select(split) for cause, tree in self.regressions.items()}
+        return FittedTree(hazards, self.preprocessors[split], event_times=self.event_times[split])
