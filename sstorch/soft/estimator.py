@@ -1,91 +1,66 @@
-"""Base class of the soft estimators: training, prediction, recalibration, files."""
+"""Base class of the soft estimators: training and files."""
 
 from __future__ import annotations
 
-import copy
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
-from typing_extensions import override
 
-from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, Times, check_alive, check_times, median_event_time
-from sstorch.checks import check_after, check_device, wording
-from sstorch.data import OutcomeType, Preprocessor, Schema, SurvivalData
+from sstorch.base import median_event_time
+from sstorch.checks import check_device
+from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, tell
-from sstorch.data.persons import CONSTANT_COVARIATES
-from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.time_unit import check_time_unit
 from sstorch.data.training_record import TrainingRecord
-from sstorch.deploy import Deployable, Deployed, Formula
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted import FittedTree
-from sstorch.fitted.program import export_program
 from sstorch.fitted.tree import leaves_of_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
-from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
-from sstorch.groups.recalibration import Recalibrate, Recalibration
-from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.hooks import RESULTS, LeafOf
+from sstorch.groups.recalibration import Recalibration
+from sstorch.groups.resampling import resamples
 from sstorch.groups.table import (
     frame_of_state,
     frame_state,
-    groups_text,
-    incidence_lines,
     incidence_table,
-    table_of,
     usual_horizons,
 )
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
-from sstorch.inference import FitCovariance, honest_text, term_facts
-from sstorch.inference.coefficients import terms
-from sstorch.inference.model import covariance_of, no_covariance
-from sstorch.metrics.weights import WeightKind
+from sstorch.inference import FitCovariance, term_facts
 from sstorch.monitoring import History, ProgressBar
-from sstorch.nn import Prediction, SoftTree
 from sstorch.optim import Checkpoint
-from sstorch.parameters import NestedParameters
-from sstorch.reading import Explanation
-from sstorch.reading.explain import explain_row
-from sstorch.reading.hooks import ReadableTree
-from sstorch.reading.html import tree_html
-from sstorch.reading.nodes import longer_sides, shown_leaves, times_of_nodes
+from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
-from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
-from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.honest import Honest, count_subjects, halves
+from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
-from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.trained_batch import TrainedBatch
-from sstorch.soft.tree_sample import TreeSample, leaves_of_splits, partition
+from sstorch.soft.tree_sample import TreeSample, leaves_of_splits
 
 FORMAT_VERSION = 6
 CARD = "MODEL_CARD.md"
-SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
 
 
-class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
+class SoftEstimator(SoftModel):
     """Base class of the estimators that predict with a soft tree.
 
     Attributes:
@@ -115,18 +90,13 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     """
 
     _format: ClassVar[str]
-    _title: ClassVar[str]
     _penalties: ClassVar[type[Penalties]]
 
-    tree_: FittedTree
     history_: History | Mapping[str, History]
     objective_: float
     gate_subjects_: int
-    choice_: GroupChoice | None
     metrics_: dict[str, float]
     training_record_: TrainingRecord
-    time_unit_: str | None
-    recalibration_: Recalibration | Mapping[str, Recalibration]
 
     penalties: Penalties
     columns: Columns
@@ -264,36 +234,6 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             self._number_groups(x)
         return self
 
-    @property
-    def _prediction(self) -> Prediction:
-        return "hbp"
-
-    def _number_groups(self, x: RowFeatures) -> None:
-        data = self._training_rows
-        self.tree_ = self.tree_.numbered(x, data.sample_weight, float(data.nominal_time.max()))
-
-    @property
-    def _tree(self) -> FittedTree:
-        """The trained tree, its groups numbered.
-
-        Raises:
-            sklearn.exceptions.NotFittedError: there is none yet.
-        """
-        check_is_fitted(self, "tree_")
-        if self.tree_.groups is None:
-            self._number_groups(self.tree_.encode(self._training_rows.frame))
-        return self.tree_
-
-    @property
-    def module_(self) -> SoftTree:
-        """The trained :class:`~sstorch.nn.SoftTree`, without batch dimension; of the first cause."""
-        return self._tree.module
-
-    @property
-    def preprocessor_(self) -> Preprocessor:
-        """Fitted on the training rows."""
-        return self._tree.preprocessor
-
     def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
         """Name leaves of which new rows would be all but impossible, in a DataWarning each."""
         for name in self._tree.causes:
@@ -301,238 +241,9 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             rows = data if data.causes is None else data.of_cause(name)
             tell(step_curves(tree, x, rows), strict=False, stacklevel=4)
 
-    # ------------------------------------------------------------------ predict
-
-    def _fitted_html(self) -> str:
-        if not hasattr(self, "event_times_"):
-            return ""
-        return tree_html(self._tree, self.node_table_, self._gate_rules, self._title)
-
-    def _formula(self, level: float | None = None) -> Formula:
-        return tree_formula(self._tree, None if level is None else covariance_of(self), level)
-
-    @override
-    def _no_limits(self) -> str:
-        if self._tree.prediction != "hbp":
-            return "intervals need predictions by one group: use prediction='hbp'"
-        return no_covariance(self)
-
-    def _deployed(self, medians: bool) -> Deployed:
-        return deployed(self._tree, self.node_table_, self._gate_rules, medians)
-
-    @override
-    def _write_program(self, path: Path, after: float | None) -> None:
-        export_program(self._tree, path, self.event_times_, after)
-
-    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Risk of each row, higher for an earlier event.
-
-        Args:
-            X: rows with the training columns.
-            cause: where causes compete, by number, 1 .. K, or by name.
-
-        Returns:
-            Expected number of events, shape (n,), the sum of H(t | x) over the distinct training event times
-            (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
-            the cumulative incidence of the cause at ``horizon_``.
-
-        Raises:
-            ConfigError: there is no such cause, or causes compete and the model has time-varying covariates.
-        """
-        tree = self._tree
-        if tree.competing:
-            return self._risk_of(X, cause)
-        return tree.risk(self._encode_new(X), self.event_times_)
-
-    @overload
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> FloatArray: ...
-
-    @overload
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        after: npt.ArrayLike | None = None,
-    ) -> pd.DataFrame: ...
-
-    def predict_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: bool = False,
-        *,
-        after: npt.ArrayLike | None = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
-        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
-        return self._predict_curves("hazard", X, times, as_frame, after=after)
-
-    def predict_leaf_proba(self, X: object) -> FloatArray:
-        """Probability of each group, shape (n, L), in the order of their numbers; rows sum to one."""
-        return self._tree.leaf_probability(self._encode_new(X))
-
-    def apply(self, X: object) -> IntArray:
-        """Group of each row, 1 .. L in the order of prognosis (1 = longest survival), shape (n,)."""
-        return self._tree.apply(self._encode_new(X))
-
-    def predict_quantile(
-        self,
-        X: object,
-        q: float = 0.5,
-        after: npt.ArrayLike | None = None,
-        *,
-        extrapolate: bool = False,
-    ) -> FloatArray:
-        """Time by which a share ``q`` has had the event; the median by default.
-
-        Args:
-            X: rows with the training columns.
-            q: in (0, 1).
-            after: time at which the rows are known to be alive, or one for each row, (n,); what is left from
-                there is then returned.
-            extrapolate: return times beyond the last training event, where no data support the curve, as the
-                family of the leaves has them; they are +inf by default, as the Kaplan-Meier estimate has
-                them.
-
-        Returns:
-            shape (n,), original units; +inf where the survival function stays above 1 - q.
-
-        Raises:
-            ConfigError: ``q`` is not in (0, 1).
-            DataError: by the model nobody like a row lives until ``after``.
-        """
-        self._refuse_unknown_future(after)
-        x = self._encode_new(X)
-        return self._tree.quantile(x, q, self._alive(x, after), extrapolate)
-
-    def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
-        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
-
-        Args:
-            X: rows with the training columns.
-            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
-            after: as in :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
-
-        Returns:
-            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
-
-        Raises:
-            ConfigError: ``tau`` is not positive.
-            DataError: by the model nobody like a row lives until ``after``.
-        """
-        self._refuse_unknown_future(after)
-        x = self._encode_new(X)
-        return self._tree.restricted_mean(x, tau, self._alive(x, after))
-
-    def _alive(self, x: RowFeatures, after: npt.ArrayLike | None) -> FloatArray | None:
-        """Times at which rows are alive, (n,), checked; None if not given."""
-        if after is None:
-            return None
-        times = check_after(after, len(x))
-        check_alive(-self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0], times)
-        return times
-
-    def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
-
-        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); of competing
-        causes the sum over causes.
-
-        Args:
-            X: rows with the training columns.
-            y: their outcome, as in ``fit``.
-            sample_weight: (n,), >= 0; the mean is weighted.
-
-        Raises:
-            DataError: the data cannot be used, or the outcome lacks what that of training had.
-        """
-        data = self._scored(X, y, sample_weight)
-        return self._tree.log_likelihood(self._encode(data.frame), data)
-
-    # ------------------------------------------------------------------ trust
-
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
-        """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
-        tree, hazards = self._tree, {}
-        reports: dict[str, Recalibration] = {}
-        for name in tree.causes:
-            rows = data if data.causes is None else data.of_cause(name)
-            try:
-                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how, weights)
-            except DataError as error:
-                raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
-        new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "group_table_", "covariance_"):
-            new.__dict__.pop(name, None)
-        new.tree_ = replace(tree, hazards=hazards)
-        new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
-        new._read_later(data)
-        new._make_node_table()
-        if tree.competing:
-            new.group_table_ = table_of(new, data.joined(), weights=weights)
-        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
-        return new
-
     @property
     def _can_divide(self) -> bool:
         return self._batch_settings().depth > 0
-
-    @property
-    def _unit_of_time(self) -> str | None:
-        return self._tree.time_unit
-
-    def _leaf_of(self, frame: pd.DataFrame) -> IntArray:
-        return self._tree.group_of(frame)
-
-    def _predicted(self, frame: pd.DataFrame, times: FloatArray) -> FloatArray:
-        tree = self._tree
-        x = tree.encode(frame)
-        return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
-
-    @property
-    def _event_counts(self) -> str:
-        """Events among the training rows, of competing causes by name, as text."""
-        if self._tree.competing:
-            table = self.group_table_
-            return ", ".join(f"{table[f'events {name}', ''].sum()} {name}" for name in self.causes_)
-        return f"{self.node_table_['events'].iloc[0]:.0f} events"
-
-    def _card(self) -> CardFacts:
-        tree, nodes = self._tree, self.node_table_
-        preprocessor = tree.preprocessor
-        curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
-        families = dict.fromkeys(module.family.name for module in tree.hazards.values())
-        leaves = f"{' and '.join(families)} leaves"
-        missing = f"numbers: {preprocessor.numeric}; categories: {preprocessor.categorical}"
-        return CardFacts(
-            title="A soft survival tree",
-            kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
-            rows=int(nodes["rows"].iloc[0]),
-            events=self._event_counts,
-            groups=incidence_lines(self.group_table_) if tree.competing else self.describe().splitlines(),
-            rules=self._export_text(4),
-            more=[
-                ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
-                ("missing values", missing),
-            ],
-            limits=[
-                f"Coefficients are shrunk; intervals are {self._other_gates}."
-                if self._other_gates
-                else SHRUNK
-            ],
-            beyond="; beyond it curves are extrapolated",
-        )
-
-    def _partition(self, frame: pd.DataFrame) -> Partition:
-        return partition(self._tree, self._tree.encode(frame))
 
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         settings = self._batch_settings()
@@ -544,175 +255,6 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
         batch = train_batch(splits, self._batch_settings(), Schema.of(data.frame))
         return leaves_of_splits(batch, self._prediction)
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Survival curves as scores need them, (n, n_times), times increasing.
-
-        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
-        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
-        how many rows.
-        """
-        curves = self._tree.curves(self._encode(X), check_times(times))
-        if not self._tree.can_rise:
-            return curves
-        falling = np.minimum.accumulate(curves, axis=1)
-        if n_rising := int((falling < curves).any(axis=1).sum()):
-            warnings.warn(
-                f"{n_rising} of {len(curves)} curves rise: scored as their running minimum; "
-                "monotone=True has no such curves",
-                DataWarning,
-                stacklevel=3,
-            )
-        return falling
-
-    @property
-    def _schema(self) -> Schema:
-        return self._tree.preprocessor.schema
-
-    def _encode(self, X: object) -> RowFeatures:
-        return self._tree.encode(self._cleaned(X))
-
-    def _encode_new(self, X: object) -> RowFeatures:
-        """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
-        tree = self._tree
-        if (few := tree.encode_few(X)) is not None:
-            return few
-        frame = self._cleaned(X)
-        with wording(rows=X):
-            tree.preprocessor.warn_of_far_values(frame)
-            return tree.encode(frame)
-
-    def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
-        return self._tree.curves(self._encode_new(X), times, kind)
-
-    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
-        tree = self._tree
-        if not tree.competing:
-            return super()._incidences(X, times)
-        return tree.incidence(self._encode_new(X), times)
-
-    def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
-        if self._tree.can_rise:
-            raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
-        x, later = self._encode_new(X), after[:, None] + times
-        gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
-        check_alive(-gone[:, 0], after)
-        if kind == "hazard":
-            return self._tree.curves(x, later, kind)
-        left = self._tree.curves(x, later, "cumulative_hazard") - gone
-        return np.exp(-left) if kind == "survival" else left
-
-    # ------------------------------------------------------------------ read
-
-    def describe(self, n_terms: int | None = 4) -> str:
-        """A sentence for each group: its rule, rows, events, survival at two times and median.
-
-        Estimates are those of the training rows with 95 % confidence limits: Kaplan-Meier, Aalen-Johansen of
-        each cause where they compete, Turnbull (without limits) where times are intervals. There is no
-        median where covariates are time-varying. Groups are those that have training rows, in the order of
-        prognosis, with the numbers of ``apply``.
-
-        Args:
-            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
-        """
-        lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
-        lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
-        lines += [line] if (line := condition_line(self._tree)) else []
-        return "\n".join(lines)
-
-    def explain(self, x: object, cause: int | str = 1) -> Explanation:
-        """Path, contributions, and predicted median and survival of one subject.
-
-        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``, and the
-        path is that of the most probable branches all the same.
-
-        Args:
-            x: one row: DataFrame or array (1, p).
-            cause: where causes compete, whose linear predictor is explained, by number or name; incidences
-                are those of all.
-
-        Raises:
-            DataError: it is not one row, or columns are missing.
-            ConfigError: there is no such cause.
-        """
-        tree = self._tree
-        horizons = round_horizons(self.event_times_, tree.time_unit)
-        name = self.causes_[self._number(cause) - 1] if tree.competing else None
-        return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
-
-    def summary(self, details: bool = False) -> str:
-        """The groups with their survival, the effects of covariates within groups, and cautions, as text.
-
-        Below them whether groups differ on other rows, the corrected groups and their stability, once
-        ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
-
-        Args:
-            details: add the tree of rules, the table of the groups with the parameters of their hazards,
-                the evidence for them, and the estimated penalties with effective degrees of freedom.
-        """
-        tree, coefficients = self._tree, self._coefficient_text()
-        root = self.node_table_.iloc[0]
-        parts = [f"{self._title}: {int(root['rows'])} rows, {events_text(tree, root)}\n{self.describe()}"]
-        effects = coefficients or self._effects_text()
-        parts += [effects] if effects else []
-        cautions = [*self.late_fit_]
-        if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
-            cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
-        if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
-            cautions.append(
-                "The same rows have placed the gates: differences between groups are too large, and "
-                "confidence intervals, which hold given the gates, too narrow (sstorch.validation: "
-                "group_table with n_resamples, validate_groups)"
-            )
-        parts += ["\n".join(["With care", *(f"* {each}" for each in cautions)])] if cautions else []
-        if details:
-            slopes, same_rows = not coefficients and not effects, not self._other_gates
-            parts.append(
-                describe_tree(tree, self.node_table_, self._gate_rules, "Details", slopes, same_rows)
-            )
-            parts += [self.choice_.summary()] if self.choice_ is not None else []
-        if "group_validation_" in vars(self):
-            parts.append(str(self.group_validation_))
-        corrected = "group_table_" in vars(self) and "corrected" in str(list(self.group_table_))
-        if "group_table_" in vars(self) and (details or corrected or not tree.competing):
-            if self._tree.competing:
-                unit = f", t in {self.time_unit_}" if self.time_unit_ else ""
-                where = (
-                    "of the recalibration"
-                    if "recalibration_" in vars(self)
-                    else "that estimate the groups"
-                    if self._other_gates
-                    else "that have placed the gates"
-                )
-                given = f", from time zero {CONSTANT_COVARIATES}" if self.time_varying_ else ""
-                about = f"F(t) is the incidence of a cause{unit}{given}, in the rows {where};\n"
-                parts.append(f"{about}model F(t) is the mean prediction")
-            parts.append(groups_text(self.group_table_))
-        if "stability_" in vars(self):
-            parts.append(str(self.stability_))
-        reports = vars(self).get("recalibration_")
-        if isinstance(reports, Mapping):
-            parts += [f"{name}: {report}" for name, report in reports.items()]
-        elif reports is not None:
-            parts.append(str(reports))
-        return "\n\n".join(parts)
-
-    @property
-    def _other_gates(self) -> str:
-        """Which intervals those of honest groups are; empty of others."""
-        return honest_text(getattr(self, "gate_subjects_", 0))
-
-    def _effects_text(self) -> str:
-        """Contrasts with confidence intervals, or slopes without where there is no covariance."""
-        tree = self._tree
-        covariance = vars(self).get("covariance_")
-        if covariance is not None and covariance.hazards:
-            return "\n".join(contrast_lines(tree, self.node_table_, terms(self)))
-        return "\n".join(effect_lines(tree, self.node_table_)).strip()
-
-    def _coefficient_text(self) -> str:
-        """Table of coefficients with standard errors for the summary; empty where there is none."""
-        return ""
 
     # ------------------------------------------------------------------ keep
 

@@ -44,7 +44,8 @@ from sstorch.metrics.censoring import followed_to
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
-from sstorch.soft.estimator import SHRUNK, SoftEstimator
+from sstorch.soft.estimator import SoftEstimator
+from sstorch.soft.model import SHRUNK
 
 # Categories of a column, and columns of the table of rows, that are written out; the others are counted.
 _MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
