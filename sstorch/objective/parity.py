@@ -41,6 +41,8 @@ class GroupParity(RowPenalty):
         gates: ``"frozen"``, or ``"relaxed"`` to train gates with the penalty too.
     """
 
+    per_problem = ("coefficient", "log_time", "measure")
+
     log_time: Tensor
     measure: Tensor
 
@@ -49,13 +51,6 @@ class GroupParity(RowPenalty):
         self.register_buffer("log_time", grid.log_time)
         self.register_buffer("measure", grid.measure)
         self.pairs, self.trains_gates = pairs, gates == "relaxed"
-
-    @override
-    def select(self, problems: Tensor | slice) -> GroupParity:
-        if isinstance(problems, Tensor):
-            problems = problems.to(self.coefficient.device)
-        gates: Gates = "relaxed" if self.trains_gates else "frozen"
-        return GroupParity(self.coefficient[problems], self._grid().select(problems), self.pairs, gates)
 
     @override
     def forward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
@@ -20,7 +21,12 @@ class Penalty(nn.Module):
 
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
+
+    Attributes:
+        per_problem: names of the buffers that have a row for each problem where the coefficient has.
     """
+
+    per_problem: ClassVar[tuple[str, ...]] = ("coefficient",)
 
     coefficient: Tensor
 
@@ -41,9 +47,13 @@ class Penalty(nn.Module):
         """The penalty of some of the problems, positions (K,) or a slice."""
         if self.coefficient.ndim == 0:
             return self
-        if isinstance(problems, Tensor):
-            problems = problems.to(self.coefficient.device)
-        return type(self)(self.coefficient[problems])
+        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
+        chosen = copy.copy(self)
+        chosen._buffers = {
+            name: value[at] if value is not None and value.ndim and name in self.per_problem else value
+            for name, value in self._buffers.items()
+        }
+        return chosen
 
 
 class GateTerm(Batched, ABC):
@@ -165,6 +175,8 @@ class Ridge(LeafPenalty):
         scale: of each slope of each problem, whose square its own is multiplied by, shape (R, p); 1 if None.
     """
 
+    per_problem = ("coefficient", "shared", "scale")
+
     features: Tensor | None
     shared: Tensor
     scale: Tensor | None
@@ -184,15 +196,6 @@ class Ridge(LeafPenalty):
         self.register_buffer("features", features)
         self.register_buffer("shared", shared, persistent=False)
         self.register_buffer("scale", scale)
-
-    @override
-    def select(self, problems: Tensor | slice) -> Self:
-        if self.coefficient.ndim == 0:
-            return self
-        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
-        shared = self.shared[at] if self.shared.ndim else self.shared
-        scale = None if self.scale is None else self.scale[at]
-        return type(self)(self.coefficient[at], self.features, shared, scale)
 
     def _each(self, leaves: LeafParameters) -> Tensor:
         """The coefficient of each leaf, shape () or (K,)."""
@@ -244,17 +247,13 @@ class Monotone(LeafPenalty):
             >= 0, as combinations of slopes, shape (R, pieces, p).
     """
 
+    per_problem = ("coefficient", "cone")
+
     cone: Tensor
 
     def __init__(self, coefficient: Tensor, cone: Tensor) -> None:
         super().__init__(coefficient)
         self.register_buffer("cone", cone)
-
-    @override
-    def select(self, problems: Tensor | slice) -> Self:
-        if isinstance(problems, Tensor):
-            problems = problems.to(self.cone.device)
-        return type(self)(self.coefficient[problems], self.cone[problems])
 
     @override
     def forward(self, leaves: LeafParameters) -> Tensor:
@@ -286,6 +285,8 @@ class GateRidge(GatePenalty):
             costs what it costs as one of standardised columns.
     """
 
+    per_problem = ("coefficient", "scale")
+
     scale: Tensor | None
 
     def __init__(self, coefficient: float | Tensor, scale: Tensor | None = None) -> None:
@@ -293,13 +294,6 @@ class GateRidge(GatePenalty):
         # One value a problem where there is a scale: both are selected alike.
         super().__init__(coefficient if scale is None else coefficient.expand(len(scale)))
         self.register_buffer("scale", scale)
-
-    @override
-    def select(self, problems: Tensor | slice) -> Self:
-        if self.coefficient.ndim == 0:
-            return self
-        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
-        return type(self)(self.coefficient[at], None if self.scale is None else self.scale[at])
 
     def _scale(self, like: Tensor) -> Tensor:
         """The scale as a factor of weights, (K, 1, p) or (1, 1, 1)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -38,13 +37,6 @@ class SmallLeaves(RowPenalty):
     def __init__(self, coefficient: float | Tensor, least: float) -> None:
         super().__init__(coefficient)
         self.least = least
-
-    @override
-    def select(self, problems: Tensor | slice) -> Self:
-        if self.coefficient.ndim == 0:
-            return self
-        at = problems.to(self.coefficient.device) if isinstance(problems, Tensor) else problems
-        return type(self)(self.coefficient[at], self.least)
 
     @override
     def forward(
