@@ -240,6 +240,25 @@ class SoftTree(nn.Module):
             torch.stack(slopes, -3) if slopes else shape.new_zeros(*shape.shape[:-1], 0, self.n_features),
         )
 
+    @torch.no_grad()
+    def set_gates(self, gates: GateParameters) -> None:
+        """Give all gates their parameters, as :meth:`gate_parameters` has them, in place."""
+        for place, node in enumerate(self.topology.branches):
+            gate = self.gate(node)
+            gate.weight.copy_(gates.weight[..., place, :])
+            gate.bias.copy_(gates.bias[..., place])
+
+    @torch.no_grad()
+    def set_leaves(self, leaves: LeafParameters) -> None:
+        """Give all leaves their parameters, as :meth:`leaf_parameters` has them, in place."""
+        for place, node in enumerate(self.topology.leaves):
+            leaf = self.leaf(node)
+            leaf.slope.copy_(leaves.slope[..., place, :])
+            leaf.intercept.copy_(leaves.intercept[..., place])
+            leaf.shape.copy_(leaves.shape[..., place, :])
+            if leaf.shape_slope is not None:
+                leaf.shape_slope.copy_(leaves.shape_slope[..., place, :, :])
+
     # ------------------------------------------------------------------ scores
 
     def gate_logits(self, x: Features, nodes: Iterable[int] | None = None) -> Tensor:

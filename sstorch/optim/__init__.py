@@ -23,7 +23,6 @@ from sstorch.optim.starts.distilled import (
     initialize_regression,
     log_hazard_targets,
     predicted_log_time,
-    set_gates,
 )
 from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.steps import minimize_step
@@ -61,5 +60,4 @@ __all__ = [
     "minimize_step",
     "predicted_log_time",
     "problem_seed",
-    "set_gates",
 ]

@@ -42,7 +42,6 @@ from sstorch.optim import (
     initialize_random,
     initialize_regression,
     problem_seed,
-    set_gates,
 )
 from sstorch.optim.checkpoint import kept
 from sstorch.optim.trainer import environment
@@ -348,7 +347,7 @@ def _distil(
     if settings.depth:
         gates = _distilled_gates(regressions, samples, splits, preprocessors, settings)
         for tree in trees.values():
-            set_gates(tree, gates)
+            tree.set_gates(gates)
     if settings.n_starts > 1:
         for name, tree in trees.items():
             causes[name].tree.assign(first, tree)

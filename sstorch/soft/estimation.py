@@ -25,7 +25,6 @@ from sstorch.objective import Sample
 from sstorch.optim import (
     GateColumns,
     gates_of_targets,
-    set_gates,
 )
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
@@ -35,7 +34,7 @@ from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start
-from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left, write_leaves
+from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left
 from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
 from sstorch.soft.honest import PlacedGates
 from sstorch.soft.settings import BatchSettings
@@ -332,7 +331,7 @@ class Estimator:
         single = {name: single_leaf(tree) for name, tree in self.trees.items()}
         for name, tree in single.items():
             leaves = self._designs[name].leaves(theta[name], 1, len(tree.family.shape_names))
-            write_leaves(tree, leaves)
+            tree.set_leaves(leaves)
         return single
 
     def _residual_trees(self, settings: BatchSettings) -> list[dict[int, Any]]:
@@ -416,7 +415,7 @@ class Estimator:
     def _adopt_gates(self, gates: GateParameters) -> None:
         """Give the trees gates."""
         for tree in self.trees.values():
-            set_gates(tree, gates)
+            tree.set_gates(gates)
 
     def _adopt_hazards(self, models: Sequence[Candidate]) -> None:
         """Give each split's trees the hazards of a candidate."""
@@ -433,7 +432,7 @@ class Estimator:
             leaves = [
                 torch.cat([getattr(part, item.name) for part in parts]) for item in fields(LeafParameters)
             ]
-            write_leaves(tree, LeafParameters(*leaves))
+            tree.set_leaves(LeafParameters(*leaves))
         self._penalised = {
             name: torch.stack([each.estimates[name].penalised[k] for k, each in enumerate(models)])
             for name in self.trees

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sstorch.nn import GateParameters, LeafParameters, SoftTree
+from sstorch.nn import GateParameters, LeafParameters
 from sstorch.optim.evidence import Estimates
 from sstorch.optim.starts.gate_rows import Split
 
@@ -55,15 +55,3 @@ def whole_to_left(divides: Tensor) -> Tensor:
             node = 2 * node + (leaf >> shift & 1 if divides[node - 1] else 0)
         ends.append(node - n_leaves)
     return torch.tensor(ends, device=divides.device)
-
-
-@torch.no_grad()
-def write_leaves(tree: SoftTree, leaves: LeafParameters) -> None:
-    """Give the leaves of R problems their parameters, in place."""
-    for place, node in enumerate(tree.topology.leaves):
-        leaf = tree.leaf(node)
-        leaf.slope.copy_(leaves.slope[:, place])
-        leaf.intercept.copy_(leaves.intercept[:, place])
-        leaf.shape.copy_(leaves.shape[:, place])
-        if leaf.shape_slope is not None:
-            leaf.shape_slope.copy_(leaves.shape_slope[:, place])

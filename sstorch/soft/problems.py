@@ -41,7 +41,6 @@ from sstorch.optim import (
 )
 from sstorch.optim.newton import newton
 from sstorch.soft.design import Design, in_double, null_start
-from sstorch.soft.group_candidate import write_leaves
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings, Coefficients
 
@@ -154,7 +153,7 @@ class Problems:
             torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)
             for item in fields(LeafParameters)
         ]
-        write_leaves(self.tree, LeafParameters(*stacked))
+        self.tree.set_leaves(LeafParameters(*stacked))
         map = design.map_of(0, 1, n_shapes)
         return Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
 

@@ -49,6 +49,17 @@ Preference = Literal["groups", "accuracy", "simplest"]
 Evaluated = Mapping[str, FoldScores]
 
 
+def _of_best(name: str) -> Any:
+    """A method of the search that is that of ``best_estimator_``."""
+
+    def method(self: PrognosticTreeCV, X: object, *args: Any, **options: Any) -> Any:
+        return getattr(self._chosen, name)(X, *args, **options)
+
+    method.__name__, method.__qualname__ = name, f"PrognosticTreeCV.{name}"
+    method.__doc__ = "See the method of ``best_estimator_``."
+    return method
+
+
 class PrognosticTreeCV(FrameEstimator):
     """The best of a few models by cross-validation: a regression, groups, gates trained on the outcomes.
 
@@ -290,47 +301,16 @@ class PrognosticTreeCV(FrameEstimator):
         schema: Schema = self._chosen._schema
         return schema
 
-    def predict(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict(X, *args, **options)
-
-    def predict_survival_function(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_survival_function(X, *args, **options)
-
-    def predict_cumulative_hazard_function(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_cumulative_hazard_function(X, *args, **options)
-
-    def predict_hazard_function(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_hazard_function(X, *args, **options)
-
-    def predict_cumulative_incidence(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_cumulative_incidence(X, *args, **options)
-
-    def predict_quantile(
-        self, X: object, q: float = 0.5, after: object = None, *, extrapolate: bool = False
-    ) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_quantile(X, q, after, extrapolate=extrapolate)
-
-    def predict_rmst(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_rmst(X, *args, **options)
-
-    def predict_leaf_proba(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.predict_leaf_proba(X, *args, **options)
-
-    def apply(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.apply(X, *args, **options)
-
-    def score(self, X: object, *args: Any, **options: Any) -> Any:
-        """See the method of ``best_estimator_``."""
-        return self._chosen.score(X, *args, **options)
+    predict = _of_best("predict")
+    predict_survival_function = _of_best("predict_survival_function")
+    predict_cumulative_hazard_function = _of_best("predict_cumulative_hazard_function")
+    predict_hazard_function = _of_best("predict_hazard_function")
+    predict_cumulative_incidence = _of_best("predict_cumulative_incidence")
+    predict_quantile = _of_best("predict_quantile")
+    predict_rmst = _of_best("predict_rmst")
+    predict_leaf_proba = _of_best("predict_leaf_proba")
+    apply = _of_best("apply")
+    score = _of_best("score")
 
     # ------------------------------------------------------------------ read and keep
 

@@ -131,25 +131,11 @@ class CompiledProblems:
             *steps,
         )
 
-    @torch.no_grad()
     def _write(self, b: Any) -> None:
         """Put what a kernel has trained into the trees."""
-        tree = self.tree
-        gates = GateParameters.unflatten(torch.from_numpy(b.gates))
-        for number, node in enumerate(tree.topology.branches):
-            gate = tree.gate(node)
-            gate.weight.copy_(gates.weight[:, number])
-            gate.bias.copy_(gates.bias[:, number])
-        leaves = LeafParameters.unflatten(
-            torch.from_numpy(b.leaves), tree.n_features, len(tree.family.shape_names)
-        )
-        for number, node in enumerate(tree.topology.leaves):
-            leaf = tree.leaf(node)
-            leaf.slope.copy_(leaves.slope[:, number])
-            leaf.intercept.copy_(leaves.intercept[:, number])
-            leaf.shape.copy_(leaves.shape[:, number])
-            if leaf.shape_slope is not None:
-                leaf.shape_slope.copy_(leaves.shape_slope[:, number])
+        tree, n_shapes = self.tree, len(self.tree.family.shape_names)
+        tree.set_gates(GateParameters.unflatten(torch.from_numpy(b.gates)))
+        tree.set_leaves(LeafParameters.unflatten(torch.from_numpy(b.leaves), tree.n_features, n_shapes))
 
 
 def _array(values: Tensor) -> npt.NDArray[np.float64]:

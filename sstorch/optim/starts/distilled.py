@@ -147,15 +147,6 @@ def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: 
 
 
 @torch.no_grad()
-def set_gates(tree: SoftTree, gates: GateParameters) -> None:
-    """Give R problems their gates, weights (R, B, q) and biases (R, B), in place."""
-    for node in tree.topology.branches:
-        gate = tree.gate(node)
-        gate.weight.copy_(gates.weight[:, node - 1])
-        gate.bias.copy_(gates.bias[:, node - 1])
-
-
-@torch.no_grad()
 def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
     """Log cumulative hazard of each row at a time, times the root of the number of events, shape (R, M).
 
