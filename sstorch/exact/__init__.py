@@ -2,7 +2,9 @@
 
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
-from sstorch.exact.solve import Counters, Optimum, PathStep, Solution, solve
+from sstorch.exact.policy import Policy, policy_scores
+from sstorch.exact.solution import Counters, Optimum, PathStep, Solution
+from sstorch.exact.solve import solve
 from sstorch.exact.survival_tasks import (
     CompetingLogLikelihood,
     HorizonLabels,
@@ -17,8 +19,6 @@ from sstorch.exact.tasks import (
     DecisionCosts,
     FeatureCosts,
     LeastSquares,
-    Policy,
-    policy_scores,
 )
 from sstorch.exact.tree import BinaryTree
 

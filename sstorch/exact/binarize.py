@@ -18,7 +18,7 @@ from sstorch.data import parse_target
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
 from sstorch.exact.observed import Observed
 from sstorch.exact.rounding import whole_weights
-from sstorch.exact.tasks import check_weights
+from sstorch.exact.targets import check_weights
 from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError, FormatError
 

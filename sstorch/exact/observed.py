@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import as_surv
 from sstorch.exact.rounding import whole_weights
-from sstorch.exact.tasks import check_weights
+from sstorch.exact.targets import check_weights
 from sstorch.metrics import outcome
 from sstorch.metrics.outcome import read_rows
 

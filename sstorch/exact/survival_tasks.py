@@ -14,8 +14,8 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Surv, parse_target
 from sstorch.exact.observed import Observed
+from sstorch.exact.targets import check_weights
 from sstorch.exact.task import Entries, OneStepTask
-from sstorch.exact.tasks import check_weights
 from sstorch.exact.tree import BaselineHazard, hazard_ratios
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import censoring_distribution

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.exact.targets import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
 from sstorch.exact.task import Entries, OneStepTask
-from sstorch.exceptions import ConfigError, DataError
-
-PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
+from sstorch.exceptions import ConfigError
 
 
 class DecisionCosts(OneStepTask):
@@ -64,56 +62,6 @@ class DecisionCosts(OneStepTask):
     def leaf_costs(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Summed cost of the rows of each leaf under every decision, (n_leaves, K)."""
         return np.column_stack([np.bincount(leaf, c, minlength=n_leaves) for c in self.costs.T])
-
-
-def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
-    """Read an (N, K) array.
-
-    Raises:
-        DataError: it is none, it is empty, or an entry is not finite; the message names the first one.
-    """
-    array = _numbers(values, name, "a matrix of numbers")
-    if array.ndim != 2 or 0 in array.shape:
-        raise DataError(f"{name}: expected a matrix with rows and columns, got the shape {array.shape}")
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0].tolist()
-        raise DataError(
-            f"{name}: row {row} holds {array[row, column]} in column {column}; give finite numbers"
-        )
-    return array
-
-
-def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """Read an (N,) array. Raises DataError: it is none, has another length, or an entry is not finite."""
-    array = _numbers(values, name, "numbers")
-    if array.ndim != 1 or len(array) == 0 or (n_rows is not None and len(array) != n_rows):
-        wanted = "a list of numbers" if n_rows is None else f"{n_rows} numbers, one per row"
-        raise DataError(f"{name}: expected {wanted}, got the shape {array.shape}")
-    if not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise DataError(f"{name}: row {row} holds {array[row]}; give finite numbers")
-    return array
-
-
-def _numbers(values: npt.ArrayLike, name: str, wanted: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected {wanted}: {error}") from error
-
-
-def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
-    """Weights of rows, (N,), ones by default.
-
-    Raises:
-        DataError: no list of N finite numbers >= 0 of which one is positive.
-    """
-    if sample_weight is None:
-        return np.ones(n_rows)
-    weight = finite_vector(sample_weight, "sample_weight", n_rows)
-    if (weight < 0.0).any() or not (weight > 0.0).any():
-        raise DataError("sample_weight: expected numbers >= 0, not all of them 0")
-    return weight
 
 
 class Classification(DecisionCosts):
@@ -183,45 +131,6 @@ class Classification(DecisionCosts):
         weights = np.zeros((n_leaves, len(self.classes)))
         np.add.at(weights, (leaf, self.codes), self.weight)
         return weights
-
-
-def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple[npt.NDArray[Any], IntArray]:
-    """Sorted classes (K,), and the position of each row's class among them (N,).
-
-    Raises:
-        DataError: no list of labels, or a label that is none of the classes.
-    """
-    given = np.asarray(labels)
-    if given.ndim != 1 or len(given) == 0:
-        raise DataError(f"labels: expected one class per row, got the shape {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
-        raise DataError(
-            f"labels: row {int(np.flatnonzero(np.isnan(given))[0])} is NaN; drop rows without class"
-        )
-    present, codes = np.unique(given, return_inverse=True)
-    if classes is None:
-        return present, codes.astype(np.int64)
-    every = np.unique(np.asarray(classes))
-    if unknown := sorted(set(present.tolist()) - set(every.tolist())):
-        raise DataError(f"labels: {unknown[0]!r} is none of the classes {every.tolist()}")
-    return every, np.searchsorted(every, present)[codes].astype(np.int64)
-
-
-def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> FloatArray:
-    """M[true class, predicted class], (K, K); None counts errors.
-
-    Raises:
-        DataError: another shape, or an entry that is negative or not finite.
-    """
-    if cost_matrix is None:
-        return 1.0 - np.eye(n_classes)
-    matrix = finite_matrix(cost_matrix, "cost_matrix")
-    if matrix.shape != (n_classes, n_classes) or (matrix < 0.0).any():
-        raise DataError(
-            f"cost_matrix: expected {n_classes} x {n_classes} costs >= 0, one row for each true class, got "
-            f"{matrix.tolist()}"
-        )
-    return matrix
 
 
 @dataclass(frozen=True)
@@ -418,134 +327,3 @@ class LeastSquares(OneStepTask):
         total = np.bincount(leaf, self.weight * (self.y - self._centre), minlength=n_leaves)
         mean: FloatArray = self._centre + np.divide(total, weight, out=np.zeros(n_leaves), where=weight > 0.0)
         return mean
-
-
-class Policy(DecisionCosts):
-    """Mean estimated outcome, turned over, of a policy that gives each leaf one of K treatments.
-
-    The loss is -Σ_i Γ[i, treatment of the leaf of i] / N, so that the least loss is the greatest value.
-
-    Args:
-        scores: Γ, estimated outcome of each row under each treatment, (N, K), higher is better: of
-            `policy_scores`, or of any model: survival probabilities at a horizon, restricted mean survival.
-
-    Raises:
-        DataError: not a matrix of finite numbers.
-
-    References:
-        Zhou, Athey and Wager (2023), Offline multi-action policy learning, Operations Research 71, 148-183.
-
-    Examples:
-        >>> from sstorch.exact import solve
-        >>> solution = solve([[0], [0], [1]], Policy([[2.0, 1.0], [3.0, 3.5], [0.0, 4.0]]), max_depth=1)
-        >>> -solution.loss, solution.decisions().tolist()
-        (3.0, [0, 1])
-    """
-
-    def __init__(self, scores: npt.ArrayLike) -> None:
-        self.scores = finite_matrix(scores, "scores")
-        super().__init__(-self.scores)
-
-
-def policy_scores(
-    method: PolicyMethod,
-    *,
-    treatment: npt.ArrayLike,
-    outcome: npt.ArrayLike,
-    propensity: npt.ArrayLike | None = None,
-    predicted: npt.ArrayLike | None = None,
-) -> FloatArray:
-    """Scores Γ of rows under treatments, from observed outcomes of treatments that were chosen by others.
-
-    With t the treatment given, y its outcome, e(t) its propensity and m a model of the outcome:
-
-    * ``"direct"``: Γ_k = m_k;
-    * ``"ipw"``: Γ_k = 1(t = k) y / e(t);
-    * ``"doubly_robust"``: Γ_k = m_k + 1(t = k) (y - m_k) / e(t), right if either model is.
-
-    Args:
-        method: see above.
-        treatment: position 0 .. K - 1 of the treatment given, (N,).
-        outcome: (N,), higher is better.
-        propensity: probability with which each row got its treatment, (N,), in (0, 1]; or of all
-            treatments, (N, K). Not needed by ``"direct"``.
-        predicted: m, (N, K), best of a model that did not see the row. Not needed by ``"ipw"``.
-
-    Returns:
-        Γ, (N, K).
-
-    Raises:
-        ConfigError: an unknown method, or an argument that it needs is missing.
-        DataError: an array of the wrong shape, a propensity outside (0, 1], or a treatment out of range.
-
-    Examples:
-        >>> policy_scores("ipw", treatment=[0, 1], outcome=[3.0, 1.0], propensity=[0.5, 0.25]).tolist()
-        [[6.0, 0.0], [0.0, 4.0]]
-    """
-    if method not in get_args(PolicyMethod):
-        raise ConfigError(f"method must be one of {', '.join(get_args(PolicyMethod))}, got {method!r}")
-    needs = {"predicted": predicted} if method != "ipw" else {}
-    needs |= {"propensity": propensity} if method != "direct" else {}
-    for name, value in needs.items():
-        if value is None:
-            raise ConfigError(f"method {method!r} needs {name}")
-    y = finite_vector(outcome, "outcome")
-    n_rows = len(y)
-    model = None if predicted is None else finite_matrix(predicted, "predicted")
-    given, n_treatments = _treatments(treatment, n_rows, model, propensity)
-    if method == "direct" or model is None:
-        scores = np.zeros((n_rows, n_treatments)) if model is None else model.copy()
-    else:
-        scores = model.copy() if method == "doubly_robust" else np.zeros((n_rows, n_treatments))
-    if method == "direct":
-        return scores
-    rows = np.arange(n_rows)
-    scores[rows, given] += (y - scores[rows, given]) / _propensity(propensity, given, n_treatments)
-    return scores
-
-
-def _treatments(
-    treatment: npt.ArrayLike, n_rows: int, model: FloatArray | None, propensity: npt.ArrayLike | None
-) -> tuple[npt.NDArray[np.int64], int]:
-    """The treatments given (N,), and K."""
-    given = finite_vector(treatment, "treatment", n_rows)
-    if (given != np.floor(given)).any() or (given < 0).any():
-        raise DataError("treatment: expected positions 0, 1, ... of treatments")
-    n_treatments = int(given.max()) + 1
-    if model is not None:
-        if len(model) != n_rows or model.shape[1] < n_treatments:
-            raise DataError(
-                f"predicted: expected {n_rows} rows and at least {n_treatments} columns, one per treatment, "
-                f"got the shape {model.shape}"
-            )
-        n_treatments = model.shape[1]
-    elif propensity is not None and np.ndim(propensity) == 2:
-        n_treatments = max(n_treatments, np.shape(propensity)[1])
-    elif len(never := np.setdiff1d(np.arange(n_treatments), given)):
-        raise DataError(
-            f"treatment: no row got {never[0]}; number the treatments from 0 on without gaps, or give "
-            "predicted or propensity a column for each"
-        )
-    return given.astype(np.int64), n_treatments
-
-
-def _propensity(
-    propensity: npt.ArrayLike | None, given: npt.NDArray[np.int64], n_treatments: int
-) -> FloatArray:
-    """Propensity of the treatment given, (N,)."""
-    if np.ndim(propensity) == 2:  # type: ignore[arg-type]
-        every = finite_matrix(propensity, "propensity")  # type: ignore[arg-type]
-        if every.shape != (len(given), n_treatments):
-            raise DataError(
-                f"propensity: expected {len(given)} rows and {n_treatments} columns, got {every.shape}"
-            )
-        chance: FloatArray = every[np.arange(len(given)), given]
-    else:
-        chance = finite_vector(propensity, "propensity", len(given))  # type: ignore[arg-type]
-    if not ((chance > 0.0) & (chance <= 1.0)).all():
-        row = int(np.flatnonzero(~((chance > 0.0) & (chance <= 1.0)))[0])
-        raise DataError(
-            f"propensity: row {row} got its treatment with probability {chance[row]:g}; expected above 0, at "
-            "most 1. Leave out rows that could have had one treatment only, or bound the probabilities"
-        )
-    return chance

@@ -32,7 +32,7 @@ from sstorch.exact.estimators.search import (
     answers,
     check_binary_columns,
 )
-from sstorch.exact.solve import Solution
+from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder

@@ -18,8 +18,9 @@ from sstorch.checks import is_number_of
 from sstorch.exact.binarize import Rule
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given
 from sstorch.exact.fronts import ConfusionFront, GroupFairness, solve_front, solve_roc_hull
-from sstorch.exact.solve import Optimum, PathStep
-from sstorch.exact.tasks import Classification, CostSensitive, FeatureCosts, finite_matrix
+from sstorch.exact.solution import Optimum, PathStep
+from sstorch.exact.targets import finite_matrix
+from sstorch.exact.tasks import Classification, CostSensitive, FeatureCosts
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import ConfigError, DataError
 

@@ -20,7 +20,8 @@ from sstorch.data import Schema
 from sstorch.data.columns import check_not_all_missing, check_same_order, clean_features, parse_weights
 from sstorch.data.target import Groups, parse_groups
 from sstorch.exact.binarize import Binarizer, Preset, Rule
-from sstorch.exact.solve import Solution, solve
+from sstorch.exact.solution import Solution
+from sstorch.exact.solve import solve
 from sstorch.exact.task import Task
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.parameters import Parameters

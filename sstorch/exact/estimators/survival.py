@@ -28,7 +28,7 @@ from sstorch.exact.estimators.search import SEARCH, Questions, Search, SearchSet
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.observed import Observed
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
-from sstorch.exact.solve import Solution
+from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
 from sstorch.exact.tree import (

@@ -15,7 +15,9 @@ from sstorch.checks import names_text
 from sstorch.data.columns import check_same_order
 from sstorch.exact.estimators.base import ArrayLeaves, rows_text
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given, number_target
-from sstorch.exact.tasks import LeastSquares, Policy, finite_matrix
+from sstorch.exact.policy import Policy
+from sstorch.exact.targets import finite_matrix
+from sstorch.exact.tasks import LeastSquares
 from sstorch.exceptions import DataError
 
 

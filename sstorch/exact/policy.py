@@ -1,0 +1,146 @@
+"""Policies: leaves that choose a treatment, and scores of treatments from observed outcomes."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import FloatArray
+from sstorch.exact.targets import finite_matrix, finite_vector
+from sstorch.exact.tasks import DecisionCosts
+from sstorch.exceptions import ConfigError, DataError
+
+PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
+
+
+class Policy(DecisionCosts):
+    """Mean estimated outcome, turned over, of a policy that gives each leaf one of K treatments.
+
+    The loss is -Σ_i Γ[i, treatment of the leaf of i] / N, so that the least loss is the greatest value.
+
+    Args:
+        scores: Γ, estimated outcome of each row under each treatment, (N, K), higher is better: of
+            `policy_scores`, or of any model: survival probabilities at a horizon, restricted mean survival.
+
+    Raises:
+        DataError: not a matrix of finite numbers.
+
+    References:
+        Zhou, Athey and Wager (2023), Offline multi-action policy learning, Operations Research 71, 148-183.
+
+    Examples:
+        >>> from sstorch.exact import solve
+        >>> solution = solve([[0], [0], [1]], Policy([[2.0, 1.0], [3.0, 3.5], [0.0, 4.0]]), max_depth=1)
+        >>> -solution.loss, solution.decisions().tolist()
+        (3.0, [0, 1])
+    """
+
+    def __init__(self, scores: npt.ArrayLike) -> None:
+        self.scores = finite_matrix(scores, "scores")
+        super().__init__(-self.scores)
+
+
+def policy_scores(
+    method: PolicyMethod,
+    *,
+    treatment: npt.ArrayLike,
+    outcome: npt.ArrayLike,
+    propensity: npt.ArrayLike | None = None,
+    predicted: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Scores Γ of rows under treatments, from observed outcomes of treatments that were chosen by others.
+
+    With t the treatment given, y its outcome, e(t) its propensity and m a model of the outcome:
+
+    * ``"direct"``: Γ_k = m_k;
+    * ``"ipw"``: Γ_k = 1(t = k) y / e(t);
+    * ``"doubly_robust"``: Γ_k = m_k + 1(t = k) (y - m_k) / e(t), right if either model is.
+
+    Args:
+        method: see above.
+        treatment: position 0 .. K - 1 of the treatment given, (N,).
+        outcome: (N,), higher is better.
+        propensity: probability with which each row got its treatment, (N,), in (0, 1]; or of all
+            treatments, (N, K). Not needed by ``"direct"``.
+        predicted: m, (N, K), best of a model that did not see the row. Not needed by ``"ipw"``.
+
+    Returns:
+        Γ, (N, K).
+
+    Raises:
+        ConfigError: an unknown method, or an argument that it needs is missing.
+        DataError: an array of the wrong shape, a propensity outside (0, 1], or a treatment out of range.
+
+    Examples:
+        >>> policy_scores("ipw", treatment=[0, 1], outcome=[3.0, 1.0], propensity=[0.5, 0.25]).tolist()
+        [[6.0, 0.0], [0.0, 4.0]]
+    """
+    if method not in get_args(PolicyMethod):
+        raise ConfigError(f"method must be one of {', '.join(get_args(PolicyMethod))}, got {method!r}")
+    needs = {"predicted": predicted} if method != "ipw" else {}
+    needs |= {"propensity": propensity} if method != "direct" else {}
+    for name, value in needs.items():
+        if value is None:
+            raise ConfigError(f"method {method!r} needs {name}")
+    y = finite_vector(outcome, "outcome")
+    n_rows = len(y)
+    model = None if predicted is None else finite_matrix(predicted, "predicted")
+    given, n_treatments = _treatments(treatment, n_rows, model, propensity)
+    if method == "direct" or model is None:
+        scores = np.zeros((n_rows, n_treatments)) if model is None else model.copy()
+    else:
+        scores = model.copy() if method == "doubly_robust" else np.zeros((n_rows, n_treatments))
+    if method == "direct":
+        return scores
+    rows = np.arange(n_rows)
+    scores[rows, given] += (y - scores[rows, given]) / _propensity(propensity, given, n_treatments)
+    return scores
+
+
+def _treatments(
+    treatment: npt.ArrayLike, n_rows: int, model: FloatArray | None, propensity: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.int64], int]:
+    """The treatments given (N,), and K."""
+    given = finite_vector(treatment, "treatment", n_rows)
+    if (given != np.floor(given)).any() or (given < 0).any():
+        raise DataError("treatment: expected positions 0, 1, ... of treatments")
+    n_treatments = int(given.max()) + 1
+    if model is not None:
+        if len(model) != n_rows or model.shape[1] < n_treatments:
+            raise DataError(
+                f"predicted: expected {n_rows} rows and at least {n_treatments} columns, one per treatment, "
+                f"got the shape {model.shape}"
+            )
+        n_treatments = model.shape[1]
+    elif propensity is not None and np.ndim(propensity) == 2:
+        n_treatments = max(n_treatments, np.shape(propensity)[1])
+    elif len(never := np.setdiff1d(np.arange(n_treatments), given)):
+        raise DataError(
+            f"treatment: no row got {never[0]}; number the treatments from 0 on without gaps, or give "
+            "predicted or propensity a column for each"
+        )
+    return given.astype(np.int64), n_treatments
+
+
+def _propensity(
+    propensity: npt.ArrayLike | None, given: npt.NDArray[np.int64], n_treatments: int
+) -> FloatArray:
+    """Propensity of the treatment given, (N,)."""
+    if np.ndim(propensity) == 2:  # type: ignore[arg-type]
+        every = finite_matrix(propensity, "propensity")  # type: ignore[arg-type]
+        if every.shape != (len(given), n_treatments):
+            raise DataError(
+                f"propensity: expected {len(given)} rows and {n_treatments} columns, got {every.shape}"
+            )
+        chance: FloatArray = every[np.arange(len(given)), given]
+    else:
+        chance = finite_vector(propensity, "propensity", len(given))  # type: ignore[arg-type]
+    if not ((chance > 0.0) & (chance <= 1.0)).all():
+        row = int(np.flatnonzero(~((chance > 0.0) & (chance <= 1.0)))[0])
+        raise DataError(
+            f"propensity: row {row} got its treatment with probability {chance[row]:g}; expected above 0, at "
+            "most 1. Leave out rows that could have had one treatment only, or bound the probabilities"
+        )
+    return chance

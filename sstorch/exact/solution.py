@@ -1,0 +1,290 @@
+"""Optima of all budgets from one search, and their trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+import pandas as pd
+
+from sstorch.exact.moments import Patterns
+from sstorch.exact.problem import (
+    Budget,
+    Found,
+    Work,
+    budget,
+    budgets,
+    total_branch_cost,
+)
+from sstorch.exact.task import Task, has_decisions
+from sstorch.exact.tree import BinaryTree
+from sstorch.exceptions import ConfigError, TrainingError
+
+
+class Optimum(NamedTuple):
+    """The best tree found within a budget.
+
+    Attributes:
+        depth: most tests on a path.
+        nodes: most branch nodes; leaves are one more.
+        loss: its training loss, without penalty.
+        lower_bound: no tree within the budget has a smaller loss; equal to `loss` where optimality is proved.
+    """
+
+    depth: int
+    nodes: int
+    loss: float
+    lower_bound: float
+
+    @property
+    def certified(self) -> bool:
+        """True if it is proved that no tree within the budget has a smaller loss."""
+        return self.lower_bound >= self.loss
+
+
+class PathStep(NamedTuple):
+    """A tree on the path over leaf penalties.
+
+    Attributes:
+        leaf_penalty: the smallest penalty per leaf for which this tree is best; it stays so up to that of the
+            step before (the first step is the smallest tree, best for all larger penalties).
+        nodes: its branch nodes.
+        loss: its training loss, without penalty.
+    """
+
+    leaf_penalty: float
+    nodes: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Size and time of a search.
+
+    Attributes:
+        n_rows: N.
+        n_patterns: distinct rows of the binary matrix.
+        n_features: distinct columns that split anything.
+        cells: leaves that were evaluated.
+        seconds: time of the search, without preparation.
+        estimate: what was expected of it.
+    """
+
+    n_rows: int
+    n_patterns: int
+    n_features: int
+    cells: int
+    seconds: float
+    estimate: Work
+
+
+class Solution:
+    """Optima of all budgets up to a depth and a number of nodes, from one search.
+
+    `tree()`, `loss`, `certificate` and `gap` speak of the tree that `max_depth`, `max_nodes` and
+    `leaf_penalty` of the call of `solve` ask for; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path`
+    of all others.
+
+    Attributes:
+        task: the objective.
+        max_depth: as given to `solve`.
+        max_nodes: as given, or all that the depth can hold.
+        leaf_penalty: as given.
+        optima: an `Optimum` for every budget, by (depth, nodes), smaller ones first.
+        counters: size and time of the search.
+    """
+
+    def __init__(
+        self,
+        *,
+        patterns: Patterns,
+        task: Task,
+        searches: Sequence[Found],
+        floor: float,
+        depth: int,
+        objective_bound: float,
+        max_depth: int,
+        max_nodes: int,
+        leaf_penalty: float,
+        counters: Counters,
+    ) -> None:
+        self.task, self._patterns = task, patterns
+        self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
+        self.counters = counters
+        self._best: dict[Budget, tuple[float, Found]] = {}
+        for found in searches:
+            for state, value in found.costs.items():
+                if state not in self._best or value < self._best[state][0]:
+                    self._best[state] = (value, found)
+        self._spread()
+        constant = self.task.constant
+        self.optima: dict[tuple[int, int], Optimum] = {}
+        for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
+            # There are no trees deeper than those that were searched.
+            reached = budget(min(state.depth, depth), state.nodes)
+            bound = min(cost, max(floor, *(found.lower_bound(reached) for found in searches)))
+            self.optima[state] = Optimum(*state, constant + cost, constant + bound)
+        self._objective_bound = constant + objective_bound
+
+    def _spread(self) -> None:
+        """A budget that no search has finished can do what smaller ones can."""
+        for state in budgets(self.max_depth, self.max_nodes):
+            for other, (cost, found) in list(self._best.items()):
+                fits = other.depth <= state.depth and other.nodes <= state.nodes
+                if fits and (state not in self._best or cost < self._best[state][0]):
+                    self._best[state] = (cost, found)
+
+    @cached_property
+    def loss(self) -> float:
+        """Training loss of `tree()`, without penalty."""
+        # Where sums are rounded the rows themselves know better.
+        return self._loss(self.tree()) if self._rounding else self.optimum().loss
+
+    @property
+    def _rounding(self) -> float:
+        """Error of the losses of the search, beyond the last digits."""
+        return float(getattr(self.task, "rounding", 0.0))
+
+    @property
+    def objective(self) -> float:
+        """Training loss of `tree()` and `leaf_penalty` for each of its leaves."""
+        return self.loss + self.leaf_penalty * (self.optimum().nodes + 1)
+
+    @property
+    def gap(self) -> float:
+        """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        fitting = self._fitting(self.max_depth, self.max_nodes)
+        bounds = [
+            o.lower_bound + self.leaf_penalty * (o.nodes + 1)
+            if o.certified
+            else o.lower_bound + self.leaf_penalty
+            for o in fitting
+        ]
+        gap = self.objective - max(min(bounds), self._objective_bound)
+        gap = gap if gap > _slack(fitting) else 0.0
+        if not self._rounding:
+            return gap
+        # No loss is below zero, so that of the tree bounds what rounding can hide.
+        hidden = min(2 * self._rounding, self.loss)
+        return gap + hidden if hidden > 1e-9 * self.loss else gap
+
+    @property
+    def certificate(self) -> str:
+        """``"optimal"``, or how much better a tree could be if the search was cut short."""
+        return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
+
+    def optimum(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> Optimum:
+        """The best tree within a budget, in numbers.
+
+        Args:
+            depth: most tests on a path; None is `max_depth`.
+            nodes: most branch nodes; None is `max_nodes`.
+            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget
+                stays a limit. With a penalty the tree has as few nodes as its loss allows.
+
+        Raises:
+            ConfigError: a budget larger than the search's, or a negative one or penalty.
+        """
+        depth = self.max_depth if depth is None else depth
+        nodes = self.max_nodes if nodes is None else nodes
+        penalty = self.leaf_penalty if leaf_penalty is None else leaf_penalty
+        if not 0 <= depth <= self.max_depth:
+            raise ConfigError(f"depth={depth}: this search covers 0 to {self.max_depth}")
+        if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
+            raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
+        if not penalty >= 0.0:
+            raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
+        fitting = self._fitting(depth, nodes)
+        # Equal up to rounding: the smaller tree.
+        most = min(o.loss + penalty * (o.nodes + 1) for o in fitting) + _slack(fitting)
+        return next(o for o in fitting if o.loss + penalty * (o.nodes + 1) <= most)
+
+    def _fitting(self, depth: int, nodes: int) -> list[Optimum]:
+        return [o for o in self.optima.values() if o.depth <= depth and o.nodes <= nodes]
+
+    def tree(
+        self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
+    ) -> BinaryTree:
+        """The best tree within a budget; arguments and errors as in `optimum`.
+
+        Raises:
+            TrainingError: the tree's loss, recomputed from the rows, is not the loss of the search.
+        """
+        optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
+        state = budget(optimum.depth, optimum.nodes)
+        nested = self._best[state][1].tree(self._reached(state))
+        tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
+        loss = self._loss(tree)
+        # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
+        rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
+        if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
+            raise TrainingError(
+                f"the tree has the loss {loss!r}, but the search reports {optimum.loss!r}; please report this"
+            )
+        return tree
+
+    def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
+        """The task's decision in each leaf of `tree()`, or another tree of the search, (n_leaves, ...).
+
+        Raises:
+            ConfigError: the task has no `decisions`.
+        """
+        if not has_decisions(self.task):
+            raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
+        tree = self.tree() if tree is None else tree
+        return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
+
+    def _loss(self, tree: BinaryTree) -> float:
+        """The tree's loss from the definition."""
+        features = self._patterns.features
+        return self.task.loss(tree.apply(features)) + total_branch_cost(self.task, tree, features)
+
+    def _reached(self, state: Budget) -> Budget:
+        """The budget within which the search behind a state found its cost."""
+        cost, found = self._best[state]
+        if state in found.costs:
+            return state
+        return next(
+            other
+            for other in found.costs
+            if other in self._best
+            and self._best[other][0] == cost
+            and other.depth <= state.depth
+            and other.nodes <= state.nodes
+        )
+
+    def path(self, *, depth: int | None = None) -> list[PathStep]:
+        """All trees, up to a depth, that are best for some penalty per leaf, from smallest to largest."""
+        depth = self.max_depth if depth is None else depth
+        losses: dict[int, float] = {}
+        for o in self._fitting(depth, self.max_nodes):
+            losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
+        hull = [0]
+        steps = [PathStep(0.0, 0, losses[0])]
+        while True:
+            at = hull[-1]
+            rates = {n: (losses[at] - losses[n]) / (n - at) for n in losses if n > at}
+            slack = 1e-12 * abs(losses[0])
+            rates = {n: rate for n, rate in rates.items() if rate * (n - at) > slack}
+            if not rates:
+                return steps
+            best = max(rates.values())
+            after = max(n for n, rate in rates.items() if rate == best)
+            steps[-1] = steps[-1]._replace(leaf_penalty=best)
+            steps.append(PathStep(0.0, after, losses[after]))
+            hull.append(after)
+
+    def table(self) -> pd.DataFrame:
+        """`optima` as a DataFrame: depth, nodes, loss, lower_bound."""
+        return pd.DataFrame(list(self.optima.values()), columns=list(Optimum._fields))
+
+
+def _slack(optima: Sequence[Optimum]) -> float:
+    """How far losses can be apart by rounding."""
+    return 1e-12 * max(abs(o.loss) for o in optima)
