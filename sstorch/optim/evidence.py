@@ -101,11 +101,6 @@ class Estimates(Batched):
     freedom: Tensor
 
     @property
-    def asleep(self) -> Tensor:
-        """Kinds whose coefficients are all but zero, boolean (K, G)."""
-        return self.penalty >= _ASLEEP
-
-    @property
     def rounded(self) -> Tensor:
         """Coefficients, exactly zero where a kind has next to no degrees of freedom, (K, D).
 

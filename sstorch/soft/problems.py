@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -189,17 +189,15 @@ def _objective(
             return values[0]
         return torch.tensor(values, dtype=torch.float64).repeat_interleave(n_starts).repeat(n_splits)
 
+    names = [item.name for item in fields(Coefficients) if item.name != "rho"]  # that is of a row penalty
+    values: dict[str, Any] = {
+        name: per_problem([getattr(setting, name) for setting in coefficients]) for name in names
+    }
     return TrainingObjective(
-        ridge=per_problem([setting.ridge for setting in coefficients]),
-        gate_ridge=per_problem([setting.gate_ridge for setting in coefficients]),
-        fused=per_problem([setting.fused for setting in coefficients]),
-        gate_sparsity=per_problem([setting.gate_sparsity for setting in coefficients]),
+        **values,
         row_penalties=row_penalties,
-        roughness=per_problem([setting.roughness for setting in coefficients]),
         curved=torch.as_tensor(curved) if curved.any() else None,
         monotone=monotone,
-        offset=per_problem([setting.offset for setting in coefficients]),
-        fused_shape=per_problem([setting.fused_shape for setting in coefficients]),
         gate_scale=gate_scale,
         own=own,
     )

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from sstorch.data import Schema
-from sstorch.groups.resampling import resamples
-from sstorch.nn import Prediction
 from sstorch.soft.batch import train_batch, training_rows
-from sstorch.soft.settings import BatchSettings
+from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.tree_sample import TreeSample
 
 
-class Trainable(Protocol):
-    """Parameters of trees, as :class:`~sstorch.SoftSurvivalTree` has them."""
-
-    @property
-    def _prediction(self) -> Prediction:
-        """How the trees predict."""
-
-    def _batch_settings(self) -> BatchSettings:
-        """The checked parameters, as the batch trainer takes them."""
-
-
 def bootstrap_trees(
-    estimator: Trainable,
+    estimator: SoftEstimator,
     X: object,
     y: object,
     n_resamples: int = 200,
@@ -56,14 +40,10 @@ def bootstrap_trees(
     >>> bool((band.lower < band.median).all() and (band.median < band.upper).all())
     True
     """
-    settings = estimator._batch_settings()
-    data = training_rows(X, y, sample_weight)
-    splits, draws = resamples(data, n_resamples, settings.seed)
-    batch = train_batch(splits, settings, Schema.of(data.frame))
-    return TreeSample.of_splits(batch, estimator._prediction, draws)
+    return estimator._resampled(training_rows(X, y, sample_weight), n_resamples)
 
 
-def start_trees(estimator: Trainable, X: object, y: object, sample_weight: object = None) -> TreeSample:
+def start_trees(estimator: SoftEstimator, X: object, y: object, sample_weight: object = None) -> TreeSample:
     """Train the tree and keep all its starts, to see how much the curves depend on where training began.
 
     Starts that a race has dropped, or that have no finite objective, are left out. ``estimator`` has the

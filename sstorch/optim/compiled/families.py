@@ -431,25 +431,10 @@ def _life_table_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second,
 
 
 # Types of the arguments, and how those call who have the address of one of the two.
-_ROW, _ROWS = types.float64[::1], types.float64[:, ::1]
-LOSSES = types.void(
-    types.int64,
-    _ROWS,
-    types.int64,
-    _ROW,
-    types.int64,
-    _ROW,
-    _ROWS,
-    _ROWS,
-    types.int64,
-    _ROW,
-    _ROW,
-    _ROWS,
-    _ROW,
-)
-CURVATURES = types.void(
-    types.int64, _ROWS, types.int64, _ROW, types.int64, _ROW, _ROWS, _ROWS, types.int64, _ROWS, _ROW, _ROW
-)
+_INT, _ROW, _ROWS = types.int64, types.float64[::1], types.float64[:, ::1]
+_GIVEN = (_INT, _ROWS, _INT, _ROW, _INT, _ROW, _ROWS, _ROWS, _INT)
+LOSSES = types.void(*_GIVEN, _ROW, _ROW, _ROWS, _ROW)
+CURVATURES = types.void(*_GIVEN, _ROWS, _ROW, _ROW)
 call_for_rows = call_by_address(LOSSES, CURVATURES)
 
 

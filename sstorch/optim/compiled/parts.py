@@ -34,57 +34,34 @@ from sstorch.optim.compiled.steps import (
 # events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
 # same, ``owner`` (R,) tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
 # Coefficients of penalties have one row a problem. Last, addresses of the two steps of a visit.
-Problems = namedtuple(
-    "Problems",
-    [
-        "model",
-        "depth",
-        "x",
-        "split",
-        "owner",
-        "event",
-        "columns",
-        "entry",
-        "late",
-        "weight",
-        "rows_per_person",
-        "gates",
-        "leaves",
-        "ridge",
-        "lasso",
-        "own",
-        "apart",
-        "shared",
-        "cone_weight",
-        "cone",
-        "train_gates",
-        "train_leaves",
-    ],
-)
-
 _INT, _INTS, _NUMBERS = types.int64, types.int64[::1], types.float64[::1]
 _TWO, _THREE = types.float64[:, ::1], types.float64[:, :, ::1]
-PROBLEMS = types.NamedTuple(
-    [
-        MODEL,
-        _INT,
-        _THREE,
-        *[_INTS] * 2,
-        _TWO,
-        *[_THREE] * 2,
-        *[_TWO] * 2,
-        _NUMBERS,
-        *[_THREE] * 2,
-        _TWO,
-        _NUMBERS,
-        *[_TWO] * 2,
-        types.boolean[::1],
-        _NUMBERS,
-        _THREE,
-        *[_INT] * 2,
-    ],
-    Problems,
-)
+_FIELDS = {
+    "model": MODEL,
+    "depth": _INT,
+    "x": _THREE,
+    "split": _INTS,
+    "owner": _INTS,
+    "event": _TWO,
+    "columns": _THREE,
+    "entry": _THREE,
+    "late": _TWO,
+    "weight": _TWO,
+    "rows_per_person": _NUMBERS,
+    "gates": _THREE,
+    "leaves": _THREE,
+    "ridge": _TWO,
+    "lasso": _NUMBERS,
+    "own": _TWO,
+    "apart": _TWO,
+    "shared": types.boolean[::1],
+    "cone_weight": _NUMBERS,
+    "cone": _THREE,
+    "train_gates": _INT,
+    "train_leaves": _INT,
+}
+Problems = namedtuple("Problems", list(_FIELDS))  # type: ignore[misc]
+PROBLEMS = types.NamedTuple(list(_FIELDS.values()), Problems)
 
 
 @compiled

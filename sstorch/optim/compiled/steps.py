@@ -35,29 +35,8 @@ GATES, LOGISTIC, LEAVES, JOINT = range(4)
 # and of its minimisation.
 Model = namedtuple(
     "Model",
-    [
-        "kind",
-        "p_gate",
-        "p_leaf",
-        "s",
-        "linear",
-        "first_gate",
-        "first_leaf",
-        "shape",
-        "linked",
-        "ds",
-        "ds0",
-        "second",
-        "gates",
-        "ends",
-        "reach",
-        "n_work",
-        "losses",
-        "curvatures",
-        "evaluate",
-        "metric",
-        "minimize",
-    ],
+    "kind p_gate p_leaf s linear first_gate first_leaf shape linked ds ds0 second gates ends "
+    "reach n_work losses curvatures evaluate metric minimize",
 )
 
 # Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
