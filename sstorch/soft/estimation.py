@@ -29,8 +29,9 @@ from sstorch.optim import (
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
-from sstorch.optim.starts.distilled import gates_of_splits, regression_tree, single_leaf
+from sstorch.optim.starts.distilled import gates_of_splits, single_leaf
 from sstorch.optim.starts.gate_rows import GateRows, Split
+from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
 from sstorch.soft.design import Design, counted_weight, in_double, null_start

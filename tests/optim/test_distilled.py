@@ -17,7 +17,7 @@ from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
 from sstorch.optim import Distillation, GateColumns, Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.leaves import most_probable
-from sstorch.optim.starts.distilled import regression_tree
+from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.reading import gate_coefficients
 from sstorch.soft.batch import train_batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from dataclasses import fields
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +15,20 @@ from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, check_alive
-from sstorch.checks import check_after, check_integer
+from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import tell
-from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
-from sstorch.exact.estimators.competing_risks import CauseLeaves, cause_task
+from sstorch.exact.estimators.competing_risks import CauseLeaves
 from sstorch.exact.estimators.outcome import observed, training_rows
-from sstorch.exact.estimators.search import SEARCH, Questions, Search, SearchSettings
+from sstorch.exact.estimators.search import SEARCH, Search
+from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.formula import deployed, tree_formula
 from sstorch.exact.observed import Observed
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
-from sstorch.exact.solution import Solution
-from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
-from sstorch.exact.task import Task
 from sstorch.exact.tree import (
     BaselineHazard,
     BinaryTree,
@@ -38,7 +36,6 @@ from sstorch.exact.tree import (
     LeafCurves,
     hazard_ratios,
     leaf_curves,
-    martingale_residuals,
 )
 from sstorch.exceptions import ConfigError
 from sstorch.groups import Recalibration
@@ -48,105 +45,6 @@ from sstorch.groups.table import frame_of_state, frame_state, groups_text
 from sstorch.groups.without_events import groups_without_events
 from sstorch.memory import check_room
 from sstorch.metrics.weights import WeightKind
-
-Objective = Literal["log_likelihood", "integrated_brier"]
-
-# Curves that the leaves can have, by objective: those that it is, or can be, the loss of.
-CURVES: dict[str, tuple[str, ...]] = {
-    "log_likelihood": ("kaplan_meier", "proportional_hazards"),
-    "integrated_brier": ("kaplan_meier", "ipcw"),
-}
-
-# With competing causes: cause-specific hazards, and the estimates of Aalen and Johansen.
-CURVES_OF_CAUSES = ("log_likelihood", "kaplan_meier")
-
-
-@dataclass(kw_only=True)
-class SurvivalSettings(SearchSettings):
-    """The checked parameters of exact survival trees."""
-
-    objective: Objective
-    min_events: int
-    leaf_curve: LeafCurveKind
-    time_unit: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.objective not in get_args(Objective):
-            raise ConfigError(
-                f"objective must be one of {', '.join(get_args(Objective))}, got {self.objective!r}"
-            )
-        if self.leaf_curve not in CURVES[self.objective]:
-            raise ConfigError(
-                f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "
-                f"objective={self.objective!r}, got {self.leaf_curve!r}"
-            )
-        super().__post_init__()
-        self.min_events = check_integer("min_events", self.min_events, 0)
-        self.time_unit = check_time_unit(self.time_unit)
-
-    @property
-    def has_buckets(self) -> bool:  # noqa: D102 -- that of the base class
-        return self.objective == "integrated_brier"
-
-    def check_entry(self, rows: Observed) -> None:
-        """Require an objective that supports left truncation, where rows entered late.
-
-        Raises:
-            ConfigError: it does not.
-        """
-        if rows.entry is not None and self.objective != "log_likelihood":
-            raise ConfigError(
-                f"objective={self.objective!r} does not support left truncation: its inverse probability of "
-                "censoring weights would also need the probability of having entered by then; use "
-                "objective='log_likelihood'"
-            )
-
-    def searched(self, data: SurvivalData) -> TreeSearch:
-        """Binarize and solve, from these rows alone.
-
-        Raises:
-            DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
-                large enough.
-            ConfigError: too many questions for the depth.
-        """
-        rows, settings = observed(data), replace(self, time_unit=self.time_unit or data.time_unit)
-        self.check_entry(rows)
-        if data.causes is not None and (self.objective, self.leaf_curve) != CURVES_OF_CAUSES:
-            name, value = (
-                ("objective", self.objective)
-                if self.objective != CURVES_OF_CAUSES[0]
-                else ("leaf_curve", self.leaf_curve)
-            )
-            raise ConfigError(
-                f"{name}={value!r} is for one event, and y has competing causes; use "
-                f"objective={CURVES_OF_CAUSES[0]!r} and leaf_curve={CURVES_OF_CAUSES[1]!r}"
-            )
-        questions = self.questions(data.frame, martingale_residuals(rows), data.sample_weight)
-        task: Task
-        if data.causes is not None:
-            task = cause_task(data)
-        elif self.objective == "log_likelihood":
-            task = LogLikelihood(data.time, data.event, entry=data.entry, sample_weight=data.sample_weight)
-        else:
-            task = IntegratedBrier(
-                data.time,
-                data.event,
-                leaf_curve="ipcw" if self.leaf_curve == "ipcw" else "kaplan_meier",
-                n_buckets=self.search.n_buckets,
-                sample_weight=data.sample_weight,
-            )
-        return TreeSearch(settings, data, rows, questions, questions.solve(task, self.min_events))
-
-
-@dataclass(frozen=True)
-class TreeSearch:
-    """A finished search for survival trees: its settings, rows and outcomes, and the trees of all budgets."""
-
-    settings: SurvivalSettings
-    data: SurvivalData
-    rows: Observed
-    questions: Questions
-    solution: Solution
 
 
 class ExactSurvivalTree(CauseLeaves, Deployable):

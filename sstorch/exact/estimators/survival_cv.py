@@ -19,13 +19,8 @@ from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search, answers
-from sstorch.exact.estimators.survival import (
-    ExactSurvivalTree,
-    Objective,
-    OptimalSurvivalTree,
-    SurvivalSettings,
-    TreeSearch,
-)
+from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
+from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.observed import Observed
 from sstorch.exact.solve import MAX_EXACT_DEPTH
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves

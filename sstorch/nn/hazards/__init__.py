@@ -8,8 +8,9 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.base import Ancillary, HazardFamily
 from sstorch.nn.hazards.check import check_family
 from sstorch.nn.hazards.gamma import GeneralizedGamma
+from sstorch.nn.hazards.logistic_hazard import LogisticHazard
 from sstorch.nn.hazards.parametric import Exponential, Gompertz, LogLogistic, LogNormal, Weibull
-from sstorch.nn.hazards.piecewise import LogisticHazard, PiecewiseExponential
+from sstorch.nn.hazards.piecewise import PiecewiseExponential
 from sstorch.nn.hazards.spline import Spline
 
 FAMILIES: dict[str, Callable[..., HazardFamily]] = {

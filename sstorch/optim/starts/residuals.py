@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.optim.starts.distilled import column_values, split_at
 from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+from sstorch.optim.starts.regression_tree import column_values, split_at
 
 # Trees of a bag, their depth, the share of the subjects each sees and at most how many, rows in a leaf, share
 # of the features that a node may use, intervals of a feature; rows times trees that are worked on at once.

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from sstorch.exact.fronts.nondominated import nondominated, nondominated_rows
 from sstorch.exact.fronts.problem import UNREACHABLE
-from sstorch.exact.fronts.search import cheapest_pair, nondominated, nondominated_rows
+from sstorch.exact.fronts.search import cheapest_pair
 from tests.exact.fronts import reference
 
 RANGES = {"few values": 30, "many values": 1 << 17, "more than fit in one number": 1 << 50}

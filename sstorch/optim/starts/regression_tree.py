@@ -1,0 +1,135 @@
+"""Greedy least-squares trees of targets, whose splits are gates of one column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.nn import Topology
+from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
+
+# A gate goes from .12 to .88 within one standard deviation of its score's only column.
+SHARPNESS = 4.0
+
+
+# What a split must gain of the variance.
+_LEAST_GAIN = 1e-9
+
+
+# A difference, or a standard deviation, that counts as none.
+CONSTANT = 1e-9
+
+
+def regression_tree(
+    x: FloatArray | GateRows,
+    target: FloatArray,
+    weight: FloatArray,
+    columns: GateColumns,
+    topology: Topology,
+    min_leaf: float,
+    given: Mapping[int, Split] | None = None,
+) -> dict[int, Split]:
+    """The greedy least-squares tree of targets (J, n) in features of gates (n, q), by node.
+
+    A number is cut halfway between two values, a column of categories into two sets by the means of the
+    target in each, of several targets by their first principal component; rows without any category are one
+    more. Gains of several targets are summed. Weights (n,) have the sum one, each side at least `min_leaf`.
+    Splits that are `given` stay.
+
+    References:
+        Breiman, Friedman, Olshen and Stone (1984), Classification and Regression Trees, 8.4 and 9.4.
+    """
+    splits: dict[int, Split] = {}
+    x, rows_of = GateRows.of(x), {1: np.flatnonzero(weight > 0)}
+    deviation = x.deviations(weight)
+    for node in topology.branches:
+        rows = rows_of.pop(node, None)
+        if rows is None or len(rows) == 0:
+            continue
+        best, found = _LEAST_GAIN, None if given is None else given.get(node)
+        w, t = weight[rows], target[:, rows]
+        tried = () if found is not None else zip(columns.places, columns.categorical, strict=True)
+        for number, (places, categorical) in enumerate(tried):
+            value, level = column_values(x, rows, places, categorical, t, w)
+            gain, cut = _best_cut(value, t, w, min_leaf)
+            if gain > best:
+                best, found = gain, split_at(number, places, level, value, cut, w, deviation)
+        if found is not None:
+            splits[node] = found
+            left = x.score(found.slope, rows) + found.constant >= 0
+            rows_of[2 * node], rows_of[2 * node + 1] = rows[left], rows[~left]
+    return splits
+
+
+def column_values(
+    x: GateRows, rows: IntArray, places: IntArray, categorical: bool, target: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, IntArray | None]:
+    """What a column is cut by in rows, (n,), and the level of a category, None of a number.
+
+    That is the number itself, or the mean of targets (J, n) in each category.
+    """
+    if not categorical:
+        return x.number(int(places[0]), rows), None
+    level = x.levels(places, rows)
+    return _category_means(level, len(places), target, weight), level
+
+
+def split_at(
+    number: int,
+    places: IntArray,
+    level: IntArray | None,
+    value: FloatArray,
+    cut: float,
+    weight: FloatArray,
+    deviation: FloatArray,
+) -> Split:
+    """The gate on a raw column that sends left what is at most at a cut between two of its values (n,).
+
+    `places` are those of its features among the q of gates, whose deviations are given; `level` (n,) is that
+    of a category, None of a number.
+    """
+    slope = np.zeros(len(deviation))
+    if level is None:
+        sharpness = SHARPNESS / deviation[places[0]]
+        slope[places[0]] = -sharpness
+        return Split(number, slope, float(sharpness * cut))
+    # A category that no row here has goes the way of most.
+    side = np.full(len(places) + 1, np.sign(weight @ np.where(value <= cut, 1.0, -1.0)) or 1.0)
+    side[level] = np.where(value <= cut, 1.0, -1.0)
+    slope[places] = SHARPNESS * (side[:-1] - side[-1])
+    return Split(number, slope, float(SHARPNESS * side[-1]))
+
+
+def _category_means(which: IntArray, n_levels: int, target: FloatArray, weight: FloatArray) -> FloatArray:
+    """Mean target of each row's category, those without one together, (n,).
+
+    Of several targets, (J, n), it is the first principal component of their means, which orders the
+    categories.
+    """
+    total = np.bincount(which, weight, n_levels + 1)
+    sums = np.stack([np.bincount(which, weight * each, n_levels + 1) for each in target])
+    means: FloatArray = sums / np.where(total > 0, total, 1.0)
+    if len(means) > 1:
+        centred = means - (means @ total / total.sum())[:, None]
+        direction = np.linalg.svd(centred * np.sqrt(total))[0][:, 0]
+        return np.asarray((direction @ centred)[which])
+    return np.asarray(means[0][which])
+
+
+def _best_cut(value: FloatArray, target: FloatArray, weight: FloatArray, least: float) -> tuple[float, float]:
+    """Reduction of the weighted sums of squares by the best cut, and the cut; (0, 0) if there is none."""
+    order = np.argsort(value, kind="stable")
+    value, w, wt = value[order], weight[order].cumsum(), (weight * target)[:, order].cumsum(axis=1)
+    whole = w[-1]
+    # Differences that only rounding makes in means of categories are none.
+    cuts = np.flatnonzero(np.diff(value) > CONSTANT * (1 + np.abs(value[:-1])))
+    cuts = cuts[(w[cuts] >= least - CONSTANT) & (whole - w[cuts] >= least - CONSTANT)]
+    if len(cuts) == 0:
+        return 0.0, 0.0
+    left, all_rows = wt[:, cuts], wt[:, -1:]
+    gains = left**2 / w[cuts] + (all_rows - left) ** 2 / (whole - w[cuts]) - all_rows**2 / whole
+    gain = gains.sum(axis=0)
+    best = cuts[gain.argmax()]
+    return float(gain.max()), float(value[best] + value[best + 1]) / 2
