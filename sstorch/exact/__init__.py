@@ -13,13 +13,7 @@ from sstorch.exact.survival_tasks import (
     horizon_labels,
 )
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
-from sstorch.exact.tasks import (
-    Classification,
-    CostSensitive,
-    DecisionCosts,
-    FeatureCosts,
-    LeastSquares,
-)
+from sstorch.exact.tasks import Classification, CostSensitive, DecisionCosts, FeatureCosts, LeastSquares
 from sstorch.exact.tree import BinaryTree
 
 __all__ = [

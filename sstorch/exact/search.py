@@ -24,16 +24,7 @@ from sstorch.exact.packed import (
     ranges,
     supersets,
 )
-from sstorch.exact.problem import (
-    PACKED_CELLS,
-    Budget,
-    Found,
-    Levels,
-    Payments,
-    Problem,
-    smallest,
-    splits,
-)
+from sstorch.exact.problem import PACKED_CELLS, Budget, Found, Levels, Payments, Problem, smallest, splits
 from sstorch.exact.tree import Nested
 
 _EMPTY = torch.empty(0)

@@ -20,14 +20,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback
-from sstorch.nn import (
-    GateParameters,
-    SoftTree,
-    Topology,
-)
-from sstorch.objective import (
-    Sample,
-)
+from sstorch.nn import GateParameters, SoftTree, Topology
+from sstorch.objective import Sample
 from sstorch.optim import (
     Checkpoint,
     Heats,

@@ -22,10 +22,7 @@ from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample
-from sstorch.optim import (
-    GateColumns,
-    gates_of_targets,
-)
+from sstorch.optim import GateColumns, gates_of_targets
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,23 +23,19 @@ from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, tell
 from sstorch.data.time_unit import check_time_unit
 from sstorch.data.training_record import TrainingRecord
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted import FittedTree
 from sstorch.fitted.tree import leaves_of_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, LeafOf
-from sstorch.groups.recalibration import Recalibration
+from sstorch.groups.recalibration import Recalibrate, Recalibration
 from sstorch.groups.resampling import resamples
-from sstorch.groups.table import (
-    frame_of_state,
-    frame_state,
-    incidence_table,
-    usual_horizons,
-)
+from sstorch.groups.table import frame_of_state, frame_state, incidence_table, table_of, usual_horizons
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
 from sstorch.inference import FitCovariance, term_facts
+from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.optim import Checkpoint
 from sstorch.reading.nodes import times_of_nodes
@@ -48,6 +45,7 @@ from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.honest import Honest, count_subjects, halves
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
+from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.step_curves import step_curves
@@ -240,6 +238,28 @@ class SoftEstimator(SoftModel):
             tree = self._tree.of_cause(name)
             rows = data if data.causes is None else data.of_cause(name)
             tell(step_curves(tree, x, rows), strict=False, stacklevel=4)
+
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+        """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
+        tree, hazards = self._tree, {}
+        reports: dict[str, Recalibration] = {}
+        for name in tree.causes:
+            rows = data if data.causes is None else data.of_cause(name)
+            try:
+                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how, weights)
+            except DataError as error:
+                raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
+        new, rules = copy.copy(self), self._gate_rules
+        for name in (*RESULTS, "group_table_", "covariance_"):
+            new.__dict__.pop(name, None)
+        new.tree_ = replace(tree, hazards=hazards)
+        new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
+        new._read_later(data)
+        new._make_node_table()
+        if tree.competing:
+            new.group_table_ = table_of(new, data.joined(), weights=weights)
+        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
+        return new
 
     @property
     def _can_divide(self) -> bool:

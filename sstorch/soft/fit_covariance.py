@@ -7,12 +7,8 @@ from collections.abc import Mapping
 import torch
 
 from sstorch.inference import FitCovariance, HazardCovariance, LeafDerivatives
-from sstorch.nn import (
-    LeafParameters,
-)
-from sstorch.objective import (
-    counted_weight,
-)
+from sstorch.nn import LeafParameters
+from sstorch.objective import counted_weight
 from sstorch.soft.design import in_double
 from sstorch.soft.estimation import Estimator
 from sstorch.soft.problems import Problems, Solved

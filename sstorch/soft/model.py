@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal, Self, overload
+from typing import ClassVar, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,26 +16,21 @@ from typing_extensions import override
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, Times, check_alive, check_times
 from sstorch.checks import check_after, wording
-from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data import Preprocessor, Schema
 from sstorch.data.coded import RowFeatures
 from sstorch.data.persons import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted import FittedTree
 from sstorch.fitted.program import export_program
-from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree
-from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.hooks import CardFacts, GroupedTree
+from sstorch.groups.recalibration import Recalibration
 from sstorch.groups.resampling import Partition
-from sstorch.groups.table import (
-    groups_text,
-    incidence_lines,
-    table_of,
-)
+from sstorch.groups.table import groups_text, incidence_lines
 from sstorch.inference import honest_text
 from sstorch.inference.coefficients import terms
 from sstorch.inference.model import covariance_of, no_covariance
-from sstorch.metrics.weights import WeightKind
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
@@ -49,7 +42,6 @@ from sstorch.reading.sentences import condition_line, contrast_lines, group_sent
 from sstorch.reading.texts import describe_tree, effect_lines, events_text
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
-from sstorch.soft.recalibration import recalibrated
 from sstorch.soft.tree_sample import partition
 
 SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as given."
@@ -252,28 +244,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return self._tree.log_likelihood(self._encode(data.frame), data)
 
     # ------------------------------------------------------------------ trust
-
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
-        """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
-        tree, hazards = self._tree, {}
-        reports: dict[str, Recalibration] = {}
-        for name in tree.causes:
-            rows = data if data.causes is None else data.of_cause(name)
-            try:
-                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how, weights)
-            except DataError as error:
-                raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
-        new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "group_table_", "covariance_"):
-            new.__dict__.pop(name, None)
-        new.tree_ = replace(tree, hazards=hazards)
-        new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
-        new._read_later(data)
-        new._make_node_table()
-        if tree.competing:
-            new.group_table_ = table_of(new, data.joined(), weights=weights)
-        new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
-        return new
 
     @property
     def _unit_of_time(self) -> str | None:

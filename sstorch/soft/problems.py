@@ -16,10 +16,7 @@ from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import CodedMatrix
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.monitoring import Callback, History
-from sstorch.nn import (
-    LeafParameters,
-    SoftTree,
-)
+from sstorch.nn import LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.objective import (
     GroupParity,
@@ -34,11 +31,7 @@ from sstorch.objective import (
 )
 from sstorch.objective.parity import merge_equal_rows
 from sstorch.objective.small_leaves import TOO_SMALL
-from sstorch.optim import (
-    Checkpoint,
-    Trainer,
-    problem_seed,
-)
+from sstorch.optim import Checkpoint, Trainer, problem_seed
 from sstorch.optim.newton import newton
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.sample import stack_splits

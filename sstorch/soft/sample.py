@@ -13,15 +13,8 @@ from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
 from sstorch.exceptions import ConfigError
-from sstorch.nn import (
-    DesignMatrix,
-    HazardFamily,
-    SoftTree,
-    check_family,
-)
-from sstorch.objective import (
-    Sample,
-)
+from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, check_family
+from sstorch.objective import Sample
 from sstorch.soft.settings import BatchSettings
 
 # Families of users' own that have been looked at.

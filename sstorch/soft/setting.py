@@ -11,25 +11,11 @@ from typing import Any
 import numpy as np
 
 from sstorch.checks import check_device, check_integer, is_number_of
-from sstorch.data.encodings import (
-    ColumnEncodings,
-    Interactions,
-    Monotone,
-    parse_interactions,
-    parse_monotone,
-)
+from sstorch.data.encodings import ColumnEncodings, Interactions, Monotone, parse_interactions, parse_monotone
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Topology
 from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
-from sstorch.optim import (
-    JOINT_RACE,
-    Joint,
-    Leaves,
-    Nodec,
-    NodecJoint,
-    Race,
-    Trainer,
-)
+from sstorch.optim import JOINT_RACE, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
 
 # By name trainers come with a race, which only batches of starts have; the classes are plain.
 TRAINERS: dict[str, Callable[[], Trainer]] = {

@@ -11,23 +11,12 @@ from typing import Any, Final, Literal, get_args
 import torch
 
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.encodings import (
-    ColumnEncodings,
-    Encodings,
-    Interactions,
-    Linear,
-    Monotone,
-)
+from sstorch.data.encodings import ColumnEncodings, Encodings, Interactions, Linear, Monotone
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
 from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, make_family
 from sstorch.objective import L2Parity, Penalty
-from sstorch.optim import (
-    Distillation,
-    Leaves,
-    Nodec,
-    Trainer,
-)
+from sstorch.optim import Distillation, Leaves, Nodec, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.honest import Honest, PlacedGates
 from sstorch.soft.setting import (

@@ -14,10 +14,7 @@ from sstorch.exceptions import TrainingError
 from sstorch.fitted import FittedTree
 from sstorch.inference import FitCovariance
 from sstorch.monitoring import History
-from sstorch.nn import (
-    Prediction,
-    SoftTree,
-)
+from sstorch.nn import Prediction, SoftTree
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.settings import Coefficients
 

@@ -15,12 +15,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exact.estimators.base import rows_text
 from sstorch.exact.estimators.outcome import OutcomeTree, observed
-from sstorch.exact.recalibration import (
-    baseline_report,
-    check_baseline,
-    leaf_factors,
-    scaled_incidence,
-)
+from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors, scaled_incidence
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves
 from sstorch.exceptions import DataError
@@ -184,26 +179,20 @@ class CauseLeaves(OutcomeTree):
         }
 
     def _set_cause_arrays(self, tensors: Mapping[str, Tensor]) -> None:
-        arrays = {
-            name: tensors[name].numpy()
-            for name in ("survival", "cumulative_hazard", "incidence", "hazards", "hazard_ratios")
+        self.event_times_ = tensors["event_times"].numpy()
+        n_leaves, n_causes, n_times = self.tree_.n_leaves, len(self.causes_), len(self.event_times_)
+        expected: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("survival", "cumulative_hazard"), (n_leaves, n_times)),
+            **dict.fromkeys(("incidence", "hazards"), (n_leaves, n_causes, n_times)),
+            "hazard_ratios": (n_leaves, n_causes),
         }
-        self.event_times_, n_leaves = tensors["event_times"].numpy(), self.tree_.n_leaves
-        shape = n_leaves, len(self.event_times_)
-        if any(arrays[name].shape != shape for name in ("survival", "cumulative_hazard")):
-            raise ValueError(f"curves of {arrays['survival'].shape}, expected {shape}")
-        if len(arrays["incidence"]) != n_leaves:
-            raise ValueError(f"incidences of {len(arrays['incidence'])} leaves, expected {n_leaves}")
+        arrays = {name: tensors[name].numpy() for name in expected}
+        for name, shape in expected.items():
+            if arrays[name].shape != shape:
+                raise ValueError(f"{name} has the shape {arrays[name].shape}, expected {shape}")
         self.curves_ = LeafCurves(self.event_times_, arrays["survival"], arrays["cumulative_hazard"])
-        if arrays["hazards"].shape != arrays["incidence"].shape:
-            raise ValueError(f"hazards of {arrays['hazards'].shape}, expected {arrays['incidence'].shape}")
         self.incidence_, self.hazards_ = arrays["incidence"], arrays["hazards"]
         self.hazard_ratios_ = arrays["hazard_ratios"]
-
-    def _check_causes(self) -> None:
-        """Raise ValueError where a file has another number of causes than its outcome."""
-        if self.incidence_.shape[1] != len(self.causes_):
-            raise ValueError(f"incidences of {self.incidence_.shape[1]} causes, expected {len(self.causes_)}")
 
 
 def cause_task(data: SurvivalData) -> CompetingLogLikelihood:

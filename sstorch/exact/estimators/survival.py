@@ -316,7 +316,6 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         super()._set_state(state, tensors)
         report = state.get("recalibration")
         if self.outcome_type_.causes:
-            self._check_causes()
             self.group_table_ = frame_of_state(state["group_table"])
             if report is not None:
                 self.recalibration_ = {name: Recalibration.from_dict(each) for name, each in report.items()}

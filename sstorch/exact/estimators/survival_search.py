@@ -15,10 +15,7 @@ from sstorch.exact.observed import Observed
 from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
-from sstorch.exact.tree import (
-    LeafCurveKind,
-    martingale_residuals,
-)
+from sstorch.exact.tree import LeafCurveKind, martingale_residuals
 from sstorch.exceptions import ConfigError
 
 Objective = Literal["log_likelihood", "integrated_brier"]

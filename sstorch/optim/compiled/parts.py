@@ -22,13 +22,7 @@ from sstorch.optim.compiled.records import (
     STEP,
     write_record,
 )
-from sstorch.optim.compiled.steps import (
-    LEAVES,
-    MODEL,
-    Penalties,
-    Rows,
-    Weights,
-)
+from sstorch.optim.compiled.steps import LEAVES, MODEL, Penalties, Rows, Weights
 
 # All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
 # events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the

@@ -15,14 +15,7 @@ from numba import types
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.families import call_for_rows, link
 from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise
-from sstorch.optim.compiled.matrix import (
-    copy,
-    fill,
-    inner,
-    pull_back,
-    score,
-    total,
-)
+from sstorch.optim.compiled.matrix import copy, fill, inner, pull_back, score, total
 
 # Rows of a block, with few gates and with many.
 BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
