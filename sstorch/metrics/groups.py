@@ -175,12 +175,7 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Args:
-        rows: as of :func:`risk_table`, and so are `group`, `n_groups` and `times`; weights as of `Weighting`.
-        group: of each row.
-        n_groups: number of groups.
-        times: of events.
-        robust: as of `Weighting`.
+    Arguments are those of :func:`risk_table`; weights and ``robust`` are as of `Weighting`.
 
     Raises:
         DataError: rows of a subject overlap.
