@@ -720,12 +720,11 @@ def test_every_trainer_is_built_from_its_configuration(overrides: list[str], kin
 
 def test_every_leaf_is_an_option_with_all_its_options() -> None:
     assert set(REGISTERED["leaf"]) == {"auto", *FAMILIES}
-    for name in FAMILIES:
-        config = compose(f"leaf={name}")
-        assert config.leaf.options == FAMILIES[name]().options()
-        leaf = config.estimator().leaf
+    for name, family in FAMILIES.items():
+        leaf = REGISTERED["leaf"][name].build()
         assert isinstance(leaf, HazardFamily)
-        assert leaf.name == name
+        assert (leaf.name, leaf.options()) == (name, family().options())
+    assert compose("leaf=weibull").leaf == REGISTERED["leaf"]["weibull"]
     config = compose("leaf=spline_po", "leaf.options.knots=3", "leaf.options.ancillary=linear")
     assert config.estimator().leaf.options() == {"knots": 3, "monotone": True, "ancillary": "linear"}
 
