@@ -17,6 +17,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import torch
+from boosting import Boosting
 from comprisk_forest import PYTHON, CompriskForest
 
 from sstorch import (
@@ -29,7 +30,7 @@ from sstorch import (
 )
 from sstorch.bench import score_predictor
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
+from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, folds_of
 from sstorch.data.folds import split
@@ -43,7 +44,7 @@ PEERS = {
     "cox": CauseSpecific(make_baseline("cox")),
     "forest": CauseSpecific(make_baseline("rsf", n_trees=200)),
     "comprisk": CompriskForest(),
-    "boosting": SurvivalBoost(),
+    "boosting": Boosting(),
 }
 # The tree as it comes, and the same leaves without gates; nothing is chosen.
 TREES = {"regression": {"depth": 0}, "tree": {}}

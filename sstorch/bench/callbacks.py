@@ -18,18 +18,11 @@ if TYPE_CHECKING:
     from sstorch.soft.group_choice import GroupChoice
 
 
-def save_history(history: History, folder: Path) -> None:
-    """Write ``steps.parquet`` and ``macro_iterations.parquet`` into an existing folder.
-
-    Each file is moved into place when it is whole, so that it can be read at any moment.
-    """
-    tables = {"steps": history.steps, "macro_iterations": history.macro_iterations}
-    for name, table in tables.items():
-        write_whole(folder / f"{name}.parquet", table.to_parquet(index=False))
-
-
 class HistoryWriter(Callback):
     """Rewrite the history files after every macro iteration, so that a run cut short leaves its records.
+
+    ``steps.parquet`` and ``macro_iterations.parquet`` are moved into place when whole, so that they can be
+    read at any moment.
 
     Args:
         folder: made with the first files.
@@ -41,7 +34,9 @@ class HistoryWriter(Callback):
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
         """Write what there is so far."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        save_history(history, self._folder)
+        tables = {"steps": history.steps, "macro_iterations": history.macro_iterations}
+        for name, table in tables.items():
+            write_whole(self._folder / f"{name}.parquet", table.to_parquet(index=False))
 
 
 class TensorBoardLogger(Callback):

@@ -22,7 +22,7 @@ from sstorch.bench.scores import (
     GROUP_SCORES,
     INTERVAL_SCORES,
     SCORES,
-    agreement_of_folds,
+    agreements,
     check_scorable,
     known_groups,
     score_fairness,
@@ -281,17 +281,16 @@ def _score_leaves(
     found: Sequence[tuple[list[dict[str, Any]], IntArray]], data: SurvivalData, folds: IntArray
 ) -> None:
     """Add the scores of the groups of trees to the rows of scores of each, given the leaf of every row."""
-    chosen = [leaves for rows, leaves in found if rows[0]["chosen"]]
-    for start in sorted({rows[0]["start"] for rows, _ in found}):
-        own = [each for each in found if each[0][0]["start"] == start]
-        agreement = agreement_of_folds(np.stack([leaves for _, leaves in own]), np.stack(chosen))
-        for (rows, leaf), ari in zip(own, agreement, strict=True):
-            outside = folds != rows[0]["fold"]
-            train = data.subset(outside)
-            for row in rows:
-                inside = outside if row["part"] == "train" else ~outside
-                scores = score_groups(leaf[inside], data.subset(inside), leaf[outside], train) | {"ari": ari}
-                row |= {name: score.value for name, score in scores.items()}
+    first = [rows[0] for rows, _ in found]
+    starts, chosen = [row["start"] for row in first], [row["chosen"] for row in first]
+    agreement = agreements(starts, chosen, [leaf for _, leaf in found])
+    for (rows, leaf), ari in zip(found, agreement, strict=True):
+        outside = folds != rows[0]["fold"]
+        train = data.subset(outside)
+        for row in rows:
+            inside = outside if row["part"] == "train" else ~outside
+            scores = score_groups(leaf[inside], data.subset(inside), leaf[outside], train) | {"ari": ari}
+            row |= {name: score.value for name, score in scores.items()}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -52,7 +52,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
     Raises:
         ConfigError: there is no such setting.
     """
-    _check_names(values, SOFT_TREE, "a tree")
+    check_names(values, SOFT_TREE, "a tree")
     given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
     trainer, init = given.get("trainer"), given.get("init")
     stays = trainer is None or trainer == "leaves" or isinstance(trainer, Leaves)
@@ -114,7 +114,14 @@ def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any
     return {"trainer": replace(trainer, **options) if isinstance(trainer, Trainer) and options else trainer}
 
 
-def _check_names(values: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+def check_names(values: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Make sure that parameters exist; a ConfigError names the nearest one.
+
+    Args:
+        values: names that are given.
+        known: names that there are.
+        what: has them, for the message.
+    """
     for name in values:
         if name not in known:
             raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")

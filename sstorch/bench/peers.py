@@ -151,14 +151,7 @@ def score_run(
     data: SurvivalData,
     checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
-    """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`.
-
-    Args:
-        result: of the run.
-        estimator: its parameters.
-        data: all rows.
-        checkpoint: of the run, held; keeps the scores of each reference model.
-    """
+    """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`."""
     batch = result.batch
     trained = [batch.regression(fold) for fold in range(len(result.trees))] if batch.regressions else []
     peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint, trained)

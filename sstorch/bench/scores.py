@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import Scored, score, scored_rows
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned, thinned_together
-from sstorch.metrics.registry import METRICS, declare, names_of
+from sstorch.metrics.registry import declare, names_of
 from sstorch.metrics.scored_rows import ScoredRows, default_grids, split_rows
 from sstorch.objective import L2Parity
 from sstorch.soft.estimator import SoftEstimator
@@ -108,7 +109,8 @@ def check_scorable(rows: SurvivalData, train: SurvivalData) -> None:
     if rows.causes is not None:
         return  # folds have events of every cause
     if rows.intervals is not None:
-        _scored(_Level(), rows, train)
+        level = SimpleNamespace(falling_curves=lambda X, times: np.full((len(X), len(times)), 0.5))
+        _scored(level, rows, train)
         return
     metrics.evaluation_times(rows.time, train.time, "graf")
     metrics.evaluation_times(rows.time, train.time, "sksurv")
@@ -128,20 +130,8 @@ def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> 
         integrated Brier score in two conventions (lower is better), nan where rows entered late;
         ``log_likelihood`` per row. The scores of :func:`scores_of` for other outcomes.
     """
-    if rows.causes is not None or rows.intervals is not None:
-        return {name: found.value for name, found in score_predictor(tree, rows, train).items()}
-    # The Graf grid holds every distinct time, or with many rows some, so all the curves that are needed are
-    # predicted once.
-    grids = {name: metrics.evaluation_times(rows.time, train.time, name) for name in ("graf", "sksurv")}
-    grids = thinned_together(grids, len(rows))
-    whole = grids.pop("graf")
-    scored = _predicted(tree, rows, train, grids, whole)
-    scores = {
-        name: np.nan if scored.late and not METRICS[name].entry else score(name, scored, None)
-        for name in SCORES
-        if METRICS[name].value is not None
-    }
-    return scores | {"log_likelihood": tree.log_likelihood(rows.frame, rows.y)}
+    found = score_predictor(tree, rows, train, names=SCORES[:-1])
+    return {name: score.value for name, score in found.items()}
 
 
 def score_predictor(
@@ -185,7 +175,9 @@ def score_predictor(
     else:
         grids = default_grids(rows.time, train.time, conventions)
     events = thinned(rows.event_times, len(rows))
-    scored = _predicted(predictor, rows, train, grids, events)
+    scored = ScoredRows.predicted(
+        lambda times: predictor.falling_curves(rows.frame, times), rows.y, train.y, grids, events
+    )
     scores = {}
     for name in names:
         try:
@@ -222,32 +214,27 @@ def score_groups(
     return {"c_groups": concordance, "n_groups": Score(float(count_groups(group, rows.sample_weight)))}
 
 
-def agreement_of_folds(groups: IntArray, others: IntArray) -> list[Score]:
-    """``ari`` of each fold: how far its model makes the groups of all rows that the other folds' models make.
+def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[IntArray]) -> list[Score]:
+    """``ari`` of each fit: how far it makes the groups of all rows that the chosen fits of other folds make.
 
     Args:
-        groups: group of each row in the model of each fold, shape (n_folds, n).
-        others: the same of the models that they are compared with, those of the same fold left out.
+        starts: of the fits, each of which has one in every fold, in the order of the folds.
+        chosen: whether a fit is the one of its fold that is returned to a user.
+        groups: group of each row in each fit, shape (n,).
 
     Returns:
         Adjusted Rand index, mean over the other folds; NaN where no model makes more than one group.
     """
-    if not np.ptp(np.concatenate([groups, others]), axis=1).any():
-        return [Score(np.nan, "one group")] * len(groups)
-    index = metrics.adjusted_rand_index(np.concatenate([groups, others]))[: len(groups), len(groups) :]
-    return [Score(float(np.delete(row, fold).mean())) for fold, row in enumerate(index)]
-
-
-def _predicted(
-    predictor: Predictor,
-    rows: SurvivalData,
-    train: SurvivalData,
-    grids: Mapping[str, FloatArray],
-    also: FloatArray,
-) -> ScoredRows:
-    return ScoredRows.predicted(
-        lambda times: predictor.falling_curves(rows.frame, times), rows.y, train.y, grids, also
-    )
+    others = [group for group, is_chosen in zip(groups, chosen, strict=True) if is_chosen]
+    scores = [Score(np.nan, "one group")] * len(groups)
+    for start in set(starts):
+        places = [place for place, own in enumerate(starts) if own == start]
+        compared = np.stack([*(groups[place] for place in places), *others])
+        if np.ptp(compared, axis=1).any():
+            index = metrics.adjusted_rand_index(compared)[: len(places), len(places) :]
+            for fold, place in enumerate(places):
+                scores[place] = Score(float(np.delete(index[fold], fold).mean()))
+    return scores
 
 
 def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) -> dict[str, Score]:
@@ -273,47 +260,19 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
 
 def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
     """Rows with what is predicted for them, where causes compete or times are interval-censored."""
-    kind = _Estimator if rows.causes is None else _EstimatorOfCauses
-    model = kind(predictor)
+    if rows.causes is None:
+        assert isinstance(predictor, Predictor)
+        model = SimpleNamespace(predict_survival_function=predictor.falling_curves)
+    else:
+        assert isinstance(predictor, PredictsCauses)
+        predict: Any = predictor.predict_cumulative_incidence
+        # With time-varying covariates from time zero, if these stay as in the row.
+        model = SimpleNamespace(
+            predict_cumulative_incidence=partial(predict, after=0.0)
+            if isinstance(predictor, SoftEstimator)
+            else predict
+        )
     return scored_rows(model, split_rows(train, "train"), split_rows(rows, "test"))
-
-
-@dataclass(frozen=True)
-class _Estimator:
-    """A predictor as the metrics of interval-censored times take a model."""
-
-    predictor: object
-
-    def predict_survival_function(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """S(t | x), (n, n_times)."""
-        assert isinstance(self.predictor, Predictor)
-        return self.predictor.falling_curves(X, times)
-
-
-@dataclass(frozen=True)
-class _EstimatorOfCauses:
-    """A predictor of competing causes as the metrics take a model.
-
-    Of a model with time-varying covariates the incidences hold from time zero if these stay as in the row, as
-    the curves of one event do.
-    """
-
-    predictor: object
-
-    def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """F_k(t | x), (n, K, n_times)."""
-        assert isinstance(self.predictor, PredictsCauses)
-        if isinstance(self.predictor, SoftEstimator):
-            return self.predictor.predict_cumulative_incidence(X, times, after=0.0)
-        return self.predictor.predict_cumulative_incidence(X, times)
-
-
-class _Level:
-    """The curve S = .5, with which a fold is tried."""
-
-    def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """S(t | x), (n, n_times)."""
-        return np.full((len(X), len(times)), 0.5)
 
 
 def _steps(rows: SurvivalData, train: SurvivalData) -> dict[str, FloatArray]:

@@ -19,7 +19,7 @@ from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.engines import Engine, Failure
-from sstorch.bench.scores import Grouping, Score, agreement_of_folds, score_groups, score_predictor
+from sstorch.bench.scores import Grouping, Score, agreements, score_groups, score_predictor
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.bench.study_model import Fit, StudyModel
 from sstorch.data import Fold, Schema, SurvivalData
@@ -169,11 +169,17 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
         warnings.simplefilter("ignore", DataWarning)
         begin = time.perf_counter()
-        found = train_outside_score_inside(split(data, folds), train, score)
-        rows = [row for of_fit in found for row in of_fit]
+        fitted = train_outside_score_inside(split(data, folds), train, score)
+        rows = [row for of_fit in fitted for row in of_fit]
         fit_seconds = time.perf_counter() - begin - score_seconds
         begin = time.perf_counter()
-        rows += _agreements(groups)
+        found = agreements(
+            [about["start"] for about, _ in groups],
+            [about["chosen"] for about, _ in groups],
+            [group for _, group in groups],
+        )
+        for (about, _), agreement in zip(groups, found, strict=True):
+            rows += _in_rows({**about, "part": "test"}, {"ari": agreement})
         score_seconds += time.perf_counter() - begin
     facts = {
         "settings": task.model.settings(),
@@ -195,18 +201,6 @@ def _in_rows(about: Mapping[str, object], scores: Mapping[str, Score]) -> list[d
         {**about, "metric": name, "value": value, "reason": reason}
         for name, (value, reason) in scores.items()
     ]
-
-
-def _agreements(groups: Sequence[tuple[dict[str, Any], IntArray]]) -> list[dict[str, object]]:
-    """How far each start makes the groups of all rows that the chosen starts of the other folds make."""
-    rows: list[dict[str, object]] = []
-    chosen = [group for about, group in groups if about["chosen"]]
-    for start in sorted({about["start"] for about, _ in groups}):
-        own = [(about, group) for about, group in groups if about["start"] == start]
-        agreement = agreement_of_folds(np.stack([group for _, group in own]), np.stack(chosen))
-        for (about, _), score in zip(own, agreement, strict=True):
-            rows += _in_rows({**about, "part": "test"}, {"ari": score})
-    return rows
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,18 @@ from sklearn.base import clone
 from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
 from sstorch.bench.baselines.competing import model_for
-from sstorch.bench.flat import SOFT_TREE, soft_tree, unused
+from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
 from sstorch.bench.scores import Predictor, PredictsCauses
-from sstorch.checks import nearest_text
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.tree import FittedTree
 from sstorch.nn import make_family
-from sstorch.optim import Trainer
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
 from sstorch.soft import PrognosticTreeCV, train_batch
 from sstorch.soft.batch import check_causes
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.settings import AUTO, BatchSettings
+from sstorch.soft.settings import AUTO
 
 
 class EncodedRows:
@@ -117,13 +115,21 @@ class StudyModel(ABC):
             ConfigError: a setting does not exist, or a package is missing.
         """
 
-    def check_data(self, data: SurvivalData) -> None:  # noqa: B027  most models take any data
+    def check_data(self, data: SurvivalData) -> None:
         """Make sure, before any work, that it can be fitted to rows of such data.
 
         Raises:
-            ConfigError: it names a column that is not there.
-            DataError: it cannot.
+            ConfigError: it names a column that is not there, or its parameters do not suit the outcome.
+            DataError: it cannot be fitted to such rows.
         """
+        try:
+            self._check_data(data)
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{self.name}: {error}") from error
+
+    @abstractmethod
+    def _check_data(self, data: SurvivalData) -> None:
+        """The same without its name."""
 
     @abstractmethod
     def settings(self) -> Fingerprint:
@@ -170,21 +176,18 @@ class SoftTreeModel(StudyModel):
         """Check every parameter."""
         self.estimator._batch_settings()
 
-    def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names, and that its parameters suit the outcome."""
-        try:
-            settings = self.estimator._batch_settings()
-            check_causes(data, settings)
-            settings.check_columns(data)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
+    def _check_data(self, data: SurvivalData) -> None:
+        settings = self.estimator._batch_settings()
+        check_causes(data, settings)
+        settings.check_columns(data)
 
     def settings(self) -> Fingerprint:
         """The checked parameters and those of the trainer, but for the device."""
         checked = replace(self.estimator._batch_settings(), device="cpu")
         return {
             **fingerprint(checked.facts(), "tree"),
-            **fingerprint(_plain_trainer(checked), "trainer"),
+            # Engines agree but for rounding.
+            **fingerprint(replace(checked.trainer, engine="auto"), "trainer"),
             "tree.prediction": checked.prediction,
         }
 
@@ -227,12 +230,8 @@ class BaselineModel(StudyModel):
         """See :class:`StudyModel`."""
         self.baseline.check()
 
-    def check_data(self, data: SurvivalData) -> None:
-        """See :class:`StudyModel`."""
-        try:
-            model_for(self.baseline, data).check_rows(data)
-        except DataError as error:
-            raise DataError(f"{self.name}: {error}") from error
+    def _check_data(self, data: SurvivalData) -> None:
+        model_for(self.baseline, data).check_rows(data)
 
     def settings(self) -> Fingerprint:
         """See :class:`StudyModel`."""
@@ -270,12 +269,8 @@ class SoftTreeCVModel(StudyModel):
         """Check every candidate."""
         self.estimator._compared()
 
-    def check_data(self, data: SurvivalData) -> None:
-        """Check the columns that it names, and that its candidates suit the outcome."""
-        try:
-            self.estimator._compared(data)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
+    def _check_data(self, data: SurvivalData) -> None:
+        self.estimator._compared(data)
 
     def settings(self) -> Fingerprint:
         """Everything that is compared and how, but for the device."""
@@ -296,11 +291,6 @@ class SoftTreeCVModel(StudyModel):
             yield Fit(fold, 0, True, best.objective_, best, facts | {"n_candidates": len(search.cv_results_)})
 
 
-def _plain_trainer(settings: BatchSettings) -> Trainer:
-    """The trainer without its engine: engines agree but for rounding."""
-    return replace(settings.trainer, engine="auto")
-
-
 def soft_tree_models(
     shared: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]], where: str = "study.soft_trees"
 ) -> list[SoftTreeModel]:
@@ -317,7 +307,7 @@ def soft_tree_models(
     """
     models: list[SoftTreeModel] = []
     for name, entry in entries.items():
-        _check_entry(f"{where}.{name}: a tree", entry, (*SOFT_TREE, "leaf_options"))
+        check_names(entry, (*SOFT_TREE, "leaf_options"), f"{where}.{name}: a tree")
         if entry.get("fairness") is not None:
             raise ConfigError(f"{where}.{name}: a study has no sensitive groups: leave fairness out")
         own = list[SoftTreeModel]()
@@ -376,7 +366,7 @@ def soft_search_models(
     models: list[StudyModel] = []
     for name, entry in entries.items():
         where, settings = f"study.searches.{name}", {"random_state": shared.get("random_state", 0), **entry}
-        _check_entry(f"{where}: a search", entry, PrognosticTreeCV._get_param_names())
+        check_names(entry, PrognosticTreeCV._get_param_names(), f"{where}: a search")
         if (named := entry.get("candidates")) is not None:
             own = soft_tree_models(shared, named, f"{where}.candidates")
             names = [model.name for model in own]  # of several depths the same
@@ -386,12 +376,6 @@ def soft_search_models(
             }
         models.append(SoftTreeCVModel(name, PrognosticTreeCV(**settings)))
     return models
-
-
-def _check_entry(what: str, entry: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in entry:
-        if name not in known:
-            raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")
 
 
 def _is_installed(model: BaselineModel) -> bool:

@@ -100,18 +100,7 @@ class CompetingGroupValidation:
 def held_out_groups_of_causes(
     data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
 ) -> CompetingGroupValidation:
-    """Validate groups that the trees of the folds have made, for each cause.
-
-    Args:
-        data: all rows, with causes.
-        folds: fold of each row, 0 .. K - 1, shape (n,).
-        groups: group of each row in each tree; tree k was trained on the rows outside fold k, shape (K, n).
-        weights: what the weights of the rows are.
-
-    Raises:
-        DataError: a fold has no comparable pair of a cause, or frequency weights are no integers.
-        ConfigError: the kind of weights does not exist.
-    """
+    """Validate groups for each cause; arguments and errors are those of :func:`held_out_groups`."""
     plain = not data.entry.any() and data.person is None and data.uneven_weight is None
     found = {}
     groups = from_zero(groups)

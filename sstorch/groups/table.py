@@ -43,15 +43,9 @@ def table_of(
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Table of the groups of rows, see :func:`sstorch.validation.group_table`.
+    """Table of the groups of rows, of which those of a subject with equal covariates are merged.
 
-    Args:
-        tree: fitted.
-        data: rows of positive weight, those of a subject with equal covariates merged.
-        horizons: increasing, shape (n_times,); None for two round times.
-        confidence: of the intervals, in (0, 1).
-        resampled: for corrected estimates beside the naive ones.
-        weights: what the weights of the rows are.
+    Arguments are those of :func:`survival_table`; ``horizons`` are two round times if None.
     """
     horizons = usual_horizons(tree) if horizons is None else horizons
     make = survival_table if data.causes is None else incidence_table
@@ -68,20 +62,16 @@ def survival_table(
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Kaplan-Meier medians and survival of groups.
+    """Kaplan-Meier medians and survival of groups, see :func:`sstorch.validation.group_table`.
 
     Args:
         group: of each row, shape (n,).
         predicted: survival of each row at the horizons, shape (n, n_times).
-        data: rows of positive weight with their times and events.
-        horizons: times at which survival is given, increasing, shape (n_times,).
+        data: rows of positive weight.
+        horizons: increasing, shape (n_times,).
         confidence: of the intervals, in (0, 1).
         resampled: for corrected estimates beside the naive ones.
         weights: what the weights of the rows are.
-
-    Raises:
-        DataError: the rows have no event, or frequency weights are no integers.
-        ConfigError: ``confidence`` is out of range, or the kind of weights does not exist.
     """
     times, factor = _event_times(data), half_width(confidence)
     weighting = check_weighting(data.sample_weight, len(data), weights)
@@ -131,16 +121,9 @@ def incidence_table(
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Aalen-Johansen incidences of each cause in groups; errors as of :func:`survival_table`.
+    """Aalen-Johansen incidences of each cause in groups; arguments and errors as of :func:`survival_table`.
 
-    Args:
-        group: of each row, shape (n,).
-        predicted: incidence of each row and cause at the horizons, shape (n, K, n_times).
-        data: rows of positive weight with their times and causes.
-        horizons: times at which incidences are given, increasing, shape (n_times,).
-        confidence: of the intervals, in (0, 1).
-        resampled: for corrected estimates beside the naive ones.
-        weights: what the weights of the rows are.
+    ``predicted`` are incidences of each row and cause at the horizons, (n, K, n_times).
     """
     factor, names = half_width(confidence), data.cause_names
     weighting = check_weighting(data.sample_weight, len(data), weights)

@@ -158,6 +158,14 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
             yield _Hazard(name, group, groups, module, own, slopes, own.by_group[group])
 
 
+def _only_hazard(model: Inferable, covariance: FitCovariance, several: str) -> _Hazard:
+    """The hazard of a model that has one; a ConfigError says what is wrong where there are several."""
+    first, *others = _hazards(model, covariance)
+    if others:
+        raise ConfigError(several)
+    return first
+
+
 def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
     width = norm.ppf((1 + level) / 2) * estimate.error
     ends = estimate.value, estimate.value - width, estimate.value + width
@@ -315,13 +323,13 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, tree = covariance_of(model), model._tree
-    hazards = list(_hazards(model, covariance))
-    if len(hazards) > 1:
-        raise ConfigError("effect() needs one hazard: see coefficients(), which has all causes and groups")
+    hazard = _only_hazard(
+        model, covariance, "effect() needs one hazard: see coefficients(), which has all causes and groups"
+    )
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = Values.of(contrasts.checked(column, reference), contrasts.checked(column, value))
-    (found,) = hazards[0].estimates(contrasts.between(column, [pair]))
-    ratio = hazards[0].module.family.constant_ratio
+    (found,) = hazard.estimates(contrasts.between(column, [pair]))
+    ratio = hazard.module.family.constant_ratio
     ends = _limits(found, level, ratio is not None)
     return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
 
@@ -341,26 +349,19 @@ def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Seri
         DataError: a column is not there.
     """
     covariance, tree = covariance_of(model), model._tree
-    hazards = list(_hazards(model, covariance))
-    if len(hazards) > 1:
-        raise ConfigError("a joint test needs one hazard: a regression of one event")
+    hazard = _only_hazard(model, covariance, "a joint test needs one hazard: a regression of one event")
     check_columns_exist(list(columns or ()), list(tree.preprocessor.schema.columns))
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     chosen = [name for name in covariance.terms if columns is None or name in columns]
     rows = contrasts.rows([name for name in chosen if contrasts.kind(name) != "curve"])
-    combined = [each.features for each in rows]
-    for name in chosen:
-        if contrasts.kind(name) == "curve":
-            combined += list(
-                torch.eye(len(hazards[0].slopes), dtype=torch.float64)[list(covariance.terms[name].places)]
-            )
-    features = torch.stack(combined)
-    used = features @ hazards[0].map[: len(hazards[0].slopes)]
-    used = used[~hazards[0].covariance.unseen(used)]
-    values = (features @ hazards[0].slopes)[
-        ~hazards[0].covariance.unseen(features @ hazards[0].map[: len(hazards[0].slopes)])
-    ]
-    spread = used @ hazards[0].covariance.covariance @ used.mT
+    single = torch.eye(len(hazard.slopes), dtype=torch.float64)
+    curves = [covariance.terms[name].places for name in chosen if contrasts.kind(name) == "curve"]
+    parts = [*(each.features for each in rows), *(single[place] for places in curves for place in places)]
+    features = torch.stack(parts)
+    combined = features @ hazard.map[: len(hazard.slopes)]
+    seen = ~hazard.covariance.unseen(combined)
+    values, used = (features @ hazard.slopes)[seen], combined[seen]
+    spread = used @ hazard.covariance.covariance @ used.mT
     rank = int(torch.linalg.matrix_rank(spread, hermitian=True))
     statistic = float(values @ torch.linalg.pinv(spread, hermitian=True) @ values)
     return pd.Series({"statistic": statistic, "df": rank, "p": float(chi2.sf(statistic, rank))})

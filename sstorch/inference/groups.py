@@ -13,7 +13,7 @@ from torch import Tensor
 from sstorch.checks import check_share
 from sstorch.data.coded import dense
 from sstorch.inference.model import Inferable, covariance_of
-from sstorch.inference.predictions import IDENTITY, Intervals, Link, Quantity, What, limits
+from sstorch.inference.predictions import IDENTITY, Link, Quantity, What
 
 SAME_ROWS = "given the gates, which the same rows chose"
 
@@ -90,9 +90,5 @@ def _table(
     quantity: Quantity, parts: list[tuple[Tensor, Tensor]], names: list[str], link: Link, level: float
 ) -> pd.DataFrame:
     value, moves = (torch.stack(each) for each in zip(*parts, strict=True))
-    found = limits(value, moves, link, level, simultaneous=False)
-    intervals = Intervals(
-        quantity.what, *found, level=level, times=quantity.times, causes=quantity.causes, index=names
-    )
-    table = intervals.to_frame()
+    table = quantity.intervals([(value, moves)], link, level, names).to_frame()
     return table if table.index.nlevels > 1 else table.rename_axis("row")

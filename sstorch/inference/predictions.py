@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -179,6 +179,23 @@ class Quantity:
             moves[rows.unseen] = torch.nan
             yield value, moves
 
+    def intervals(
+        self,
+        parts: Iterable[tuple[Tensor, Tensor]],
+        link: Link,
+        level: float,
+        index: Sequence[Any],
+        simultaneous: bool = False,
+        difference: bool = False,
+    ) -> Intervals:
+        """Intervals on the scale of a link, from chunks of values (n, ...) and deviations (n, ..., D)."""
+        found = [limits(value, moves, link, level, simultaneous) for value, moves in parts]
+        value, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
+        what = f"difference of {self.what}" if difference else self.what
+        return Intervals(
+            what, value, error, lower, upper, level, self.times, simultaneous, self.causes, index
+        )
+
     @property
     def _n_values(self) -> int:
         return (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
@@ -226,22 +243,8 @@ def predict(
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     frame = model._cleaned(X)
-    parts = []
-    for value, moves in quantity.deviations(fitted, covariance, dense(fitted.encode(frame))):
-        parts.append(limits(value, moves, quantity.link, level, simultaneous))
-    estimate, error, lower, upper = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return Intervals(
-        what,
-        estimate,
-        error,
-        lower,
-        upper,
-        level,
-        quantity.times,
-        simultaneous,
-        quantity.causes,
-        frame.index.tolist(),
-    )
+    parts = quantity.deviations(fitted, covariance, dense(fitted.encode(frame)))
+    return quantity.intervals(parts, quantity.link, level, frame.index.tolist(), simultaneous)
 
 
 def limits(

@@ -369,8 +369,19 @@ def rows_at_one_time(
 def _smooth(
     time: FloatArray, event: BoolArray, predicted: FloatArray, t: float, span: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Points among the predictions, the smooth curve of pseudo-observations there, and its errors, (m,) each.
+
+    Around each point the ceil(span n) nearest rows get tricube weights and a straight line (Cleveland 1979).
+    Where they do not vary, as with few distinct predictions, the line is level. With l the row of the
+    smoother matrix at the point and e the residuals from the curve, the error is sqrt(sum l^2 e^2).
+    """
+    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
     points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    return points, *_local_linear(predicted, pseudo_observations((time, event), t=t), points, span)
+    outcome = pseudo_observations((time, event), t=t)
+    smoother = _smoother(predicted, points, min(predicted.size, int(np.ceil(span * predicted.size))))
+    curve = smoother @ outcome
+    square = (outcome - np.interp(predicted, points, curve)) ** 2
+    return points, curve, np.sqrt(smoother**2 @ square)
 
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
@@ -404,30 +415,6 @@ def _spread(probability: FloatArray, edges: FloatArray) -> FloatArray:
     spread: FloatArray = within + np.diff(edges) * above
     spread[0] += np.count_nonzero(certain)
     return spread
-
-
-def _local_linear(
-    x: FloatArray, y: FloatArray, points: FloatArray, span: float
-) -> tuple[FloatArray, FloatArray]:
-    """Smooth y over x at some points, with the standard error of the smooth value.
-
-    Around each point the ceil(span n) nearest rows get tricube weights and a straight line (Cleveland 1979).
-    Where they do not vary in x, as with few distinct predictions, the line is level. The points, shape (m,),
-    are increasing and within the range of x.
-
-    Returns:
-        The curve and its standard errors, each (m,): with l the row of the smoother matrix at the point and e
-        the residuals from the curve (straight between the points), the error is sqrt(sum l^2 e^2).
-
-    Raises:
-        ConfigError: a span out of range.
-    """
-    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
-    nearest = min(x.size, int(np.ceil(span * x.size)))
-    smoother = _smoother(x, points, nearest)
-    curve = smoother @ y
-    square = (y - np.interp(x, points, curve)) ** 2
-    return curve, np.sqrt(smoother**2 @ square)
 
 
 def _smoother(x: FloatArray, points: FloatArray, nearest: int) -> FloatArray:

@@ -20,7 +20,7 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import fit_cloglog, pseudo_values
 from sstorch.metrics.robust import covariance_of
-from sstorch.metrics.weak_calibration import log_log
+from sstorch.metrics.weak_calibration import check_varies, log_log
 
 # Quantiles at which the knots are, as Harrell places three of them.
 _KNOTS = (0.1, 0.5, 0.9)
@@ -299,8 +299,7 @@ def _of_cox(rows: HorizonRows, knots: FloatArray) -> _Curve:
 
 def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _Curve:
     rows.check_from_zero("the calibration curve of pseudo-values")
-    if np.std(z) <= 1e-12 * (1.0 + abs(float(z.mean()))):
-        raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
+    check_varies(z)
     # Coefficients of covariates of one size are found in fewer iterations.
     centre, scale = z.mean(), z.std()
 

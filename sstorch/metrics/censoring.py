@@ -255,8 +255,8 @@ def ipcw_weights(
         [1.0, 2.0, 0.0]
     """
     rows = read_rows(y, "a weight 1 / G", weight=True)
-    g = _read(censoring_distribution(training(train)), rows.time, ipcw, min_censoring_prob)
-    return np.where(rows.event, 1.0 / g, 0.0)
+    g, floor = _read(training(train), rows.time, ipcw, min_censoring_prob)
+    return np.where(rows.event, 1.0 / np.maximum(g, floor), 0.0)
 
 
 def count_floored(
@@ -295,10 +295,8 @@ def count_floored(
     """
     times = check_time(time)
     weighted = np.ones(times.size, dtype=bool) if event is None else check_event(event, n_rows=times.size)
-    check_choice(ipcw, "ipcw", IPCW_FORMS)
-    censoring = censoring_distribution(training(train))
-    g = censoring.before(times) if ipcw == "G(t-)" else censoring.at(times)
-    return int(np.count_nonzero(weighted & (g < censoring_floor(censoring, min_censoring_prob))))
+    g, floor = _read(training(train), times, ipcw, min_censoring_prob)
+    return int(np.count_nonzero(weighted & (g < floor)))
 
 
 def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
@@ -325,9 +323,10 @@ def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
 
 
 def _read(
-    censoring: KaplanMeier, time: FloatArray, ipcw: str, min_censoring_prob: float | None
-) -> FloatArray:
-    """G(t-) or G(t), not below the floor, shape of `time`."""
+    train: Observed, time: FloatArray, ipcw: str, min_censoring_prob: float | None
+) -> tuple[FloatArray, float]:
+    """G(t-) or G(t) of the training rows, shape of `time`, and the floor under it."""
     check_choice(ipcw, "ipcw", IPCW_FORMS)
+    censoring = censoring_distribution(train)
     g = censoring.before(time) if ipcw == "G(t-)" else censoring.at(time)
-    return np.maximum(g, censoring_floor(censoring, min_censoring_prob))
+    return g, censoring_floor(censoring, min_censoring_prob)

@@ -244,14 +244,12 @@ def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
         DataError: it is not defined for these rows; the message begins with its name.
     """
     called, known = _called(name, rows, cause), METRICS[name]
-    kind: Kind = "event"
-    if not isinstance(rows, ScoredRows):
-        kind = "competing" if isinstance(rows, ScoredIncidences) else "interval"
+    kind: Kind = rows.kind
     if kind not in known.outcomes or known.value is None:
         raise DataError(
             f"{called}: it is not defined for {_WORDS[kind]}; there {', '.join(names_of(kind))} are."
         )
-    if not isinstance(rows, ScoredIntervals) and rows.late and not known.entry:
+    if rows.late and not known.entry:
         others = ", ".join(f"'{other}'" for other in names_of(kind) if METRICS[other].entry)
         raise DataError(
             f"{called}: it takes every row as at risk from time zero, and some have entry times (left "

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.metrics.groups import LogrankTest, group_codes, risk_table, score_test
+from sstorch.metrics.groups import LogrankTest, groups_and_strata, risk_table, score_test
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
 from sstorch.metrics.robust import NONE_LEFT, covariance_of
 from sstorch.metrics.weights import WeightKind, check_weighting
@@ -70,12 +70,11 @@ def gray_test(
         strata=strata,
     )
     n, number = rows.time.size, cause_number(y, cause)
-    codes, n_groups = group_codes(group, n)
-    stratum, n_strata = group_codes(np.zeros(n) if strata is None else strata, n, "strata")
+    codes, n_groups, inside_strata = groups_and_strata(group, strata, n)
     given, robust = check_weighting(rows.weight, n, weights)
     rows, weight = rows._replace(weight=given), np.ones(n) if given is None else given
     influence = np.zeros((n, n_groups))
-    for inside in (stratum == label for label in range(n_strata)):
+    for inside in inside_strata:
         influence[inside] = _influence(rows.take(inside), number, codes[inside], n_groups)
     parts = (weight if robust else np.sqrt(weight))[:, None] * influence
     return score_test(weight @ influence, covariance_of(parts, rows.id))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_share
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
@@ -175,12 +175,7 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Args:
-        rows: as of :func:`risk_table`, and so are `group`, `n_groups` and `times`; weights as of `Weighting`.
-        group: of each row.
-        n_groups: number of groups.
-        times: of events.
-        robust: as of `Weighting`.
+    Arguments are those of :func:`risk_table`; weights and ``robust`` are as of `Weighting`.
 
     Raises:
         DataError: rows of a subject overlap.
@@ -292,14 +287,12 @@ def logrank_test(
         strata=strata,
     )
     n = rows.time.size
-    codes, n_groups = group_codes(group, n)
-    stratum, n_strata = group_codes(np.zeros(n) if strata is None else strata, n, "strata")
+    codes, n_groups, inside_strata = groups_and_strata(group, strata, n)
     weight, robust = check_weighting(rows.weight, n, weights)
     rows = rows._replace(weight=weight)
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
     residuals = np.zeros((n if robust else 0, n_groups))
-    for number in range(n_strata):
-        inside = stratum == number
+    for inside in inside_strata:
         part = rows.take(inside)
         times = np.unique(part.time[part.event])
         if times.size == 0:
@@ -455,6 +448,14 @@ def group_codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple
     """Number of each row's group, (n,), 0 .. G - 1 in the order of the labels, and G."""
     labels, codes = np.unique(_labels(group, n_rows, name), return_inverse=True)
     return codes.astype(np.int64), len(labels)
+
+
+def groups_and_strata(
+    group: npt.ArrayLike, strata: npt.ArrayLike | None, n_rows: int
+) -> tuple[IntArray, int, list[BoolArray]]:
+    """Number of each row's group, (n,), how many there are, and the rows of each stratum."""
+    stratum, n_strata = group_codes(np.zeros(n_rows) if strata is None else strata, n_rows, "strata")
+    return *group_codes(group, n_rows), [stratum == number for number in range(n_strata)]
 
 
 def _steps(values: FloatArray) -> FloatArray:

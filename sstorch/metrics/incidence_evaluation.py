@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers, check_horizon, name_rows
+from sstorch.checks import as_numbers, check_horizon
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
 from sstorch.metrics.incidence import aalen_johansen
@@ -22,8 +22,9 @@ from sstorch.metrics.incidence_scores import (
     integrated_brier_score_incidence,
 )
 from sstorch.metrics.integrated_brier import relative_score
+from sstorch.metrics.landmark import conditional_incidences
 from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
-from sstorch.metrics.registry import metric
+from sstorch.metrics.registry import Kind, metric
 
 Incidences = tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -87,6 +88,8 @@ class ScoredIncidences:
         names: of the K causes.
     """
 
+    kind: ClassVar[Kind] = "competing"
+
     y: ObservedCauses
     incidence: FloatArray
     times: FloatArray
@@ -127,7 +130,7 @@ class ScoredIncidences:
             at = times if after is None else np.append(after, after + times)
             incidence = model.predict_cumulative_incidence(X, at)
             if after is not None:
-                incidence = _from_landmark(np.asarray(incidence, dtype=np.float64), after)
+                incidence = conditional_incidences(np.asarray(incidence, dtype=np.float64), after)
         else:
             raise DataError(
                 "model: expected a fitted model with predict_cumulative_incidence(X, times), or the pair "
@@ -149,17 +152,6 @@ class ScoredIncidences:
     def curves(self, which: int) -> FloatArray:
         """Incidences of a cause, (n, n_times)."""
         return self.incidence[:, which - 1]
-
-
-def _from_landmark(incidence: FloatArray, after: float) -> FloatArray:
-    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times)."""
-    free = 1.0 - incidence[:, :, 0].sum(axis=1)
-    if (ended := free <= 0.0).any():
-        raise DataError(
-            f"incidence: predicted survival is 0 at after={after:g} in {name_rows(ended)}; choose an earlier "
-            "time."
-        )
-    return np.asarray((incidence[:, :, 1:] - incidence[:, :, :1]) / free[:, None, None])
 
 
 def _up_to(

@@ -28,8 +28,6 @@ from sstorch.metrics.concordance import (
 )
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training_causes
 
-_BRIER = "the Brier score"
-
 
 def concordance_cause_specific(
     y: Outcome,
@@ -121,7 +119,7 @@ def concordance_wolbers(
     values = check_vector(risk, "risk", row_time.size)
     weight = np.ones(row_time.size)
     if train is not None:
-        weight = _event_weights(rows, training_causes(train), ipcw, min_censoring_prob)
+        weight, _ = _weights(rows, train, row_time[:0], ipcw, min_censoring_prob)
     interest = codes == which
     total, concordant, tied = wolbers_pairs(
         row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
@@ -209,15 +207,13 @@ def brier_score_incidence(
         >>> brier_score_incidence(rows, [[0.5], [0.2], [0.1]], times=[2.5], train=rows).round(6).tolist()
         [0.1]
     """
-    rows = read_causes(y, _BRIER, weight=True, sample_weight=sample_weight, incidence=incidence)
+    rows = read_causes(y, "the Brier score", weight=True, sample_weight=sample_weight, incidence=incidence)
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
     share = np.ones(row_time.size) if rows.weight is None else rows.weight
-    known = training_causes(train)
-    at_event = _event_weights(rows, known, ipcw, min_censoring_prob)
-    at_risk = _risk_weights(known, grid, min_censoring_prob)
+    at_event, at_risk = _weights(rows, train, grid, ipcw, min_censoring_prob)
     total = np.zeros(grid.size)
     for some in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
         ended = row_time[some, None] <= grid
@@ -301,9 +297,7 @@ def cumulative_dynamic_auc_incidence(
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
-    known = training_causes(train)
-    at_event = _event_weights(rows, known, ipcw, min_censoring_prob)
-    at_risk = _risk_weights(known, grid, min_censoring_prob)
+    at_event, at_risk = _weights(rows, train, grid, ipcw, min_censoring_prob)
     areas = np.full(grid.size, np.nan)
     for k, t in enumerate(grid):
         ended = row_time <= t
@@ -320,16 +314,13 @@ def cumulative_dynamic_auc_incidence(
     return areas
 
 
-def _event_weights(
-    rows: ObservedCauses, train: ObservedCauses, ipcw: Ipcw, min_censoring_prob: float | None
-) -> FloatArray:
-    """1 / G at the rows' own times, 0 where they were censored, (n,)."""
-    check_same_unit(rows.time, train.time, ("time", "train time"))
-    known = train.any_event
-    return ipcw_weights(rows.any_event, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
-
-
-def _risk_weights(train: ObservedCauses, grid: FloatArray, min_censoring_prob: float | None) -> FloatArray:
-    """1 / G(t) of rows under observation at the times of a grid."""
-    censoring = censoring_distribution(train.any_event)
-    return np.asarray(1.0 / np.maximum(censoring.at(grid), censoring_floor(censoring, min_censoring_prob)))
+def _weights(
+    rows: ObservedCauses, train: Outcome, grid: FloatArray, ipcw: Ipcw, min_censoring_prob: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
+    known = training_causes(train).any_event
+    check_same_unit(rows.time, known.time, ("time", "train time"))
+    at_event = ipcw_weights(rows.any_event, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    censoring = censoring_distribution(known)
+    floor = censoring_floor(censoring, min_censoring_prob)
+    return at_event, np.asarray(1.0 / np.maximum(censoring.at(grid), floor))

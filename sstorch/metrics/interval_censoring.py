@@ -7,7 +7,7 @@ them by censoring need exact times and refuse intervals.
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.outcome import Outcome, bounds_of
-from sstorch.metrics.registry import metric
+from sstorch.metrics.registry import Kind, metric
 from sstorch.metrics.turnbull import TurnbullCurve
 
 # Share of the predicted times between the quantiles whose coverage is scored.
@@ -114,10 +114,6 @@ def _brier(
     return score
 
 
-def _mean_over(values: FloatArray, grid: FloatArray) -> float:
-    return float(np.trapezoid(values, grid) / (grid[-1] - grid[0]))
-
-
 def _coverage(
     low: FloatArray,
     high: FloatArray,
@@ -163,6 +159,9 @@ class ScoredIntervals:
         curve: of the training rows.
     """
 
+    kind: ClassVar[Kind] = "interval"
+    late: ClassVar[bool] = False  # rows with entry times are refused
+
     model: Any
     X: Any
     lower: FloatArray
@@ -204,7 +203,8 @@ class ScoredIntervals:
     def brier(self, curves: FloatArray) -> float:
         """Mean Brier score over the grid of some curves, (n, n_times)."""
         alive = _alive(self.lower, self.upper, self.grid[None], self.curve)
-        return _mean_over(_brier(alive, curves, self.grid, self.weight), self.grid)
+        score = _brier(alive, curves, self.grid, self.weight)
+        return float(np.trapezoid(score, self.grid) / (self.grid[-1] - self.grid[0]))
 
 
 @metric(

@@ -75,6 +75,21 @@ def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> F
     return np.asarray(curves / alive[:, None])
 
 
+def conditional_incidences(incidence: FloatArray, after: float) -> FloatArray:
+    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times).
+
+    Raises:
+        DataError: predicted survival is 0 at s.
+    """
+    alive = 1.0 - incidence[..., 0].sum(axis=1)
+    if (ended := alive <= 0.0).any():
+        raise DataError(
+            f"incidence: predicted survival is 0 at after={after:g} in {name_rows(ended)}; choose an earlier "
+            "time."
+        )
+    return np.asarray((incidence[..., 1:] - incidence[..., :1]) / alive[:, None, None])
+
+
 def times_from_zero(times: FloatArray, after: float, observed: FloatArray) -> FloatArray:
     """Times plus `after`, or the observed ones (increasing) that rounding keeps apart: curves step there."""
     at = after + times

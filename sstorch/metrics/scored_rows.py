@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.integrated_brier import evaluation_times
 from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.registry import Kind
 
 Rows = SurvivalData | tuple[Any, Any]
 Curves = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -48,6 +49,8 @@ class ScoredRows:
         train: outcome of the training rows.
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
     """
+
+    kind: ClassVar[Kind] = "event"
 
     y: Observed
     survival: FloatArray

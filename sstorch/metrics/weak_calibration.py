@@ -190,7 +190,7 @@ def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     rows.check_events()
     if rows.competing:
         rows.check_from_zero("the slope of pseudo-values")
-        _check_varies(z)
+        check_varies(z)
         design = np.column_stack([np.ones(len(rows)), z])
         regression = fit_cloglog(rows, pseudo_values(rows), design, np.array([0.0, 1.0]))
         return _around(float(regression.coefficients[1]), half * float(np.sqrt(regression.covariance[1, 1])))
@@ -287,7 +287,8 @@ def log_log(survival: FloatArray) -> FloatArray:
     return z
 
 
-def _check_varies(z: FloatArray) -> None:
+def check_varies(z: FloatArray) -> None:
+    """Make sure that predictions differ; raises a DataError."""
     if np.std(z) <= 1e-12 * (1.0 + abs(float(z.mean()))):
         raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
 

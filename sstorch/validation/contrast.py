@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -10,7 +9,7 @@ from sstorch.checks import check_share
 from sstorch.data.coded import dense
 from sstorch.exceptions import DataError
 from sstorch.inference.model import Inferable, covariance_of
-from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What, limits
+from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What
 
 
 def contrast(
@@ -76,17 +75,4 @@ def contrast(
         index = ["mean"]
     else:
         parts = list(differences)
-    found = [limits(*part, IDENTITY, level, simultaneous) for part in parts]
-    estimate, error, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Intervals(
-        f"difference of {what}",
-        estimate,
-        error,
-        lower,
-        upper,
-        level,
-        quantity.times,
-        simultaneous,
-        quantity.causes,
-        index,
-    )
+    return quantity.intervals(parts, IDENTITY, level, index, simultaneous, difference=True)

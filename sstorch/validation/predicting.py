@@ -23,7 +23,7 @@ from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
-from sstorch.metrics.landmark import conditional_curves
+from sstorch.metrics.landmark import conditional_curves, conditional_incidences
 from sstorch.metrics.scored_rows import PredictsSurvival
 from sstorch.metrics.weights import WeightKind, check_weighting
 
@@ -187,13 +187,7 @@ class Cohort(NamedTuple):
         elif _knows_after(model, method):
             found = np.asarray(method(self.X, [t], after=after))
         else:
-            found = np.asarray(method(self.X, [after, after + t]))
-            alive = 1.0 - found[..., 0].sum(axis=1)
-            if (alive <= 0.0).any():
-                raise DataError(
-                    f"predicted survival at after={after:g} is 0: conditional incidences are undefined"
-                )
-            found = (found[..., 1:] - found[..., :1]) / alive[:, None, None]
+            found = conditional_incidences(np.asarray(method(self.X, [after, after + t])), after)
         expected = (n, len(self.y.causes), 1)
         if found.shape != expected:
             raise DataError(f"model: expected incidences of shape {expected}; got {found.shape}.")

@@ -47,16 +47,9 @@ def scores_of_splits(
     names: list[str],
     confidence: float,
 ) -> Found:
-    """Scores of models that are fitted to the first rows of each split and scored on the second.
+    """Scores of estimators that are fitted to the first rows of each split and scored on the second.
 
-    Args:
-        models: by name, estimators that can be cloned.
-        cohort: all rows.
-        splits: positions of training and test rows.
-        times: to predict for.
-        cause: number or name; None for all.
-        names: of the measures.
-        confidence: of the limits.
+    Arguments are those of :func:`~sstorch.validation.paired.scores_of_rows`; ``cohort`` has all rows.
     """
     values: dict[Cell, dict[str, list[float]]] = {}
     reasons: dict[tuple[Cell, str], str] = {}

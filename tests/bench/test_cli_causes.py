@@ -21,7 +21,6 @@ from sstorch.bench.peers import AALEN_JOHANSEN, CAUSE_COX, ONE_LEAF, TREE, peer_
 from sstorch.bench.report.report import main
 from sstorch.bench.reporting import report_of_run
 from sstorch.data import Schema
-from sstorch.exceptions import ConfigError
 from sstorch.validation import validate_groups
 from tests.app import sstorch
 
@@ -158,11 +157,6 @@ def test_each_cause_has_a_leaf_of_its_own(table: pd.DataFrame) -> None:
     names = {name: module.family.name for name, module in result.model.tree_.hazards.items()}
     assert names == {"relapse": "spline_ph", "death": "spline_ph"}
     assert set(result.batch.trees) == {"relapse", "death"}
-
-
-def test_gates_of_outcomes_raise_for_causes_before_training(table: pd.DataFrame) -> None:
-    with pytest.raises(ConfigError, match="gates that are trained on the outcomes"):
-        cross_validate(soft_tree(trainer="nodec"), _data(table), 2)
 
 
 def test_disparities_of_causes_are_of_any_event(table: pd.DataFrame) -> None:

@@ -8,7 +8,7 @@ from sksurv.metrics import integrated_brier_score as sksurv_ibs
 from sksurv.util import Surv
 
 from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalData, SurvivalRegression, metrics
-from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds, score_tree
+from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds
 from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
@@ -124,9 +124,3 @@ def test_folds_too_small_to_score_are_refused_before_training() -> None:
     data = SurvivalData(pd.DataFrame({"x": range(9)}), (np.arange(1.0, 10.0), np.ones(9, bool)))
     with pytest.raises(DataError, match=r"fold \d of 9 cannot be scored, choose fewer folds"):
         make_folds(data, 9, 0)
-
-
-def test_score_tree_on_training_rows(result: CrossValidation, gbsg2: SurvivalData) -> None:
-    scores = score_tree(result.model, gbsg2, gbsg2)
-    assert tuple(scores) == SCORES
-    assert 0 < scores["ibs_sksurv"] < 0.25

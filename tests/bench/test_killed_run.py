@@ -18,7 +18,6 @@ from sstorch.exceptions import ConfigError
 from sstorch.optim.evidence import Estimates, estimate
 from sstorch.progress import Progress, Watch, report, report_part, shown, silenced
 from tests.app import sstorch
-from tests.conftest import nightly_but
 
 ROOT = Path(__file__).parents[2]
 COMMON = ("dataset=gbsg2", "cv.n_folds=2", "leaf=weibull", "tree.depth=1", "logger=none")
@@ -36,7 +35,6 @@ PHASES = {
     "causes": ("regressions", "leaves", "scoring", "reference models"),
 }
 CASES = [f"{run}: {phase}" for run, phases in PHASES.items() for phase in phases]
-DAILY = ("groups: leaves",)
 WHOLE: dict[str, Path] = {}
 
 
@@ -48,7 +46,8 @@ def _whole(run: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return WHOLE[run]
 
 
-@pytest.mark.parametrize("case", nightly_but(DAILY, CASES))
+@pytest.mark.nightly  # every run has the one with Ctrl-C below, and tests/optim/test_resume.py
+@pytest.mark.parametrize("case", CASES)
 def test_run_killed_in_a_phase_continues_with_the_same_result(
     case: str,
     tmp_path_factory: pytest.TempPathFactory,

@@ -24,15 +24,6 @@ def by_loops(time, event, value_at, tied_time):
     return concordance_by_loops(time, event, value_at, tied_time=tied_time)
 
 
-@given(scored(), st.sampled_from(["exclude", "censored_later", "all"]))
-def test_curves_equal_loops(rows, tied_time):
-    got = or_no_pair(
-        concordance_harrell, (rows.time, rows.event), rows.survival, rows.times, tied_time=tied_time
-    )
-    expected = by_loops(rows.time, rows.event, step_value(rows.survival, rows.times), tied_time)
-    assert got == pytest.approx(expected, abs=EXACT)
-
-
 @given(scored())
 def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     coarse = rows.times[1::2]
@@ -41,13 +32,6 @@ def test_curves_off_the_grid_are_right_continuous_steps_from_one(rows):
     got = or_no_pair(concordance_harrell, (rows.time, rows.event), survival, coarse)
     expected = by_loops(rows.time, rows.event, step_value(survival, coarse), "exclude")
     assert got == pytest.approx(expected, abs=EXACT)
-
-
-@given(cohorts(), st.sampled_from(["exclude", "censored_later", "all"]), st.data())
-def test_risk_equals_loops(rows, tied_time, data):
-    risk = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=rows.time.size, max_size=rows.time.size)))
-    got = or_no_pair(concordance_harrell_risk, rows, risk, tied_time=tied_time)
-    assert got == pytest.approx(by_loops(*rows, lambda j, t: -risk[j], tied_time), abs=EXACT)
 
 
 @given(cohorts(), st.data())
@@ -59,15 +43,6 @@ def test_risk_equals_scikit_survival_and_lifelines(rows, data):
     expected = sksurv.concordance_index_censored(rows.event, rows.time, risk.astype(float), tied_tol=0.0)[0]
     assert got == pytest.approx(expected, abs=EXACT)
     assert got == pytest.approx(concordance_index(rows.time, -risk, rows.event), abs=EXACT)
-
-
-@given(scored())
-def test_proportional_curves_equal_their_risk_form(rows):
-    risk = np.linspace(0.1, 2.0, rows.time.size)[::-1]
-    survival = np.exp(-np.outer(risk, rows.times + 0.5))
-    assert or_no_pair(concordance_harrell, (rows.time, rows.event), survival, rows.times) == or_no_pair(
-        concordance_harrell_risk, (rows.time, rows.event), risk
-    )
 
 
 @given(scored(), st.integers(1, 40))

@@ -23,9 +23,7 @@ TRAIN = (TRAIN_TIME, TRAIN_EVENT)
 GRID = np.arange(2.0, 30.0)
 CURVES = np.exp(-np.outer(0.04 * np.exp(0.5 * RISK), GRID)).round(6)
 WHOLE_GRID = np.arange(1.0, 60.0) / 2.0
-WHOLE, OTHER = (
-    np.exp(-np.outer(a * np.exp(b * RISK), WHOLE_GRID)).round(6) for a, b in ((0.04, 0.5), (0.05, 0.2))
-)
+WHOLE = np.exp(-np.outer(0.04 * np.exp(0.5 * RISK), WHOLE_GRID)).round(6)
 AT_TEN = CURVES[:, 8]
 HAZARD, LOG_HAZARD = -np.log(AT_TEN), np.log(0.04 * np.exp(0.5 * RISK)).round(6)
 MEDIAN = (17.0 * np.exp(-0.5 * RISK)).round(3)
@@ -88,9 +86,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "mean_absolute_error_margin": lambda: m.mean_absolute_error_margin(SEEN, MEDIAN, train=TRAIN),
     "mean_absolute_error_pseudo": lambda: m.mean_absolute_error_pseudo(SEEN, MEDIAN, train=TRAIN),
     "rmst_error": lambda: m.rmst_error(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
-    "rmst_error, squared": lambda: m.rmst_error(
-        SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0, error="squared", sample_weight=WEIGHT
-    ),
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
     "negative_log_likelihood": lambda: m.negative_log_likelihood(EVENT, HAZARD, LOG_HAZARD),
     "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
@@ -106,14 +101,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "group_scores": lambda: m.group_scores(SEEN, *CURVES_OF_ROWS, GROUP, tau=20.0, n_groups=2),
     "gap": lambda: m.gap([0.25, 0.5, 0.125]),
     "evaluate": lambda: m.evaluate((WHOLE, WHOLE_GRID), TRAIN_ROWS, ROWS),
-    "compare": lambda: m.compare(
-        (WHOLE, WHOLE_GRID),
-        (OTHER, WHOLE_GRID),
-        TRAIN_ROWS,
-        ROWS,
-        metrics=["c_harrell", "ibs_graf"],
-        n_resamples=40,
-    ),
     "paired_bootstrap": lambda: m.paired_bootstrap(
         m.concordance_harrell_risk, SEEN, RISK, RISK[::-1], n_resamples=40
     ),

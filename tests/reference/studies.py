@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import sys
@@ -12,15 +11,15 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
 
 from sstorch.bench import ResultStore
-from sstorch.bench.cli import main
+from sstorch.bench.cli import main, study_models
+from sstorch.bench.config import DatasetConfig
+from sstorch.bench.study import plan
 from sstorch.exceptions import SstorchError
+from tests.app import compose
 from tests.reference.exact_text import exact, exact_frame, files_of, sha
 from tests.reference.models import cohort
 
@@ -62,8 +61,7 @@ STUDY = [
 ]
 # Files of a run that hold no durations, dates or paths.
 RUN_FILES = ("scores.csv", "summary.csv", "folds.csv", "leaf_groups.csv", "tree.txt")
-CONFIGS = Path(__file__).parents[2] / "configs"
-PLANNED = ("paper", "paper_quick", "accuracy")
+PLANNED = ("paper", "paper_quick")
 
 
 def app(*overrides: str) -> str:
@@ -143,32 +141,19 @@ def run(*overrides: str) -> Entry:
         return entry | {f"model/{name}": text for name, text in files_of(folder / "model").items()}
 
 
-def _located(name: str, *modules: str) -> Any:
-    """A function that no package names in public, from the first module that has it."""
-    for module in modules:
-        with contextlib.suppress(ImportError, AttributeError):
-            return getattr(importlib.import_module(module), name)
-    raise ImportError(f"none of {', '.join(modules)} has {name}")
-
-
 def planned(experiment: str) -> Entry:
     """The tasks that a shipped experiment plans, by data set: model, depth and digest of the settings."""
-    register = _located("register_schemas", "sstorch.bench.config")
-    models_of = _located("study_models", "sstorch.cli_study", "sstorch.bench.cli")
-    plan = _located("plan", "sstorch.bench.study", "sstorch.bench")
-    dataset = _located("DatasetConfig", "sstorch.bench.config")
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config: Any = OmegaConf.to_object(compose("config", [f"experiment={experiment}"]))
-    GlobalHydra.instance().clear()
+    config = compose(f"experiment={experiment}")
+    assert config.study is not None
     entry: Entry = {}
     with warnings.catch_warnings(record=True) as caught, tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("always")
-        models = models_of(config, config.study)
-        for name in sorted(config.study.datasets):
+        models = study_models(config, config.study)
+        for name in sorted(config.study.datasets or ()):
             try:
-                tasks = plan([dataset(name)], models, config.cv.n_folds, config.cv.seed, ResultStore(folder))
+                tasks = plan(
+                    [DatasetConfig(name)], models, config.cv.n_folds, config.cv.seed, ResultStore(folder)
+                )
             except SstorchError as error:
                 entry[name] = f"not planned: {error}".replace(sys.executable, "python")
                 continue

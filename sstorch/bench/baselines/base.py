@@ -196,29 +196,15 @@ class StepCurves:
 
 
 @dataclass(frozen=True)
-class OneCurve:
-    """A right-continuous step function that all rows share."""
+class SharedCurve:
+    """A curve that all rows share."""
 
-    jumps: FloatArray  # strictly increasing times, (n_jumps,)
-    survival: FloatArray  # at the jumps, (n_jumps,)
+    curve: Callable[[FloatArray], FloatArray]  # S at times, (n_times,)
     schema: Schema  # of the columns that rows must have
 
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        place = np.searchsorted(self.jumps, check_times(times), side="right")
-        return np.tile(np.append(1.0, self.survival)[place], (len(self.schema.frame_of(X)), 1))
-
-
-@dataclass(frozen=True)
-class EvenCurve:
-    """Turnbull's curve, which all rows share."""
-
-    curve: TurnbullCurve
-    schema: Schema  # of the columns that rows must have
-
-    def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :class:`~sstorch.bench.baselines.base.Curves`."""
-        return np.tile(self.curve.at(check_times(times)), (len(self.schema.frame_of(X)), 1))
+        return np.tile(self.curve(check_times(times)), (len(self.schema.frame_of(X)), 1))
 
 
 @dataclass(frozen=True)
@@ -305,6 +291,5 @@ class KaplanMeierBaseline(Baseline):
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
         if train.intervals is not None:
-            return EvenCurve(TurnbullCurve.fit(train.weighted_y), schema)
-        curve = KaplanMeier.fit(train.weighted_y)
-        return OneCurve(curve.times, curve.values, schema)
+            return SharedCurve(TurnbullCurve.fit(train.weighted_y).at, schema)
+        return SharedCurve(KaplanMeier.fit(train.weighted_y).at, schema)

@@ -1,28 +1,20 @@
-"""Models of competing causes to compare with: Aalen and Johansen, regressions of each cause, boosting."""
+"""Models of competing causes to compare with: Aalen and Johansen, models of each cause."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.bench.baselines.base import (
-    Baseline,
-    Encoder,
-    KaplanMeierBaseline,
-    Requirement,
-    check_range,
-)
+from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
 from sstorch.data import Schema, SurvivalData
 
-HAZARDOUS = Requirement("hazardous", "hazardous", "sstorch[oracles]")
 # Of curves that end at zero.
 _LEAST_SURVIVAL = 1e-12
 
@@ -140,47 +132,3 @@ class CauseSpecific:
             return np.asarray(np.cumsum(shares * lost[:, None], axis=2))
 
         return StepIncidences(jumps, values)
-
-
-@dataclass(frozen=True)
-class SurvivalBoost:
-    """``SurvivalBoost`` of hazardous: boosted trees that classify by time; its own settings but for these.
-
-    Args:
-        n_iterations: number of boosting steps, >= 1.
-
-    References:
-        Alberge, Maladiere, Grisel, Abecassis and Varoquaux (2025), "Survival models: proper scoring rule and
-        stochastic optimization with competing risks", AISTATS.
-    """
-
-    name: ClassVar[str] = "survival_boost"
-    packages: ClassVar = (HAZARDOUS,)
-
-    n_iterations: int = 100
-
-    def __post_init__(self) -> None:
-        check_range("n_iterations", self.n_iterations, 1)
-
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
-        """Fit the boosted trees."""
-        from hazardous import SurvivalBoost as Boost
-
-        encoder = Encoder(schema, train)
-        target = pd.DataFrame({"event": train.cause, "duration": train.time})
-        model = Boost(n_iter=self.n_iterations, show_progressbar=False, random_state=seed)
-        model.fit(encoder.x, target)
-        return _Boosted(model, encoder)
-
-
-@dataclass(frozen=True)
-class _Boosted:
-    model: Any
-    encoder: Encoder
-
-    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :meth:`Incidences.predict_cumulative_incidence`."""
-        grid = check_times(times)
-        curves = np.asarray(self.model.predict_cumulative_incidence(self.encoder(X), times=grid))
-        # The first one is the survival function; curves of single times can fall by a little.
-        return np.asarray(np.maximum.accumulate(curves[:, 1:], axis=2))

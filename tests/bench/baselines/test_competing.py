@@ -5,7 +5,7 @@ import pytest
 
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.bench.baselines import make_baseline
-from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific, SurvivalBoost
+from sstorch.bench.baselines.competing import AalenJohansen, CauseSpecific
 from sstorch.data import Schema
 
 TIMES = np.array([0.0, 2.0, 5.0, 9.0, 40.0])
@@ -50,13 +50,3 @@ def test_cox_of_every_cause_orders_by_its_own_column(data: SurvivalData) -> None
     alone = model.baseline.fit(data.of_cause(1), schema)
     naive = 1 - alone.falling_curves(data.frame, TIMES)
     assert (found[:, 0] <= naive + 1e-12).all()  # the other cause takes its part
-
-
-@pytest.mark.nightly
-def test_boosting_predicts_incidences(data: SurvivalData) -> None:
-    pytest.importorskip("hazardous")
-    model = SurvivalBoost(n_iterations=20).fit(data, Schema.of(data.frame))
-    found = model.predict_cumulative_incidence(data.frame, TIMES)
-    assert found.shape == (300, 2, 5)
-    assert (np.diff(found, axis=2) >= 0).all()
-    assert metrics.concordance_wolbers((data.time, data.cause), found[:, 0, 3], 1, tau=9.0) > 0.6
