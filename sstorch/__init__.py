@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SoftSurvivalTree,
         SurvivalRegression,
         default_candidates,
+        model_frame,
     )
     from sstorch.validation import validate
 
@@ -54,6 +55,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "metrics",
+    "model_frame",
     "recalibrate",
     "validate",
 ]
@@ -75,6 +77,7 @@ _HOMES = {
             "SoftSurvivalTree",
             "SurvivalRegression",
             "default_candidates",
+            "model_frame",
         ),
         "sstorch.soft",
     ),

@@ -6,6 +6,7 @@ from sstorch.inference.coefficients import Effect, coefficients, effect, terms, 
 from sstorch.inference.covariance import CovarianceKind, FitCovariance, HazardCovariance
 from sstorch.inference.groups import groups, honest_text
 from sstorch.inference.hazard_rows import HazardRows
+from sstorch.inference.imputations import pool_coefficients, pool_predictions
 from sstorch.inference.likelihood_ratio import likelihood_ratio_test
 from sstorch.inference.model import Inferable, Refitted
 from sstorch.inference.predictions import Intervals, predict
@@ -31,6 +32,8 @@ __all__ = [
     "groups",
     "honest_text",
     "likelihood_ratio_test",
+    "pool_coefficients",
+    "pool_predictions",
     "predict",
     "term_facts",
     "terms",

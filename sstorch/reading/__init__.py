@@ -18,11 +18,13 @@ from sstorch.reading.functions import (
 )
 from sstorch.reading.merging import MergedLeaves
 from sstorch.reading.simplify import SimplifiedRules
+from sstorch.reading.survival_at import SurvivalAt
 
 __all__ = [
     "Explanation",
     "MergedLeaves",
     "SimplifiedRules",
+    "SurvivalAt",
     "effects",
     "export_graphviz",
     "export_text",
