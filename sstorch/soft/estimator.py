@@ -65,7 +65,7 @@ from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, shown_leaves, times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text
+from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text
 from sstorch.soft.batch import TrainedBatch, train_batch, train_encoded, training_rows
 from sstorch.soft.estimation import GroupChoice
 from sstorch.soft.formula import deployed, tree_formula
@@ -108,6 +108,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         training_record_: distributions of the columns in the training rows, for
             :func:`sstorch.validation.drift`.
         metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
+        held_out_: how well models with these parameters predict held-out rows, as lines for :meth:`summary`;
+            a run of the command ``sstorch`` sets it, a fit does not.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
     """
@@ -122,6 +124,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     gate_subjects_: int
     choice_: GroupChoice | None
     metrics_: dict[str, float]
+    held_out_: tuple[str, ...]
     training_record_: TrainingRecord
     time_unit_: str | None
     recalibration_: Recalibration | Mapping[str, Recalibration]
@@ -270,7 +273,13 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in (*RESULTS, "group_table_", "recalibration_", "covariance_"):  # those of another tree
+        for name in (
+            *RESULTS,
+            "held_out_",
+            "group_table_",
+            "recalibration_",
+            "covariance_",
+        ):  # those of another tree
             self.__dict__.pop(name, None)
         tree = batch.fitted(split, start, setting, self._prediction)
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
@@ -490,7 +499,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "group_table_", "covariance_"):
+        for name in (*RESULTS, "held_out_", "group_table_", "covariance_"):
             new.__dict__.pop(name, None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
@@ -663,6 +672,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def summary(self, details: bool = False) -> str:
         """The groups with their survival, the effects of covariates within groups, and cautions, as text.
 
+        After the groups stands how well held-out rows are predicted, where a run has scored that.
         Below them whether groups differ on other rows, the corrected groups and their stability, once
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
 
@@ -673,6 +683,7 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
         tree, coefficients = self._tree, self._coefficient_text()
         root = self.node_table_.iloc[0]
         parts = [f"{self._title}: {int(root['rows'])} rows, {events_text(tree, root)}\n{self.describe()}"]
+        parts.append(held_out_text(vars(self).get("held_out_", ())))
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
         cautions = [*self.late_fit_]
@@ -763,6 +774,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
+        if "held_out_" in vars(self):
+            state["held_out"] = list(self.held_out_)
         if "training_record_" in vars(self):  # trees of folds have none
             state["training_record"] = self.training_record_.to_dict()
         if self.choice_ is not None:
@@ -840,6 +853,8 @@ class SoftEstimator(NestedParameters, GroupedTree, Deployable, ReadableTree):
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
+            if "held_out" in state:
+                estimator.held_out_ = tuple(str(line) for line in state["held_out"])
             if "training_record" in state:
                 estimator.training_record_ = TrainingRecord.from_dict(state["training_record"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None

@@ -18,6 +18,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, NULL_MODELS, ONE_LEAF, TREE, peer_table
+from sstorch.bench.performance import performance_lines
 from sstorch.bench.report.results import measure_of
 from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
@@ -123,10 +124,11 @@ def run_report(run: Run) -> Document:
 def _summary(run: Run) -> Section:
     """What a reader must know, in a few sentences."""
     items = [_verdict_of_groups(run)]
-    if run.peers is not None:
-        items += _verdicts_of_scores(run.peers)
     groups = Bullets(run.model.describe().splitlines())
-    return Section("In short", [Bullets(items), Paragraph("The groups:"), groups])
+    if run.peers is not None:
+        head, *lines = performance_lines(run.peers)
+        items += [f"{head}. {'; '.join(line.strip() for line in lines)}."]
+    return Section("In short", [groups, Bullets(items)])
 
 
 def _verdict_of_groups(run: Run) -> str:
@@ -142,25 +144,6 @@ def _verdict_of_groups(run: Run) -> str:
     if found.differ:
         return f"{where} the groups differ: {found.evidence}."
     return f"{where}: {found.evidence}. {found.doubt}. Do not rely on the groups."
-
-
-def _verdicts_of_scores(peers: pd.DataFrame) -> list[str]:
-    """The main score of the tree and of the others: concordance, of each cause, or the Brier score."""
-    table = peer_table(peers)
-    names = [str(name) for name in table]
-    headline = [name for name in names if "headline" in measure_of(name).tags]
-    main = [name for name in headline if measure_of(name).higher_is_better] or headline[:1]
-    texts = []
-    for name in main:
-        measure, cause = measure_of(name), name.partition(":")[2]
-        own, others = float(table[name][TREE]), table[name].drop(TREE).dropna()
-        best = others.sort_values(ascending=not measure.higher_is_better, kind="stable")
-        beside = ", ".join(f"{model} {number(float(value))}" for model, value in best.items())
-        title = "Concordance" if measure.higher_is_better else "Integrated Brier score"
-        title += f" of {cause}" * bool(cause)
-        text = f"{title} on rows left out: {number(own)}"
-        texts.append(f"{text}; beside it {beside}." if beside else f"{text}.")
-    return texts
 
 
 # ---------------------------------------------------------------------- the rows
