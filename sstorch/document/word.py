@@ -9,6 +9,8 @@ from sstorch.document import GAP, Bullets, Cell, Code, Document, Paragraph, Pict
 from sstorch.exceptions import ConfigError
 
 _FIGURE_WIDTH, _DPI = 6.3, 220
+# Characters from which on a column of a table is no wider.
+_LONGEST = 30
 _TABLE_SIZE, _CODE_SIZE = 8.0, 7.5
 
 
@@ -105,6 +107,7 @@ def _write_table(page: Any, table: Table) -> None:
     """A table with a header row that is repeated on every page."""
     from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.oxml import OxmlElement
+    from docx.shared import Inches
 
     if table.caption:
         caption = page.add_paragraph(style="Caption")
@@ -112,6 +115,11 @@ def _write_table(page: Any, table: Table) -> None:
         _write_text(caption, table.caption)
     lines = [[Cell(text) for text in table.full_header], *table.rows, *table.footer]
     grid = page.add_table(rows=len(lines), cols=len(table.header), style="Table Grid")
+    longest = [max(len(line[k].text + line[k].note) for line in lines) for k in range(len(table.header))]
+    sizes = [min(max(size, 6), _LONGEST) for size in longest]
+    for column, size in zip(grid.columns, sizes, strict=True):
+        for place in column.cells:
+            place.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
     grid.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
     for row, line in zip(grid.rows, lines, strict=True):
         row._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))

@@ -167,7 +167,7 @@ def _model(run: Run) -> list[str]:
         texts = [
             f"The model is a prognostic tree of depth {depth}, in whose groups the outcome follows {family}.",
             "Its gates were distilled from the regression without groups, from what it predicts or from its "
-            "residuals; a Bayesian evidence decides between the regression and each set of groups.",
+            "residuals; the marginal likelihood decides between the regression and each set of groups.",
         ]
         texts.append(
             f"A gate has {model.gate_features} predictor{'s' * (model.gate_features != 1)}."

@@ -61,14 +61,17 @@ def _cell(values: pd.Series) -> Cell:
     """A count, or an estimate with its limits where it has some."""
     if "" in values:
         return Cell(f"{values['']:.0f}")
-    value = float(values["estimate"])
-    if np.isnan(value):
+    if np.isnan(values["estimate"]):
         return Cell(ABSENT)
-    if np.isinf(value) and not np.isfinite(values.get("lower", np.inf)):
-        return Cell("not reached")
-    if "lower" not in values:
-        return Cell(number(value) if value <= 1 else f"{value:.4g}")
-    return Cell(interval_text(value, float(values["lower"]), float(values["upper"])))
+    limits = [] if "lower" not in values else [_text(values["lower"]), _text(values["upper"])]
+    return Cell(_text(values["estimate"]) + (f" ({' to '.join(limits)})" if limits else ""))
+
+
+def _text(value: float) -> str:
+    """A probability, or a time; infinite where it is not reached."""
+    if np.isinf(value):
+        return "not reached"
+    return number(value) if value <= 1 or np.isnan(value) else f"{value:.4g}"
 
 
 def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
