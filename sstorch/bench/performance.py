@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from sstorch.bench.peers import NULL_MODELS, ONE_LEAF, TREE
+from sstorch.document import Cell, Table, number, signed
 from sstorch.metrics.comparison import corrected_resampled_t_test
 from sstorch.metrics.registry import METRICS, Metric
 
@@ -107,3 +110,59 @@ def estimate_text(table: pd.DataFrame, model: str, what: str = "value") -> str:
     form, lead = ("{:+.3f}", "difference ") if signed else ("{:.3f}", "")
     value, *limits = (form.format(table[name][model]) for name in (what, f"{lead}lower", f"{lead}upper"))
     return f"{value} ({' to '.join(limits)})" if np.isfinite(table[f"{lead}lower"][model]) else value
+
+
+def performance_tables(peers: pd.DataFrame) -> list[Table]:
+    """Scores of held-out rows by model, and differences to the reference models, with intervals as notes.
+
+    The best score among the models, those with one estimate for all rows left out, is marked.
+
+    Args:
+        peers: scores by fold, :func:`sstorch.bench.peers.score_run`.
+    """
+    table, n_folds = performance(peers), peers["fold"].nunique()
+    scores, models = (list(table.index.unique(name)) for name in ("score", "model"))
+    header, best = [], {}
+    for score in scores:
+        metric, cause = metric_of(score)
+        arrow = {True: " ↑", False: " ↓", None: ""}[metric.higher_is_better]
+        header.append(f"{metric.short}{f' of {cause}' if cause else ''}{arrow}")
+        values = table["value"][score].drop(list(NULL_MODELS), errors="ignore")
+        best[score] = round(float(values.max() if metric.higher_is_better else values.min()), 3)
+
+    def lines(what: str, names: list[str], marks: bool) -> list[list[Cell]]:
+        rows = []
+        for model in names:
+            folds = int(table["folds"].xs(model, level="model").max())
+            row = [Cell(SHOWN.get(model, model), f"{folds} folds" if folds < n_folds else "")]
+            for score in scores:
+                cell = _cell(table.loc[[(score, model)]].iloc[0], what)
+                of_best = marks and model not in NULL_MODELS
+                row.append(
+                    replace(cell, best=of_best and round(table["value"][score, model], 3) == best[score])
+                )
+            rows.append(row)
+        return rows
+
+    caption = (
+        f"Scores of held-out rows, mean of {n_folds} folds with 95 % confidence interval; the best in bold."
+    )
+    result = [Table(caption, ["model", *header], lines("value", models, True), stacked=True)]
+    if len(models) > 1:
+        caption = "This model less a reference model, paired by fold, with 95 % confidence interval."
+        others = lines("difference", [name for name in models if name != TREE], False)
+        result.append(Table(caption, ["reference model", *header], others, stacked=True))
+    return result
+
+
+def _cell(row: pd.Series[float], what: str) -> Cell:
+    difference = what == "difference"
+    text, lead = (signed, "difference ") if difference else (number, "")
+    lower, upper = row[f"{lead}lower"], row[f"{lead}upper"]
+    return Cell(text(row[what]), f"{text(lower)} to {text(upper)}" if np.isfinite(lower) else "")
+
+
+def score_legend(peers: pd.DataFrame) -> list[str]:
+    """What the columns of :func:`performance_tables` are, a line each."""
+    metrics = dict.fromkeys(metric_of(str(name))[0] for name in peers if name not in ("model", "fold"))
+    return [f"{each.short}: {each.title}, {each.direction}." for each in metrics]

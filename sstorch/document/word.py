@@ -118,10 +118,11 @@ def _write_table(page: Any, table: Table) -> None:
     longest = [max(len(line[k].text + line[k].note) for line in lines) for k in range(len(table.header))]
     sizes = [min(max(size, 6), _LONGEST) for size in longest]
     for column, size in zip(grid.columns, sizes, strict=True):
+        column.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
         for place in column.cells:
             place.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
     grid.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
-    for row, line in zip(grid.rows, lines, strict=True):
+    for number, (row, line) in enumerate(zip(grid.rows, lines, strict=True)):
         row._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
         for column, (place, cell) in enumerate(zip(row.cells, line, strict=True)):
             paragraph = place.paragraphs[0]
@@ -129,5 +130,5 @@ def _write_table(page: Any, table: Table) -> None:
             if column and column not in table.left:
                 paragraph.alignment = WD_ALIGN_PARAGRAPH.RIGHT
             note = f" ({cell.note})" if cell.note else ""
-            _write_text(paragraph, cell.text + note, _TABLE_SIZE, row is grid.rows[0] or cell.best)
+            _write_text(paragraph, cell.text + note, _TABLE_SIZE, not number or cell.best)
     page.add_paragraph()

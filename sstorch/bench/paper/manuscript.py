@@ -8,8 +8,8 @@ from itertools import count
 
 from sstorch.bench.paper.methods import follow_up_text, gap, methods, n_subjects
 from sstorch.bench.paper.references import references
-from sstorch.bench.paper.tables import checklist_table, group_table, performance_tables
-from sstorch.bench.performance import performance_lines
+from sstorch.bench.paper.tables import checklist_table, group_table
+from sstorch.bench.performance import performance_lines, performance_tables, score_legend
 from sstorch.bench.report.run import (
     NOTE_ON_COLUMNS,
     Run,
@@ -30,7 +30,6 @@ _OF_OTHERS = "not applicable: development with internal validation"
 _LEFT = {
     "1": "name the population, the outcome, and that a model is developed and internally validated",
     "9a": "how candidate predictors were chosen",
-    "12a": "nothing, unless rows were set aside",
 }
 
 
@@ -94,12 +93,13 @@ def _results(run: Run, parts: _Numbered) -> Section:
     table = parts.table("groups", group_table(run))
     groups: list[Block] = [Bullets(run.model.describe().splitlines()), *tree, table, *shown]
     groups.append(Paragraph(verdict_of_groups(run)))
-    lines = (
-        [Bullets([line.strip() for line in performance_lines(run.peers)])] if run.peers is not None else []
-    )
-    held_out: list[Block] = [*lines]
-    for place, each in enumerate(performance_tables(run)):
-        held_out.append(parts.table("differences" if place else "performance", each))
+    held_out = list[Block]()
+    if run.peers is not None:
+        head, *lines = performance_lines(run.peers)
+        held_out += [Paragraph(f"{head}:"), Bullets([line.strip() for line in lines])]
+        for name, each in zip(("performance", "differences"), performance_tables(run.peers), strict=False):
+            held_out.append(parts.table(name, each))
+        held_out.append(Bullets(score_legend(run.peers)))
     calibration = calibration_section(run)
     pictures = list(parts.figures("calibration", calibration))
     others = [block for block in calibration.blocks if not isinstance(block, Picture)]

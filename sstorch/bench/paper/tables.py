@@ -7,11 +7,9 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.bench.paper.methods import gap
-from sstorch.bench.peers import TREE
-from sstorch.bench.performance import SHOWN, metric_of, performance
 from sstorch.bench.report.run import Run, interval_table
 from sstorch.data import SurvivalData
-from sstorch.document import ABSENT, Cell, Table, number, signed
+from sstorch.document import ABSENT, Cell, Table, number
 from sstorch.exceptions import DataError
 from sstorch.groups.table import interval_text, table_of, usual_horizons
 from sstorch.metrics.checks import half_width
@@ -108,43 +106,6 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     return pd.DataFrame(np.vstack([[1.0, np.nan, np.nan], ratios]), index, ["value", "lower", "upper"])
 
 
-def performance_tables(run: Run) -> list[Table]:
-    """Scores of held-out rows, and differences to the reference models, with 95 % confidence intervals."""
-    if run.peers is None:
-        return []
-    table, n_folds = performance(run.peers), int(run.folds.max()) + 1
-    scores = list(table.index.unique("score"))
-    models = list(table.index.unique("model"))
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    shown = []
-    for score in scores:
-        metric, cause = metric_of(score)
-        shown.append(f"{metric.short}{f' of {cause}' if cause else ''}{arrows[metric.higher_is_better]}")
-    values, differences = [], []
-    for model in [TREE, *(name for name in models if name != TREE)]:
-        name = SHOWN.get(model, model)
-        cells = [table.loc[(score, model)] for score in scores]
-        folds = int(max(cell["folds"] for cell in cells))
-        lead = Cell(name, f"{folds} folds" if folds < n_folds else "")
-        values.append([lead, *(_score(cell, "value", "") for cell in cells)])
-        if model != TREE:
-            differences.append([lead, *(_score(cell, "difference", "difference ") for cell in cells)])
-    caption = f"Scores of held-out rows, mean of {n_folds} folds with 95 % confidence interval."
-    result = [Table(caption, ["model", *shown], values, stacked=True)]
-    if differences:
-        caption = (
-            "Difference of this model less a reference model, paired by fold, with 95 % confidence interval."
-        )
-        result.append(Table(caption, ["reference model", *shown], differences, stacked=True))
-    return result
-
-
-def _score(row: pd.Series, name: str, lead: str) -> Cell:
-    text = signed if name == "difference" else number
-    lower, upper = float(row[f"{lead}lower"]), float(row[f"{lead}upper"])
-    return Cell(text(float(row[name])), f"{text(lower)} to {text(upper)}" if np.isfinite(lower) else "")
-
-
 def checklist_table(items: list[tuple[str, str, str]], told: dict[str, str]) -> Table:
     """The items of TRIPOD+AI, where the draft has them, and what is left to write.
 
@@ -161,4 +122,4 @@ def checklist_table(items: list[tuple[str, str, str]], told: dict[str, str]) -> 
 
 
 # Items of which a run knows all, or which are of other studies.
-_WHOLE = frozenset({"4", "11", "12b", "12c", "12e", "12f", "16", "20c", "21", "24"})
+_WHOLE = frozenset({"4", "11", "12a", "12b", "12c", "12e", "12f", "16", "20c", "21", "24"})

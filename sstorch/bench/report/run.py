@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
-from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, NULL_MODELS, ONE_LEAF, TREE, peer_table
-from sstorch.bench.performance import performance_lines
+from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF
+from sstorch.bench.performance import performance_lines, performance_tables, score_legend
 from sstorch.bench.report.characteristics import columns_table
-from sstorch.bench.report.results import measure_of
 from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
@@ -366,37 +365,12 @@ def interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
 def _scores(run: Run) -> Section | None:
     if run.peers is None:
         return None
-    table = peer_table(run.peers)
-    names = {str(name): measure_of(str(name)) for name in table if name != "folds"}
-    models = table.drop(index=[name for name in NULL_MODELS if name in table.index])
-    best = {
-        name: float(models[name].max() if measure.higher_is_better else models[name].min())
-        for name, measure in names.items()
-    }
-    rows = [
-        [
-            Cell("this tree" if model == TREE else str(model), _folds_note(int(row["folds"]), run)),
-            *(
-                _score_cell(float(row[name]), np.nan if model in NULL_MODELS else best[name])
-                for name in names
-            ),
-        ]
-        for model, row in table.iterrows()
-    ]
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    header = ["model", *(f"{m.short}{arrows[m.higher_is_better]}" for m in names.values())]
-    n_folds = int(run.folds.max()) + 1
-    caption = (
-        f"Means over the {n_folds} folds, of rows that a model was not trained on; the best in bold, "
-        "without the estimates that are the same for all rows."
-    )
-    legend = [f"{m.short}: {m.title}, {m.direction}." for m in names.values()]
-    known = {
-        ONE_LEAF: "“one leaf” is the regression of the leaves for all rows, the same tree without gates.",
-        FOREST: "The random forest is that of scikit-survival, 100 trees.",
-    }
-    legend += [text for name, text in known.items() if name in table.index]
-    if FOREST not in table.index and run.data.causes is None and run.data.intervals is None:
+    legend, models = score_legend(run.peers), set(run.peers["model"])
+    if ONE_LEAF in models:
+        legend.append("The regression without groups is that of the leaves for all rows.")
+    if FOREST in models:
+        legend.append("The random forest is that of scikit-survival, 100 trees.")
+    elif run.data.causes is None and run.data.intervals is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
             "observed from time zero."
@@ -407,15 +381,7 @@ def _scores(run: Run) -> Section | None:
             "Rows that entered late are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    return Section("Scores beside plain models", [Table(caption, header, rows), Bullets(legend)])
-
-
-def _folds_note(folds: int, run: Run) -> str:
-    return "" if folds == int(run.folds.max()) + 1 else f"{folds} folds"
-
-
-def _score_cell(value: float, best: float) -> Cell:
-    return Cell(number(value), best=bool(np.isfinite(value) and round(value, 3) == round(best, 3)))
+    return Section("Scores beside plain models", [*performance_tables(run.peers), Bullets(legend)])
 
 
 def calibration_section(run: Run) -> Section:
