@@ -115,8 +115,10 @@ def _write_table(page: Any, table: Table) -> None:
         _write_text(caption, table.caption)
     lines = [[Cell(text) for text in table.full_header], *table.rows, *table.footer]
     grid = page.add_table(rows=len(lines), cols=len(table.header), style="Table Grid")
-    longest = [max(len(line[k].text + line[k].note) for line in lines) for k in range(len(table.header))]
-    sizes = [min(max(size, 6), _LONGEST) for size in longest]
+    texts = [[f"{line[k].text} {line[k].note}" for line in lines] for k in range(len(table.header))]
+    words = [max(len(word) for text in own for word in text.split() or [""]) for own in texts]
+    longest = [max(map(len, own)) for own in texts]
+    sizes = [max(min(size, _LONGEST), word + 8) for size, word in zip(longest, words, strict=True)]
     for column, size in zip(grid.columns, sizes, strict=True):
         column.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
         for place in column.cells:
