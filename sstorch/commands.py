@@ -64,6 +64,15 @@ def report() -> None:
         main(of_run=report_of_run)
 
 
+def paper() -> None:
+    """Write the draft of a paper from a run; see :mod:`sstorch.bench.paper`."""
+    with _interruptible("sstorch-paper"):
+        check_places(sys.argv[1:2])
+        with _loading():
+            from sstorch.bench.paper.command import main
+        main()
+
+
 def predict() -> None:
     """Predict with a saved tree; see :mod:`sstorch.prediction`."""
     with _interruptible("sstorch-predict"):

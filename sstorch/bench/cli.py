@@ -41,6 +41,8 @@ from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.engines import make_engine
 from sstorch.bench.peers import peer_table, score_run
+from sstorch.bench.performance import performance_lines
+from sstorch.bench.run_folder import versions
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.checks import nearest_text
 from sstorch.exceptions import (
@@ -234,6 +236,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
                 )
             seconds = time.perf_counter() - begin
             peers = score_run(result, estimator, data, checkpoint) if cv.peers else None
+            if peers is not None:
+                result.model.held_out_ = tuple(performance_lines(peers))
             report("writing", 0, 1)
             figures = folder.write_results(result, data, peers)
             if board is not None:
@@ -246,7 +250,9 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
         finally:
             if board is not None:
                 board.close()
-        folder.write_status("completed", seconds=round(seconds, 2), trees=n_trees, data=checksum)
+        folder.write_status(
+            "completed", seconds=round(seconds, 2), trees=n_trees, data=checksum, versions=versions()
+        )
         folder.checkpoint.unlink(missing_ok=True)
     print(f"\n{_table_text(result)}")
     if peers is not None:

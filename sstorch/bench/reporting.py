@@ -22,10 +22,17 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run; None if a folder is none of a run.
+    """What makes the report of a run; None if a folder is none of a run. Errors are those of `read_run`."""
+    make = read_run(path, "sstorch-report")
+    return None if make is None else lambda: run_report(make())
+
+
+def read_run(path: Path, command: str) -> Callable[[], Run] | None:
+    """What reads a completed run with its data; None if a folder is none of a run.
 
     Args:
         path: of the folder.
+        command: whose notes warnings are.
 
     Raises:
         ConfigError: the run is not completed, its data have changed, or a file is missing.
@@ -38,7 +45,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: go on with it first")
     if not (path / "held_out.csv").is_file():
         raise ConfigError(f"{path} has no held_out.csv: run it again")
-    show_warnings_as_notes("sstorch-report")
+    show_warnings_as_notes(command)
     config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
     if not isinstance(config, dict):
         raise ConfigError(f"{path / 'config.yaml'} is not a configuration")
@@ -46,7 +53,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     data, name = _data(config)
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
-    return lambda: run_report(_run(path, data, name, config, status))
+    return lambda: _run(path, data, name, config, status)
 
 
 def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:

@@ -13,10 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
+from sstorch._version import __version__
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import leaf_table
 from sstorch.data import SurvivalData
@@ -251,6 +254,16 @@ class RunFolder:
                 tables[f"fold-{fold.number}", part] = leaf_table(tree, rows)
         tables["all-rows", "train"] = leaf_table(result.model, data)
         return pd.concat(tables, names=["tree", "part"])
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that a run is carried out with."""
+    return {
+        "sstorch": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "Python": platform.python_version(),
+    }
 
 
 def _sign_text(status: Mapping[str, Any]) -> str:

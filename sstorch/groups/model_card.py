@@ -92,6 +92,8 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
         results += [f"{name}: {report}" for name, report in recalibration.items()]
     elif recalibration is not None:
         results.append(str(recalibration))
+    if "held_out_" in chosen:
+        results.insert(0, "\n".join(chosen["held_out_"]))
     quality = [*_scores(chosen.get("metrics_", {}), validation), *map(Code, results)]
     limits = [*LIMITS, *facts.limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
     return Document(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -81,6 +81,16 @@ def describe_tree(
         lines.append(f"NPMLE is Turnbull's curve of these rows{placed}")
     lines.append(text)
     return "\n".join([*lines, constants] if constants else lines)
+
+
+def held_out_text(lines: Sequence[str]) -> str:
+    """How well held-out rows are predicted, or where to get that: training rows cannot say it."""
+    if lines:
+        return "\n".join(lines)
+    return (
+        "Held-out rows: not scored by a fit (sstorch.validation: validate on other rows, compare with folds; "
+        "the command sstorch scores folds beside Cox and the regression)"
+    )
 
 
 def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:

@@ -83,6 +83,8 @@ class SoftEstimator(SoftModel):
         training_record_: distributions of the columns in the training rows, for
             :func:`sstorch.validation.drift`.
         metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
+        held_out_: how well models with these parameters predict held-out rows, as lines for :meth:`summary`;
+            a run of the command ``sstorch`` sets it, a fit does not.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
     """
@@ -94,6 +96,7 @@ class SoftEstimator(SoftModel):
     objective_: float
     gate_subjects_: int
     metrics_: dict[str, float]
+    held_out_: tuple[str, ...]
     training_record_: TrainingRecord
 
     penalties: Penalties
@@ -223,7 +226,13 @@ class SoftEstimator(SoftModel):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in (*RESULTS, "group_table_", "recalibration_", "covariance_"):  # those of another tree
+        for name in (
+            *RESULTS,
+            "held_out_",
+            "group_table_",
+            "recalibration_",
+            "covariance_",
+        ):  # those of another tree
             self.__dict__.pop(name, None)
         tree = batch.fitted(split, start, setting, self._prediction)
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
@@ -250,7 +259,7 @@ class SoftEstimator(SoftModel):
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "group_table_", "covariance_"):
+        for name in (*RESULTS, "held_out_", "group_table_", "covariance_"):
             new.__dict__.pop(name, None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
@@ -305,6 +314,8 @@ class SoftEstimator(SoftModel):
             "gate_rules": [asdict(rule) for rule in self._gate_rules.values()],
             "metrics": {str(name): float(value) for name, value in self.metrics_.items()},
         }
+        if "held_out_" in vars(self):
+            state["held_out"] = list(self.held_out_)
         if "training_record_" in vars(self):  # trees of folds have none
             state["training_record"] = self.training_record_.to_dict()
         if self.choice_ is not None:
@@ -382,6 +393,8 @@ class SoftEstimator(SoftModel):
             estimator.late_fit_ = tuple(str(text) for text in state["late_fit"])
             estimator._gate_rules = {node: GateRule.from_dict(rule) for node, rule in rules}
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
+            if "held_out" in state:
+                estimator.held_out_ = tuple(str(line) for line in state["held_out"])
             if "training_record" in state:
                 estimator.training_record_ = TrainingRecord.from_dict(state["training_record"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None

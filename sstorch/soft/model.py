@@ -39,7 +39,7 @@ from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, shown_leaves
 from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text
+from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition
@@ -392,6 +392,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def summary(self, details: bool = False) -> str:
         """The groups with their survival, the effects of covariates within groups, and cautions, as text.
 
+        After the groups stands how well held-out rows are predicted, where a run has scored that.
         Below them whether groups differ on other rows, the corrected groups and their stability, once
         ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
 
@@ -402,6 +403,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         tree, coefficients = self._tree, self._coefficient_text()
         root = self.node_table_.iloc[0]
         parts = [f"{self._title}: {int(root['rows'])} rows, {events_text(tree, root)}\n{self.describe()}"]
+        parts.append(held_out_text(vars(self).get("held_out_", ())))
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
         cautions = [*self.late_fit_]

@@ -9,7 +9,7 @@ from sstorch._version import __version__
 from sstorch.validation.facts import Facts
 
 # Number, topic, and what the authors have to say; the items in our words.
-_ITEMS = (
+ITEMS = (
     ("1", "Title", "name the population, the outcome, and that a model is evaluated"),
     ("2", "Abstract", "write it by the checklist for abstracts"),
     ("3a", "Context", "why this prediction, and which models there are"),
@@ -68,7 +68,7 @@ _ITEMS = (
 def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
     """All items; see `ValidationReport.tripod`."""
     told = _told(facts, table)
-    rows = [(number, topic, told.get(number, ""), left) for number, topic, left in _ITEMS]
+    rows = [(number, topic, told.get(number, ""), left) for number, topic, left in ITEMS]
     return pd.DataFrame(rows, columns=["item", "topic", "told", "left"]).set_index("item")
 
 

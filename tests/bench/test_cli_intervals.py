@@ -55,7 +55,7 @@ def test_run_of_intervals_is_scored_kept_and_reported(
     assert peers.loc[TURNBULL, "scaled_ibs_turnbull"] == pytest.approx(0, abs=1e-9)
     main([str(run)], report_of_run)
     page = (run / "report" / "report.md").read_text()
-    for said in ("Integrated Brier score on rows left out", "survival, Turnbull", "NPMLE"):
+    for said in ("Integrated Brier score (Turnbull): this model", "survival, Turnbull", "NPMLE"):
         assert said in page
     assert sstorch(monkeypatch, *typed[:-1], f"hydra.run.dir={tmp_path / 'b'}", "dataset.upper=null") == 2
     assert "both bounds" in capsys.readouterr().err

@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch._version import __version__
-from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, NULL_MODELS, ONE_LEAF, TREE, peer_table
-from sstorch.bench.report.results import measure_of
+from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF
+from sstorch.bench.performance import performance_lines, performance_tables, score_legend
+from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
 from sstorch.data.time_unit import round_horizons
@@ -41,14 +42,19 @@ from sstorch.groups.model_card import LIMITS
 from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
+from sstorch.metrics.groups import Estimate
 from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.model import SHRUNK
 
-# Categories of a column, and columns of the table of rows, that are written out; the others are counted.
-_MOST_CATEGORIES, _MOST_COLUMNS = 6, 40
+# Columns of the table of rows that are written out; the others are counted.
+_MOST_COLUMNS = 40
+NOTE_ON_COLUMNS = (
+    "Numbers are medians with quartiles, categories counts with shares; “missing” is of all rows. SMD: "
+    "absolute standardised difference, the largest between any two groups."
+)
 # Rows from which a smooth curve of calibration says something.
 _LEAST_ROWS = 50
 
@@ -91,7 +97,7 @@ class Run:
         return f"{time:.4g}{self.in_unit}"
 
 
-def _kind(model: SoftEstimator) -> str:
+def kind_text(model: SoftEstimator) -> str:
     """Depth and leaves of a tree, in words; of competing causes the leaves of each."""
     families = [module.family.name for module in model.tree_.hazards.values()]
     named = families[0] if len(set(families)) == 1 else " and ".join(families)
@@ -104,15 +110,15 @@ def run_report(run: Run) -> Document:
     share = 100 * data.n_events / len(data)
     subtitle = (
         f"{len(data)} rows, {data.n_events} events ({share:.0f} %), {len(data.feature_names)} columns; "
-        f"{_kind(model)}"
+        f"{kind_text(model)}"
     )
     sections = [
         _summary(run),
         _rows(run),
-        _tree(run),
-        _groups(run),
+        tree_section(run),
+        groups_section(run),
         _scores(run),
-        _calibration(run),
+        calibration_section(run),
         _card(run),
     ]
     return Document(f"Survival tree of {run.name}", subtitle, [part for part in sections if part])
@@ -123,14 +129,16 @@ def run_report(run: Run) -> Document:
 
 def _summary(run: Run) -> Section:
     """What a reader must know, in a few sentences."""
-    items = [_verdict_of_groups(run)]
-    if run.peers is not None:
-        items += _verdicts_of_scores(run.peers)
+    items = [verdict_of_groups(run)]
     groups = Bullets(run.model.describe().splitlines())
-    return Section("In short", [Bullets(items), Paragraph("The groups:"), groups])
+    if run.peers is not None:
+        head, *lines = performance_lines(run.peers)
+        items += [f"{head}. {'; '.join(line.strip() for line in lines)}."]
+    return Section("In short", [groups, Bullets(items)])
 
 
-def _verdict_of_groups(run: Run) -> str:
+def verdict_of_groups(run: Run) -> str:
+    """Whether the groups differ on held-out rows, in a sentence."""
     found = vars(run.model).get("group_validation_")
     if not depth_of(run.model):
         return "The tree is one leaf, a regression: it makes no groups."
@@ -145,31 +153,12 @@ def _verdict_of_groups(run: Run) -> str:
     return f"{where}: {found.evidence}. {found.doubt}. Do not rely on the groups."
 
 
-def _verdicts_of_scores(peers: pd.DataFrame) -> list[str]:
-    """The main score of the tree and of the others: concordance, of each cause, or the Brier score."""
-    table = peer_table(peers)
-    names = [str(name) for name in table]
-    headline = [name for name in names if "headline" in measure_of(name).tags]
-    main = [name for name in headline if measure_of(name).higher_is_better] or headline[:1]
-    texts = []
-    for name in main:
-        measure, cause = measure_of(name), name.partition(":")[2]
-        own, others = float(table[name][TREE]), table[name].drop(TREE).dropna()
-        best = others.sort_values(ascending=not measure.higher_is_better, kind="stable")
-        beside = ", ".join(f"{model} {number(float(value))}" for model, value in best.items())
-        title = "Concordance" if measure.higher_is_better else "Integrated Brier score"
-        title += f" of {cause}" * bool(cause)
-        text = f"{title} on rows left out: {number(own)}"
-        texts.append(f"{text}; beside it {beside}." if beside else f"{text}.")
-    return texts
-
-
 # ---------------------------------------------------------------------- the rows
 
 
 def _rows(run: Run) -> Section:
     data, blocks = run.data, list[Block]()
-    survival = _median_text(data, run.in_unit)
+    survival = median_text(data, run.in_unit)
     facts = [
         ("rows", str(len(data))),
         ("events", f"{data.n_events} ({100 * data.n_events / len(data):.1f} %)"),
@@ -187,10 +176,7 @@ def _rows(run: Run) -> Section:
             ("median survival (Turnbull)", survival),
         ]
     else:
-        followed = math.inf
-        if not data.event.all():
-            censored = Surv(data.time, ~data.event, entry=data.entry, weight=data.sample_weight)
-            followed = float(KaplanMeierBand.fit(censored).quantile().value)
+        followed = follow_up(data).value
         until = "median survival" if data.causes is None else "median time to any event"
         facts += [
             ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
@@ -206,12 +192,44 @@ def _rows(run: Run) -> Section:
         facts.append(("times of zero, moved", str(data.n_moved)))
     rows = [[Cell(name), Cell(text)] for name, text in facts]
     blocks.append(Table("", ["", "all rows"], rows, left=frozenset({1})))
-    blocks.append(_columns_table(run))
+    blocks.append(characteristics(run, _MOST_COLUMNS))
     hidden = len(data.feature_names) - _MOST_COLUMNS
-    text = "Numbers are medians with quartiles, categories counts with shares; “missing” is of all rows."
+    text = NOTE_ON_COLUMNS
     if hidden > 0:
         text += f" {hidden} more columns are not shown."
     return Section("The rows", [*blocks, Paragraph(text)])
+
+
+def characteristics(run: Run, most: int | None = None) -> Table:
+    """The columns in all rows and by group; of start-stop data in the first row of each subject."""
+    data, frame, group = run.data, run.data.frame, run.model.apply(run.data.frame)
+    whose = "All rows"
+    if data.time_varying and data.person is not None:
+        first = np.sort(np.unique(data.person, return_index=True)[1])
+        frame, group, whose = frame.iloc[first].reset_index(drop=True), group[first], "First rows of subjects"
+    caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
+    several = len(np.unique(group)) > 1
+    return columns_table(frame, group, list(frame.columns[:most]), caption if several else f"{whose}.")
+
+
+def follow_up(data: SurvivalData) -> Estimate[float]:
+    """Median follow-up by reverse Kaplan-Meier with limits of 95 %, infinite where it is not reached.
+
+    Of start-stop rows the last one of a subject can be censored.
+
+    References:
+        Schemper and Smith (1996), Controlled Clinical Trials 17, 343-346.
+    """
+    censored = ~data.event
+    if data.person is not None:
+        order = np.lexsort((data.time, data.person))
+        last = np.zeros(len(data), dtype=bool)
+        last[order[np.append(np.diff(data.person[order]) > 0, True)]] = True
+        censored &= last
+    if not censored.any():
+        return Estimate(math.inf, math.inf, math.inf)
+    rows = Surv(data.time, censored, entry=data.entry, weight=data.sample_weight)
+    return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows).quantile()))
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
@@ -219,7 +237,7 @@ def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
 
 
-def _median_text(data: SurvivalData, in_unit: str = "") -> str:
+def median_text(data: SurvivalData, in_unit: str = "") -> str:
     """Median by Kaplan-Meier with its limits of 95 %, or by Turnbull without; with the unit, if given."""
     if data.intervals is not None:
         middle = metrics.TurnbullCurve.fit(data.weighted_y).quantile()
@@ -239,59 +257,11 @@ def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
     return np.where(known, _kaplan_meier(data).at(times).value, np.nan)
 
 
-def _columns_table(run: Run) -> Table:
-    """Each column in all rows and in each group; what tells cohorts apart in a paper's first table."""
-    frame, group = run.data.frame, run.model.apply(run.data.frame)
-    order = np.unique(group).tolist()
-    parts = [np.ones(len(frame), dtype=bool)] + [group == number for number in order if len(order) > 1]
-    rows = []
-    for name in frame.columns[:_MOST_COLUMNS]:
-        column = frame[name]
-        missing = int(column.isna().sum())
-        note = f"{missing} missing" if missing else ""
-        if not isinstance(column.dtype, pd.CategoricalDtype) and column.nunique() == 2:
-            high = column.max()
-            cells = (Cell(_share(int((column[part] == high).sum()), int(part.sum()))) for part in parts)
-            rows.append([Cell(f"{name} = {high:g}", note), *cells])
-            continue
-        if not isinstance(column.dtype, pd.CategoricalDtype):
-            rows.append([Cell(str(name), note), *(Cell(_quartiles(column[part])) for part in parts)])
-            continue
-        counts = column.value_counts(sort=False)
-        shown = list(counts.index[counts > 0])
-        rows += [
-            [
-                Cell(f"{name} = {word}", note if word == shown[0] else ""),
-                *(Cell(_share(int((column[part] == word).sum()), int(part.sum()))) for part in parts),
-            ]
-            for word in shown[:_MOST_CATEGORIES]
-        ]
-        if len(shown) > _MOST_CATEGORIES:
-            others = column.isin(shown[_MOST_CATEGORIES:]).to_numpy()
-            label = f"{name}: {len(shown) - _MOST_CATEGORIES} others"
-            cells = (Cell(_share(int(others[part].sum()), int(part.sum()))) for part in parts)
-            rows.append([Cell(label), *cells])
-    header = ["column", f"all ({len(frame)})", *(f"group {k} ({(group == k).sum()})" for k in order)]
-    caption = "All rows, and those of each group of the tree, from the longest survival to the shortest."
-    return Table(caption if len(order) > 1 else "", header[: len(parts) + 1], rows)
-
-
-def _quartiles(values: pd.Series) -> str:
-    known = values.dropna().to_numpy(np.float64)
-    if not len(known):
-        return ABSENT
-    low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
-    return interval_text(middle, low, high)
-
-
-def _share(count: int, total: int) -> str:
-    return f"{count} ({100 * count / total:.0f} %)" if total else ABSENT
-
-
 # ---------------------------------------------------------------------- the tree and its groups
 
 
-def _tree(run: Run) -> Section:
+def tree_section(run: Run) -> Section:
+    """The tree as a figure and as text."""
     model, data = run.model, run.data
     gates = len(np.unique(model.apply(data.frame))) > 1
     picture = Picture(
@@ -329,7 +299,8 @@ _BY_OUTCOME = {
 }
 
 
-def _groups(run: Run) -> Section:
+def groups_section(run: Run) -> Section:
+    """The groups as a figure and as a table."""
     model, data = run.model, run.data
     if data.causes is not None:
         kind, title = "competing", "Incidence"
@@ -341,7 +312,7 @@ def _groups(run: Run) -> Section:
         axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
     mark, estimate, text = _BY_OUTCOME[kind]
     times = round_horizons(model.event_times_, model.time_unit_)
-    table = table_of(model, data, times) if data.intervals is None else _interval_table(run, times)
+    table = table_of(model, data, times) if data.intervals is None else interval_table(run, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
         [Cell(f"group {group}"), *(_group_cell(row[name], mark) for name in names)]
@@ -372,7 +343,7 @@ def _group_cell(values: pd.Series, mark: str) -> Cell:
     return Cell(interval_text(*(float(values[part]) for part in ("estimate", "lower", "upper"))))
 
 
-def _interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
+def interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
     """The table of groups where times are interval-censored: estimates are those of Turnbull's curve."""
     model, data = run.model, run.data
     group, predicted = model.apply(data.frame), model.falling_curves(data.frame, times)
@@ -395,37 +366,12 @@ def _interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
 def _scores(run: Run) -> Section | None:
     if run.peers is None:
         return None
-    table = peer_table(run.peers)
-    names = {str(name): measure_of(str(name)) for name in table if name != "folds"}
-    models = table.drop(index=[name for name in NULL_MODELS if name in table.index])
-    best = {
-        name: float(models[name].max() if measure.higher_is_better else models[name].min())
-        for name, measure in names.items()
-    }
-    rows = [
-        [
-            Cell("this tree" if model == TREE else str(model), _folds_note(int(row["folds"]), run)),
-            *(
-                _score_cell(float(row[name]), np.nan if model in NULL_MODELS else best[name])
-                for name in names
-            ),
-        ]
-        for model, row in table.iterrows()
-    ]
-    arrows = {True: " ↑", False: " ↓", None: ""}
-    header = ["model", *(f"{m.short}{arrows[m.higher_is_better]}" for m in names.values())]
-    n_folds = int(run.folds.max()) + 1
-    caption = (
-        f"Means over the {n_folds} folds, of rows that a model was not trained on; the best in bold, "
-        "without the estimates that are the same for all rows."
-    )
-    legend = [f"{m.short}: {m.title}, {m.direction}." for m in names.values()]
-    known = {
-        ONE_LEAF: "“one leaf” is the regression of the leaves for all rows, the same tree without gates.",
-        FOREST: "The random forest is that of scikit-survival, 100 trees.",
-    }
-    legend += [text for name, text in known.items() if name in table.index]
-    if FOREST not in table.index and run.data.causes is None and run.data.intervals is None:
+    legend, models = score_legend(run.peers), set(run.peers["model"])
+    if ONE_LEAF in models:
+        legend.append("The regression without groups is that of the leaves for all rows.")
+    if FOREST in models:
+        legend.append("The random forest is that of scikit-survival, 100 trees.")
+    elif run.data.causes is None and run.data.intervals is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
             "observed from time zero."
@@ -436,18 +382,10 @@ def _scores(run: Run) -> Section | None:
             "Rows that entered late are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    return Section("Scores beside plain models", [Table(caption, header, rows), Bullets(legend)])
+    return Section("Scores beside plain models", [*performance_tables(run.peers), Bullets(legend)])
 
 
-def _folds_note(folds: int, run: Run) -> str:
-    return "" if folds == int(run.folds.max()) + 1 else f"{folds} folds"
-
-
-def _score_cell(value: float, best: float) -> Cell:
-    return Cell(number(value), best=bool(np.isfinite(value) and round(value, 3) == round(best, 3)))
-
-
-def _calibration(run: Run) -> Section:
+def calibration_section(run: Run) -> Section:
     """Observed against predicted survival of rows left out, at each time that they were predicted for."""
     data = run.data
     if data.causes is not None or data.intervals is not None:
@@ -523,7 +461,7 @@ def _card(run: Run) -> Section:
     if data.causes is not None:
         predicts = "cumulative incidence of each cause at any time, survival, group"
     facts = [
-        ("model", f"{model._title.lower()}, {_kind(model)}"),
+        ("model", f"{model._title.lower()}, {kind_text(model)}"),
         ("predicts", predicts),
         ("trained on", f"{len(data)} rows of {run.name}, {data.n_events} events; {how}"),
         ("columns", ", ".join(data.feature_names)),

@@ -1,0 +1,237 @@
+"""The draft of a paper: its numbers are those of the run, its gaps are marked, its formats open."""
+
+import io
+import json
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch import Surv, SurvivalData, load_dataset
+from sstorch.bench.paper.command import main
+from sstorch.bench.paper.methods import methods
+from sstorch.bench.paper.tables import hazard_ratios
+from sstorch.bench.performance import performance
+from sstorch.bench.report.characteristics import standardised_difference
+from sstorch.bench.report.run import Run, follow_up
+from sstorch.bench.reporting import read_run
+from sstorch.document import Bullets, Document, Paragraph, Section, Table
+from sstorch.document.word import to_docx
+from tests.app import sstorch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on GBSG2 with holes in a number and in a category."""
+    path = tmp_path_factory.mktemp("paper")
+    data = load_dataset("gbsg2")
+    frame = data.frame.assign(days=data.time, died=data.event.astype(int))
+    frame.loc[2:8, "tsize"], frame.loc[5:15, "tgrade"] = np.nan, np.nan
+    frame.to_csv(path / "cohort.csv", index=False)
+    settings = f"""
+        dataset=csv dataset.path={path / "cohort.csv"} dataset.time=days dataset.event=died
+        dataset.time_unit=days cv.n_folds=3 logger=none hydra.run.dir={path / "run"}
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        assert sstorch(patch, *settings.split()) == 0
+    return path / "run"
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    make = read_run(folder, "test")
+    assert make is not None
+    return make()
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    main([str(folder), "--format", "html"])
+    return (folder / "paper" / "paper.html").read_text(encoding="utf-8")
+
+
+def _texts(block: object) -> list[str]:
+    if isinstance(block, Section):
+        return [text for inner in block.blocks for text in _texts(inner)]
+    if isinstance(block, Bullets):
+        return list(block.items)
+    return [block.text] if isinstance(block, Paragraph) else []
+
+
+def test_each_number_of_the_methods_is_one_of_the_run(folder: Path, run: Run) -> None:
+    status = json.loads((folder / "status.json").read_text())
+    config = (folder / "config.yaml").read_text()
+    frame = pd.read_csv(folder.parent / "cohort.csv")
+    covariates = frame.drop(columns=["days", "died"])
+    penalties = pd.read_csv(folder / "penalties.csv")
+    evidence = pd.read_csv(folder / "evidence.csv").set_index("split")
+    known = {
+        *re.findall(r"\d+(?:\.\d+)*", config),
+        *re.findall(r"\d+(?:\.\d+)*", json.dumps(status["versions"])),
+        str(len(frame)),
+        str(frame["died"].sum()),
+        *map(str, covariates.isna().sum()),
+        str(covariates.notna().all(axis=1).sum()),
+        str(penalties.loc[penalties["split"] == "all-rows", "coefficients"].sum()),
+        f"{penalties.loc[penalties['split'] == 'all-rows', 'edf'].sum():.1f}",
+        f"{abs(evidence.loc['all-rows', 'gain']):.1f}",
+        "10",  # min_leaf of the saved model, in percent
+        "1",  # predictors of a gate
+    }
+    assert run.model.min_leaf == 0.1
+    assert run.model.gate_features == 1
+    text = "\n".join(_texts(methods(run)))
+    assert text.count("[to be completed: ") >= 7
+    text = re.sub(r"\([A-Z][^()]*?(?:19|20)\d\d\)|(?:19|20)\d\d\)", "", text)  # citations
+    text = re.sub(r"\(19\d\d\)|\[to be completed:[^]]*\]", "", text)
+    found = set(re.findall(r"(?<![\w.])\d+(?:\.\d+)*", text))
+    assert {"686", "299", "3", "7", "11"} <= found
+    assert found <= known, found - known
+
+
+def test_follow_up_and_hazard_ratios_are_those_of_lifelines(run: Run) -> None:
+    lifelines = pytest.importorskip("lifelines")
+    from lifelines.utils import median_survival_times
+
+    data = run.data
+    fitter = lifelines.KaplanMeierFitter().fit(data.time, ~data.event)
+    limits = median_survival_times(fitter.confidence_interval_).iloc[0].tolist()
+    found = follow_up(data)
+    assert [found.value, found.lower, found.upper] == [fitter.median_survival_time_, *limits]
+    group = run.model.apply(data.frame)
+    dummies = pd.get_dummies(pd.Series(group), drop_first=True, dtype=float).rename(columns=str)
+    frame = dummies.assign(time=data.time, event=data.event)
+    peer = lifelines.CoxPHFitter().fit(frame, "time", "event").summary
+    ratios = hazard_ratios(data, group)
+    assert ratios is not None
+    columns = ["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%"]
+    np.testing.assert_allclose(ratios.iloc[1:], peer[columns], rtol=1e-5)
+    # Robust limits, of weights and of subjects with several rows.
+    weight = 1.0 + np.arange(len(data)) % 3
+    weighted = SurvivalData(data.frame, Surv(data.time, data.event, weight=weight))
+    robust = lifelines.CoxPHFitter().fit(
+        frame.assign(w=weight), "time", "event", weights_col="w", robust=True
+    )
+    ratios = hazard_ratios(weighted, group)
+    assert ratios is not None
+    np.testing.assert_allclose(ratios.iloc[1:], robust.summary[columns], rtol=2e-2)
+
+
+def test_standardised_differences() -> None:
+    draws = np.random.default_rng(0)
+    a, b = pd.Series(draws.normal(size=50)), pd.Series(draws.normal(0.5, 2.0, size=70))
+    expected = abs(a.mean() - b.mean()) / np.sqrt((a.var() + b.var()) / 2)
+    assert standardised_difference(a, b) == pytest.approx(expected, rel=1e-12)
+    words = pd.CategoricalDtype(["x", "y", "z"])
+    one, two = (
+        pd.Series(draws.choice(["x", "y"], n, p=[p, 1 - p])).astype(words) for n, p in ((80, 0.3), (90, 0.6))
+    )
+    p, q = (one == "x").mean(), (two == "x").mean()
+    expected = abs(p - q) / np.sqrt((p * (1 - p) + q * (1 - q)) / 2)
+    assert standardised_difference(one, two) == pytest.approx(expected, rel=1e-9)
+    # Shares .5, .3, .2 and .2, .3, .5: the distance by an inverse of the mean covariance of two categories.
+    one, two = (pd.Series(["x"] * i + ["y"] * 3 + ["z"] * k).astype(words) for i, k in ((5, 2), (2, 5)))
+    covariance = np.array([[0.205, -0.105], [-0.105, 0.21]])
+    gap = np.array([0.3, 0.0])
+    expected = float(np.sqrt(gap @ np.linalg.inv(covariance) @ gap))
+    assert standardised_difference(one, two) == pytest.approx(expected, rel=1e-9)
+    assert standardised_difference(a, a) == 0
+    assert standardised_difference(pd.Series([1.0, 1.0]), pd.Series([2.0, 2.0])) == np.inf
+    assert np.isnan(standardised_difference(a, pd.Series([np.nan])))
+
+
+def test_tables_of_the_draft_are_those_of_the_run(folder: Path, run: Run, page: str) -> None:
+    text = unescape(re.sub(r"<[^>]*>", " ", page))
+    table = performance(pd.read_csv(folder / "peers.csv")).loc["c_harrell"]
+    for model in ("tree", "Cox", "one leaf"):
+        value, lower, upper = table.loc[model, ["value", "lower", "upper"]]
+        assert f"{value:.3f} ({lower:.3f} to {upper:.3f})" in text
+    for line in run.model.describe().splitlines():
+        assert line in text
+    for title in ("Table 1.", "Table 2.", "Table 3.", "Table 4.", "Figure 1.", "Figure 2.", "Figure 3."):
+        assert text.count(title) == 1
+    assert page.count("<mark>[to be completed: ") > 30
+    assert "27c Next steps" in text
+    assert "Nadeau C, Bengio Y (2003)" in text
+    assert "Wolbers" not in text
+    assert not re.search(r"<script|<link|src=\"(?!data:)", page)
+
+
+def test_word_document_has_headings_tables_and_marked_gaps() -> None:
+    docx = pytest.importorskip("docx")
+    from sstorch.document import Cell
+
+    table = Table("Table 1. A.", ["row", "value"], [[Cell("a"), Cell("1", "note")]])
+    text = Paragraph("Known. [to be completed: unknown] Known again.")
+    report = Document("T", "s", [Section("Outer", [text, Section("Inner", [Bullets(["x"]), table])])])
+    found = docx.Document(io.BytesIO(to_docx(report)))
+    styles = {each.text: each.style.name for each in found.paragraphs}
+    assert (styles["Outer"], styles["Inner"], styles["x"]) == ("Heading 1", "Heading 2", "List Bullet")
+    assert styles["Table 1. A."] == "Caption"
+    (run,) = [run for each in found.paragraphs for run in each.runs if run.font.highlight_color]
+    assert run.text == "[to be completed: unknown]"
+    assert [[cell.text for cell in row.cells] for row in found.tables[0].rows] == [
+        ["row", "value"],
+        ["a", "1 (note)"],
+    ]
+
+
+def test_word_without_its_package_is_refused_before_any_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "docx", None)
+    for words, told in (
+        ([str(folder)], "pip install 'sstorch[paper]'"),
+        ([str(tmp_path), "--format", "html"], "is not the folder of a run"),
+        ([str(folder), "--format", "pdf"], "invalid choice: 'pdf'"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main([*words, "--out", str(tmp_path / "out")])
+        assert stopped.value.code == 2
+        assert told in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore:rows entered late")
+@pytest.mark.parametrize(
+    "kind", ["causes", pytest.param("intervals", marks=pytest.mark.nightly), "start-stop"]
+)
+def test_drafts_of_other_outcomes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(160, 2)).round(3), columns=["age", "size"])
+    time = np.ceil(rng.exponential(400 * np.exp(-frame["age"]))).clip(1, 900)
+    if kind == "causes":
+        frame["days"], frame["status"] = time, np.where(time < 900, rng.integers(1, 3, 160), 0)
+        settings = "dataset.time=days dataset.cause=status dataset.causes={1: relapse, 2: death}"
+        told, absent = ("competing events relapse and death", "Aalen-Johansen estimates"), "hazard ratio</th>"
+    elif kind == "intervals":
+        frame["low"], frame["high"] = 0.8 * time, np.where(time < 900, 1.2 * time, np.nan)
+        settings = "dataset.lower=low dataset.upper=high"
+        told, absent = ("known up to an interval", "Turnbull estimates"), "hazard ratio</th>"
+    else:
+        frame = frame.assign(subject=np.arange(160), start=0.0, stop=time, died=(time < 900) * 1)
+        late = frame.assign(age=frame["age"] + 1, start=time, stop=time + 50)[:80]
+        frame.loc[:79, "died"] = 0
+        frame = pd.concat([frame, late], ignore_index=True)
+        settings = "dataset.entry=start dataset.time=stop dataset.event=died dataset.id=subject"
+        told, absent = (
+            ("240 rows of 160 subjects", "First rows of subjects", "hazard ratio</th>"),
+            "median survival</th>",
+        )
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    words = re.split(r" (?=dataset\.)", settings)
+    fixed = ["tree.depth=1", "leaf=exponential", "cv.n_folds=2", "logger=none", "dataset=csv"]
+    place = [f"dataset.path={tmp_path / 'own.csv'}", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert sstorch(monkeypatch, *words, *fixed, *place) == 0
+    main([str(tmp_path / "run"), "--format", "html"])
+    page = (tmp_path / "run" / "paper" / "paper.html").read_text()
+    for text in told:
+        assert text in page
+    assert absent not in page
+    assert capsys.readouterr().out.endswith(f"done: draft of a paper in {tmp_path / 'run' / 'paper'}\n")
