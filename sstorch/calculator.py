@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")
     parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
     parser.add_argument("--sep", help="separator of the cells; else found in the header")
-    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
+    parser.add_argument("--decimal", help="decimal sign of FILE")
     show_warnings_as_notes("sstorch-calculator")
     with exit_codes("sstorch-calculator", (SstorchError, OSError)):
         asked = parser.parse_args(arguments)
@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if asked.data is not None:
             file = asked.data.expanduser()
             try:
-                X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
+                table = read_table(file, sep=asked.sep, missing=asked.missing, decimal=asked.decimal)
+                X, lines = table.frame, table.lines
                 if asked.time is not None:
                     roles = {"entry": asked.entry, "id": asked.id, "weight": asked.weight}
                     causes = _named(X[events], model.causes_) if model.causes_ and events in X else None

@@ -19,7 +19,7 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.base import check_times
-from sstorch.checks import check_columns_exist, wording
+from sstorch.checks import check_columns_exist
 from sstorch.data.tables import read_table
 from sstorch.exceptions import (
     ConfigError,
@@ -71,15 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, metavar="CSV", help="file that is written, else the terminal")
     parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
     parser.add_argument("--sep", help="separator of the cells; else found in the header")
-    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
+    parser.add_argument("--decimal", help="decimal sign of FILE")
     show_warnings_as_notes("sstorch-predict")
     with exit_codes("sstorch-predict", (SstorchError, OSError)):
         asked = parser.parse_args(arguments)
         model, file = load_tree(asked.model.expanduser()), asked.file.expanduser()
         try:
-            frame, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
-            with wording(lines=lines, options="--"):
-                table = predictions(model, frame, asked.times or [], asked.id, asked.after)
+            read = read_table(file, sep=asked.sep, missing=asked.missing, decimal=asked.decimal)
+            with read.wording("--"):
+                table = predictions(model, read.frame, asked.times or [], asked.id, asked.after)
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
         text = table.to_csv(index=False, lineterminator="\n")

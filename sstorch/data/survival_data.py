@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
+from sstorch.checks import (
+    check_columns_exist,
+    check_horizon,
+    check_unique,
+    option_text,
+    rows_text,
+    wording,
+)
 from sstorch.data.causes import CauseNames, Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
@@ -76,6 +83,7 @@ class SurvivalData:
         time_unit: Unit of the times; None if not known.
         person: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
+        file_options: How the rows were read from a file, as `load_file` takes it; None of other rows.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows and remedy.
@@ -97,6 +105,7 @@ class SurvivalData:
     time_unit: str | None = None
     person: IntArray | None = None
     intervals: Intervals | None = None
+    file_options: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -199,6 +208,7 @@ class SurvivalData:
         weight: str | None = None,
         lower: str | None = None,
         upper: str | None = None,
+        censored_at: float | None = None,
     ) -> Self:
         """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
@@ -225,6 +235,7 @@ class SurvivalData:
             lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
                 `event`; a missing one is 0, the event happened before the upper bound.
             upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
+            censored_at: Time at which longer follow-up is censored; see the method of this name.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
@@ -276,7 +287,33 @@ class SurvivalData:
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
-        return data
+        return data if censored_at is None else data.censored_at(censored_at)
+
+    def censored_at(self, time: float) -> Self:
+        """The same rows with follow-up that ends at a time: later events are censored at it.
+
+        Rows that begin at it or later are left out.
+
+        Args:
+            time: End of follow-up, > 0, in the unit of the data.
+
+        Raises:
+            ConfigError: `time` is no positive number.
+            DataError: No event is left.
+        """
+        end = check_horizon(time, "censored_at")
+        part = self.subset(self.entry < end)
+        late = part.nominal_time > end if part.intervals is None else part.intervals.upper > end
+        if part.intervals is not None:
+            lower = np.minimum(part.intervals.lower, end)
+            part.intervals = Intervals(lower, np.where(late, np.inf, part.intervals.upper))
+            part.nominal_time = part.intervals.middle
+        part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
+        if part.causes is not None:
+            part.causes = Causes(part.causes.coding, np.where(late, 0, part.causes.codes))
+        if not part.event.any():
+            raise DataError(f"no event is left before censored_at={end:g}: give a later time")
+        return part
 
     def joined(self) -> Self:
         """The same lives in as few rows as tell them.
