@@ -266,7 +266,7 @@ def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit:
                 f"date {name!r} is missing in {rows_text(bad)}: the follow-up of these rows is not known; "
                 "complete or remove them"
             )
-    days: FloatArray = (end - start).dt.total_seconds().to_numpy(dtype=np.float64) / 86400.0
+    days = np.asarray((end - start).dt.total_seconds(), dtype=np.float64) / 86400.0
     if (bad_order := days < 0).any():
         raise DataError(
             f"date {dates[1]!r} is before {dates[0]!r} in {rows_text(bad_order)}; correct these rows"

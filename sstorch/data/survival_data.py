@@ -520,6 +520,7 @@ class SurvivalData:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = type(self).__new__(type(self))
         part.time_unit, part.outcome_type = self.time_unit, self.outcome_type
+        part.file_options = self.file_options
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         part.nominal_time, part.event = self.nominal_time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
