@@ -165,7 +165,10 @@ from sstorch.commands import {command}
 
 def test_commands_are_those_of_the_package() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) == {"sstorch", "sstorch-calculator", "sstorch-predict", "sstorch-report"}
+    assert set(scripts) == {
+        "sstorch",
+        *(f"sstorch-{name}" for name in ("calculator", "check", "predict", "report")),
+    }
     for place in scripts.values():
         module, _, name = place.partition(":")
         assert callable(getattr(import_module(module), name))

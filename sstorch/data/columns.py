@@ -208,12 +208,17 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows = np.zeros(len(column), dtype=np.bool_)
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
-                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: write the "
-                f"limit, {match[2].strip()}, into these cells"
+                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: "
+                + (f"{option}, or " if (option := _limits_option()) else "")
+                + f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
                 + " and mark them in a 0/1 column of their own"
             )
     return ""
+
+
+def _limits_option() -> str:
+    return f"say {option_text('limits', 'indicator', '')}" if reads_file() else ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"

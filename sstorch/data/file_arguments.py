@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import yaml
@@ -17,8 +17,10 @@ _NUMBER = re.compile(r"-\d+(\.\d*)?")
 _SETTING = re.compile(r"dataset\.(\w+)=(.*)", re.DOTALL)
 _KINDS = {item.name: str(item.type) for item in fields(FileOptions)}
 # Options that describe the outcome, which a prediction does not need.
-OF_OUTCOME = ("time", "event", "event_coding", "event_value", "cause", "causes", "entry", "id", "weight")
-OF_OUTCOME += ("lower", "upper", "censored_at", "time_unit", "strict", "drop")
+OF_OUTCOME = (
+    *("time", "event", "event_coding", "event_value", "cause", "causes", "entry", "id", "weight"),
+    *("lower", "upper", "censored_at", "time_unit", "strict", "drop"),
+)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -40,14 +42,11 @@ class CommandParser(argparse.ArgumentParser):
         for item in fields(FileOptions):
             if item.name in without:
                 continue
-            several = _KINDS[item.name].startswith("list")
-            self.add_argument(
-                f"--{item.name}",
-                metavar="VALUE",
-                help=item.metadata["text"].replace("%", "%%"),
-                default=argparse.SUPPRESS,
-                **({"action": "extend", "nargs": "+"} if several else {}),
-            )
+            text = item.metadata["text"].replace("%", "%%")
+            more: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS, "metavar": "VALUE"}
+            if _KINDS[item.name].startswith("list"):
+                more |= {"action": "extend", "nargs": "+"}
+            self.add_argument(f"--{item.name}", **more)
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse arguments."""
@@ -92,9 +91,11 @@ def _value(name: str, value: Any) -> Any:
     if not isinstance(value, str) or kind.startswith("str"):
         return value
     read = yaml.safe_load(value)
-    default = next(item for item in fields(FileOptions) if item.name == name)
-    wanted = {"bool": bool, "float | None": (int, float), "dict[str, str]": dict}.get(kind, object)
-    if not isinstance(read, wanted):
-        usual = "" if default.default is MISSING else f"; the default is {default.default}"
-        raise ConfigError(f"--{name} must be {kind}, got {value!r}{usual}")
+    wanted: dict[str, tuple[type, ...]] = {
+        "bool": (bool,),
+        "float | None": (int, float),
+        "dict[str, str]": (dict,),
+    }
+    if not isinstance(read, wanted.get(kind, (object,))):
+        raise ConfigError(f"--{name} must be {kind}, got {value!r}")
     return read

@@ -77,14 +77,15 @@ class FileOptions:
             DataError: The file cannot be read, or a cell cannot be used.
             ConfigError: An option does not exist.
         """
-        table = self._table(path)
+        table = self.table_of(path)
         with table.wording():
             known = [str(name) for name in table.frame.columns]
             dated = bool(self.date) and set(self.date) <= set(known)
             own = self if dated else replace(self, date=[])
             return replace(table, frame=own.transformed(table.frame, table.found.get("decimal")))
 
-    def _table(self, path: str | os.PathLike[str]) -> Table:
+    def table_of(self, path: str | os.PathLike[str]) -> Table:
+        """The rows of a file before any transform; see `read_table`."""
         return read_table(
             path,
             sep=self.sep,
@@ -130,7 +131,7 @@ class FileOptions:
             ConfigError: An option does not exist.
         """
         with in_file(path):
-            table = self._table(path)
+            table = self.table_of(path)
             with table.wording():
                 own = self.resolved(table)
                 frame = own.transformed(table.frame, table.found.get("decimal"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.checks import wording
+from sstorch.data.columns import set_missing
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,7 @@ class Table:
         """Let messages of the body call rows by their lines, and options as `wording` takes them."""
         with wording(lines=self.lines, line=self.line, options=options):
             yield
+
+    def missing(self, values: Iterable[object]) -> Table:
+        """The table with cells of some values missing."""
+        return replace(self, frame=set_missing(self.frame, values))
