@@ -30,7 +30,7 @@ from sstorch.checks import (
     reads_file,
     rows_text,
 )
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, Faults
 from sstorch.memory import check_fits
 
 Kind = Literal["numeric", "categorical"]
@@ -372,8 +372,16 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
     return pd.concat(columns, axis=1).set_axis(frame.columns, axis=1)
 
 
-def clean_features(X: object) -> pd.DataFrame:
-    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories."""
+def clean_features(X: object, faults: Faults | None = None) -> pd.DataFrame:
+    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
+
+    Args:
+        X: Features, a frame or an array (n, p).
+        faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
+
+    Raises:
+        DataError: Columns cannot be read; the message has all of them.
+    """
     frame = as_frame(X)
     if frame.shape[1] == 0:
         raise DataError(
@@ -381,16 +389,19 @@ def clean_features(X: object) -> pd.DataFrame:
             "give at least one feature"
         )
     _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
-    out: dict[str, object] = {}
+    own, out = Faults(), dict[str, object]()
+    collected = own if faults is None else faults
     for name in frame.columns:
         column = frame[name]
-        if kind_of(column) == "categorical":
-            out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
-        else:
-            where = f"column {name!r}"
-            values = numeric_values(column, where)
-            check_size(values, where)
-            out[name] = values
+        with collected.kept():
+            if kind_of(column) == "categorical":
+                out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
+            else:
+                where = f"column {name!r}"
+                values = numeric_values(column, where)
+                check_size(values, where)
+                out[name] = values
+    own.raise_all()
     return pd.DataFrame(out, index=frame.index)
 
 

@@ -18,7 +18,7 @@ from sstorch.data.oddity import Oddity
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.table import Table
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
 
 # Rounds of remedies: a column that is read as numbers may have codes for missing values, and so on.
 _ROUNDS = 6
@@ -209,15 +209,10 @@ def _faults(table: Table, options: FileOptions) -> tuple[list[str], list[Oddity]
     except DataError as error:
         if not faults:
             faults.append(str(error))
-    good = {}
-    for name in map(str, frame.columns):
-        if name in taken or name in options.drop or name in options.date:
-            continue
-        try:
-            good[name] = clean_features(frame[[name]])[name]
-        except DataError as error:
-            faults.append(str(error))
-    features = pd.DataFrame(good)
+    kept = [n for n in map(str, frame.columns) if n not in (*taken, *options.drop, *options.date)]
+    of_columns = Faults()
+    features = clean_features(frame[kept], of_columns) if kept else pd.DataFrame()
+    faults += [str(error) for error in of_columns.errors]
     if y is None or y.time is None or y.event is None or features.empty:
         return faults, []
     found = constant_columns(features) + odd_columns(features, y.time, y.event)

@@ -41,7 +41,7 @@ from sstorch.data.persons import (
 from sstorch.data.surv import OutcomeType, Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
 
 # Below this many different times a feature can equal the times by chance.
 _MIN_DISTINCT_TIMES = 10
@@ -271,18 +271,27 @@ class SurvivalData:
             frame = set_missing(frame, missing).reset_index(drop=True)
             if lower is not None and upper is not None:
                 frame = _with_open_bounds(frame, lower, upper)
-            y = Surv.of(
-                frame,
-                **roles,
-                causes=causes,
-                recurrent=recurrent,
-                event_value=event_value,
-                event_coding=event_coding,
-            )
+            faults, y = Faults(), None
+            with faults.kept():
+                y = Surv.of(
+                    frame,
+                    **roles,
+                    causes=causes,
+                    recurrent=recurrent,
+                    event_value=event_value,
+                    event_coding=event_coding,
+                )
             data = cls.__new__(cls)
             data.time_unit = check_time_unit(time_unit)
             features = frame.iloc[:, keep]
-            oddities = data._set(clean_features(features), features, y, None, True)
+            cleaned = clean_features(features, faults)
+            if faults.errors and strict and y is not None and y.time is not None and y.event is not None:
+                with faults.kept():  # of the columns that can be read
+                    odd = constant_columns(cleaned) + odd_columns(cleaned, y.time, y.event)
+                    tell([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
+            faults.raise_all()
+            assert y is not None
+            oddities = data._set(cleaned, features, y, None, True)
             oddities = data._oddities(oddities)
             if strict:
                 oddities = constant_columns(data.frame) + oddities

@@ -218,3 +218,18 @@ def test_bounds_and_weights_of_a_file(tmp_path):
     file.write_text("x,low,high\n1,,\n2,2,2\n3,3,7\n")
     with pytest.raises(DataError, match=r"'low' and 'high' are both missing in 1 row \(line 2\)"):
         load_file(file, lower="low", upper="high", strict=False)
+
+
+def test_all_faults_of_a_file_are_in_one_message(write):
+    rows = [
+        f"P{i},{'late' if i == 3 else i + 1},{'yes' if i % 2 else 'no'},2020-01-{i + 1:02d},{i % 3}"
+        for i in range(25)
+    ]
+    path = write("id,time,event,visit,grade\n" + "\n".join(rows))
+    told = r"3 faults: \(1\) column 'time' holds 'late'.*; \(2\) column 'event' holds 'no'.*"
+    with pytest.raises(DataError, match=told + r"; \(3\) column 'visit' holds dates"):
+        load_file(path)
+    path = write("id,time,event,visit,grade\n" + "\n".join(rows).replace("late", "4"))
+    told = r"2 faults: \(1\) column 'visit' holds dates.*; \(2\) column 'id' has 25 different values"
+    with pytest.raises(DataError, match=told):
+        load_file(path, event_value="yes")
