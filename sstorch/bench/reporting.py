@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.report.run import Run, run_report
+from sstorch.bench.report.sweep import runs_of_sweep, sweep_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
@@ -22,7 +23,7 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run; None if a folder is none of a run.
+    """What makes the report of a run or of a sweep; None if a folder is neither.
 
     Args:
         path: of the folder.
@@ -33,7 +34,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
     """
     folder = RunFolder(path)
     if not folder.is_taken:
-        return None
+        return (lambda: sweep_report(path)) if runs_of_sweep(path) else None
     if folder.status != "completed":
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: go on with it first")
     if not (path / "held_out.csv").is_file():
