@@ -127,7 +127,6 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
     stops: list[str] = []
     odd_notes: list[str] = []
     left: list[str] = []
-    plain = options
     with table.wording("dataset."):
         notes += _repeated_ids(table)
         for turn in range(_ROUNDS):
@@ -161,7 +160,7 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
         left=tuple(left),
         notes=tuple(dict.fromkeys([*notes, *(text for text in odd_notes if text not in stops)])),
         columns=_columns(table.frame),
-        options=options if options != plain or stops else plain,
+        options=options,
         data=data,
     )
 
