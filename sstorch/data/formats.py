@@ -205,8 +205,8 @@ def read_database(url: str, table: str | None) -> Table:
     """Read a table of a database, or what a query gives.
 
     Args:
-        url: ``sqlite:///FILE`` or ``duckdb:///FILE``, with a fourth slash where the path is absolute; others are
-            those of SQLAlchemy, where it is installed.
+        url: ``sqlite:///FILE`` or ``duckdb:///FILE``, with a fourth slash where the path is absolute;
+            others are those of SQLAlchemy, where it is installed.
         table: Name of a table, or a query that begins with SELECT, WITH or FROM.
 
     Raises:
