@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import pandas as pd
 
 from sstorch.checks import wording
 from sstorch.data import Surv
-from sstorch.data.tables import read_table
+from sstorch.data.file_arguments import CommandParser, given_options
+from sstorch.data.file_options import FileOptions, in_file
 from sstorch.deploy import export_calculator
-from sstorch.exceptions import ConfigError, DataError, SstorchError, exit_codes, show_warnings_as_notes
-from sstorch.prediction import load_tree
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see sstorch-calculator --help")
+from sstorch.exceptions import ConfigError, SstorchError, exit_codes, show_warnings_as_notes
+from sstorch.prediction import load_tree, options_beside
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``sstorch-calculator`` command: exit code 0, or 2 if refused with one line."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="sstorch-calculator",
         description="One HTML file in which a patient is entered; it needs no network and sends nothing.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
     parser.add_argument("page", type=Path, metavar="PAGE", help="file that is written, such as page.html")
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows for ranges and typical values")
-    parser.add_argument(
-        "--time", metavar="COLUMN", help="of FILE: with --event or --cause draws curves of groups"
-    )
-    parser.add_argument("--event", metavar="COLUMN", help="of FILE")
-    parser.add_argument(
-        "--cause", metavar="COLUMN", help="of FILE, in place of --event: 0 and 1 .. K, or names of the causes"
-    )
-    parser.add_argument("--entry", metavar="COLUMN", help="of FILE: entry times of the rows")
-    parser.add_argument("--id", metavar="COLUMN", help="of FILE: subjects of the rows")
-    parser.add_argument("--weight", metavar="COLUMN", help="of FILE: weights of the rows")
+    parser.add_file_options("strict", "drop")
     parser.add_argument(
         "--after",
         type=float,
@@ -53,37 +39,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--outcome", help="what the probability of no event is called")
     parser.add_argument("--label", nargs="+", default=[], metavar="COLUMN=TEXT", help="names of columns")
     parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")
-    parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
-    parser.add_argument("--sep", help="separator of the cells; else found in the header")
-    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
     show_warnings_as_notes("sstorch-calculator")
     with exit_codes("sstorch-calculator", (SstorchError, OSError)):
-        asked = parser.parse_args(arguments)
-        given = asked.event is not None or asked.cause is not None
-        if (asked.time is None) == given or (asked.time and not asked.data):
-            raise ConfigError("--time and --event belong together (or --cause), and name columns of --data")
-        if asked.time is None and (asked.entry or asked.id or asked.weight):
+        asked = parser.parse_words(sys.argv[1:] if arguments is None else arguments)
+        model, known = load_tree(asked.model.expanduser()), options_beside(asked.model.expanduser())
+        options = given_options(asked, known)
+        typed = {"time", "event", "cause", "entry", "id", "weight"} & set(vars(asked))
+        alone = not known.to_dict()
+        if alone and typed and not {"time", "event", "cause"} & typed:
             raise ConfigError("--entry, --id and --weight go with --time and --event")
-        model = load_tree(asked.model.expanduser())
+        if (alone and ("time" in typed) != bool({"event", "cause"} & typed)) or (typed and not asked.data):
+            raise ConfigError("--time and --event belong together (or --cause), and name columns of --data")
         wanted, other = ("cause", "event") if model.causes_ else ("event", "cause")
-        if vars(asked)[other] is not None:
+        if other in typed:
             why = "its causes compete" if model.causes_ else "it has one event"
             raise ConfigError(f"{asked.model} takes --{wanted}, not --{other}: {why}")
-        events = vars(asked)[wanted]
-        X, y = None, None
+        X, y, table = None, None, None
         if asked.data is not None:
-            file = asked.data.expanduser()
-            try:
-                X, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
-                if asked.time is not None:
-                    roles = {"entry": asked.entry, "id": asked.id, "weight": asked.weight}
-                    causes = _named(X[events], model.causes_) if model.causes_ and events in X else None
-                    y = Surv.of(X, asked.time, events, causes=causes, **roles)
-            except DataError as error:
-                raise DataError(f"{file}: {error}") from error
-        else:
-            lines = None
-        with wording(lines=lines, options="--"):
+            with in_file(asked.data):
+                table = options.read(asked.data)
+                X = table.frame
+                if typed or known.to_dict():
+                    with table.wording("--"):
+                        y = _outcome(X, options, model.causes_)
+        with wording(options="--") if table is None else table.wording("--"):
             export_calculator(
                 model,
                 asked.page,
@@ -92,11 +71,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 title=asked.title,
                 horizons=asked.horizons,
                 labels=_texts(asked.label, "--label"),
-                units=_texts(asked.unit, "--unit"),
+                units={**options.units, **_texts(asked.unit, "--unit")},
                 outcome=asked.outcome,
                 after=asked.after,
             )
         print(f"done: {asked.page}")
+
+
+def _outcome(X: pd.DataFrame, options: FileOptions, causes: Sequence[str] | None) -> Surv:
+    """Outcome of the rows, in the columns that the options name."""
+    names = ("time", "entry", "id", "weight", "lower", "upper", "event_coding", "event_value")
+    roles = {name: getattr(options, name) for name in names}
+    roles["event"] = options.cause if causes else options.event
+    if options.lower is not None:
+        roles |= {"time": None, "event": None}
+    elif causes and options.cause in X:
+        roles["causes"] = options.causes
+        if options.causes == "auto":
+            roles["causes"] = _named(X[options.cause], causes)
+    return Surv.of(X, **roles)
 
 
 def _named(column: pd.Series, causes: Sequence[str]) -> Sequence[str] | dict[str, str]:

@@ -54,12 +54,14 @@ class Wording:
         options: What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line
             and nothing in Python; None where the table came without options.
         part: Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all.
+        line: What a line is called: ``"line"`` of a text file, ``"row"`` of a table.
     """
 
     lines: IntArray | None = None
     options: str | None = None
     labels: pd.Index | None = None
     part: BoolArray | None = None
+    line: str = "line"
 
 
 _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)
@@ -72,6 +74,7 @@ def wording(
     options: str | None = None,
     rows: object = None,
     part: BoolArray | None = None,
+    line: str = "line",
 ) -> Iterator[None]:
     """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays.
 
@@ -80,6 +83,7 @@ def wording(
         options: As of `Wording`.
         rows: Rows that are read; the index of a frame has their labels, unless it counts from 0.
         part: As of `Wording`.
+        line: As of `Wording`.
     """
     index = getattr(rows, "index", None)
     counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
@@ -91,6 +95,7 @@ def wording(
         options=options if outer.options is None else outer.options,
         labels=labels if outer.labels is None else outer.labels,
         part=part if outer.part is None else outer.part,
+        line=line if outer.lines is None else outer.line,
     )
     token = _wording.set(inner)
     try:
@@ -99,8 +104,8 @@ def wording(
         _wording.reset(token)
 
 
-def reads_text_file() -> bool:
-    """True while the rows of a text file are read, which have lines."""
+def reads_file() -> bool:
+    """True while the rows of a file are read, which have lines."""
     return _wording.get().lines is not None
 
 
@@ -152,7 +157,7 @@ def rows_text(bad: BoolArray) -> str:
     names: Sequence[object] = where[:_ROWS_SHOWN].tolist()
     what = "0-based position"
     if wording.lines is not None and len(wording.lines) == n:
-        names, what = wording.lines[where[:_ROWS_SHOWN]].tolist(), "line"
+        names, what = wording.lines[where[:_ROWS_SHOWN]].tolist(), wording.line
     elif wording.labels is not None and len(wording.labels) == n:
         names, what = wording.labels[where[:_ROWS_SHOWN]].tolist(), "index label"
     shown = ", ".join(map(str, names))

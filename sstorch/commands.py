@@ -54,6 +54,14 @@ def sstorch() -> None:
         main()
 
 
+def check() -> None:
+    """Look at a file before a run; see :mod:`sstorch.checking`."""
+    with _interruptible("sstorch-check"):
+        with _loading():
+            from sstorch.checking import main
+        main()
+
+
 def report() -> None:
     """Write the report of a run or a study; see :mod:`sstorch.bench.report`."""
     with _interruptible("sstorch-report"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,10 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.base import check_times
-from sstorch.checks import check_columns_exist, wording
-from sstorch.data.tables import read_table
+from sstorch.checks import check_columns_exist
+from sstorch.data.file_arguments import OF_OUTCOME, CommandParser, given_options
+from sstorch.data.file_options import FileOptions, in_file
 from sstorch.exceptions import (
-    ConfigError,
-    DataError,
     FormatError,
     SstorchError,
     exit_codes,
@@ -46,19 +45,14 @@ KINDS: dict[str, Any] = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see sstorch-predict --help")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``sstorch-predict`` command: exit code 0, or 2 if refused with one line."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="sstorch-predict",
         description="Group, survival probabilities and median time of the rows of a file, as CSV.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a saved tree, or of a run")
-    parser.add_argument("file", type=Path, metavar="FILE", help=".csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("file", type=Path, metavar="FILE", help="rows, in a file of any kind")
     parser.add_argument("--times", nargs="+", type=float, metavar="TIME", help="a column S(TIME) for each")
     parser.add_argument(
         "--after",
@@ -69,25 +63,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--id", metavar="COLUMN", help="column that names the rows; else they are numbered")
     parser.add_argument("--out", type=Path, metavar="CSV", help="file that is written, else the terminal")
-    parser.add_argument("--missing", nargs="+", default=[], metavar="VALUE", help="stand for missing values")
-    parser.add_argument("--sep", help="separator of the cells; else found in the header")
-    parser.add_argument("--decimal", default=".", help="decimal sign of FILE")
+    parser.add_file_options(*OF_OUTCOME)
     show_warnings_as_notes("sstorch-predict")
     with exit_codes("sstorch-predict", (SstorchError, OSError)):
-        asked = parser.parse_args(arguments)
-        model, file = load_tree(asked.model.expanduser()), asked.file.expanduser()
-        try:
-            frame, lines = read_table(file, asked.sep, asked.missing, asked.decimal)
-            with wording(lines=lines, options="--"):
-                table = predictions(model, frame, asked.times or [], asked.id, asked.after)
-        except DataError as error:
-            raise DataError(f"{file}: {error}") from error
+        asked = parser.parse_words(sys.argv[1:] if arguments is None else arguments)
+        model, file = load_tree(asked.model.expanduser()), asked.file
+        naming = vars(asked).pop("id")
+        options = given_options(asked, options_beside(asked.model.expanduser()))
+        with in_file(file):
+            read = options.read(file)
+            with read.wording("--"):
+                table = predictions(model, read.frame, asked.times or [], naming, asked.after)
         text = table.to_csv(index=False, lineterminator="\n")
         if asked.out is None:
             print(text, end="", flush=True)
         else:
             write_whole(asked.out.expanduser(), text.encode())
             print(f"done: {len(table)} rows in {asked.out}")
+
+
+def model_folder(folder: Path) -> Path:
+    """Folder of the tree itself, where that of a run is given."""
+    within = folder / "model"
+    return within if not (folder / JSON_NAME).is_file() and (within / JSON_NAME).is_file() else folder
+
+
+def options_beside(folder: Path) -> FileOptions:
+    """How the training rows of a saved tree, or of a run, were read; the defaults where that is not saved."""
+    return FileOptions.beside(model_folder(folder))
 
 
 def load_tree(folder: Path) -> SurvivalTree:
@@ -100,8 +103,7 @@ def load_tree(folder: Path) -> SurvivalTree:
     Raises:
         FormatError: there is no such tree, or its files are altered.
     """
-    if not (folder / JSON_NAME).is_file() and (folder / "model" / JSON_NAME).is_file():
-        folder = folder / "model"
+    folder = model_folder(folder)
     try:
         state = json.loads((folder / JSON_NAME).read_bytes())
         written = state["format"]

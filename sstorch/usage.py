@@ -53,9 +53,11 @@ def help_text() -> str:
         "  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas",
         "  sstorch --cfg job           every setting and its value",
         "  sstorch --version           version of the package",
-        "  sstorch-report FOLDER       report of a run or a study",
+        "  sstorch-check FILE          roles and oddities of a file, and the command that runs it",
+        "  sstorch-report FOLDER       report of a run, a sweep or a study",
         "  sstorch-paper RUN           draft of a paper from a run",
         "  sstorch-predict MODEL FILE  predictions of a saved tree",
+        "  sstorch-calculator MODEL PAGE  a page in which one enters a patient",
         "",
         "  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died",
     ]
@@ -113,7 +115,8 @@ def check_data_file(words: Sequence[str]) -> None:
         return
     for value in _values("dataset.path", words):
         path = os.path.expanduser(value.strip("'\""))
-        if value not in ("", "null") and "${" not in value and not os.path.exists(path):
+        named = value not in ("", "null") and "${" not in value and "://" not in value  # or a database
+        if named and not os.path.exists(path):
             raise DataError(f"{path}: no such file")
 
 

@@ -17,6 +17,7 @@ from sstorch.bench.flat import soft_tree, unused
 from sstorch.checks import nearest_text, wording
 from sstorch.data import SurvivalData, load_dataset
 from sstorch.data.datasets import ENTRIES, optional_columns
+from sstorch.data.file_options import FileOptions
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
@@ -46,28 +47,11 @@ def setting(default: Any, text: str) -> Any:
 
 
 @dataclass
-class DatasetConfig:
-    """Where the rows come from; ``path`` and what follows describe a file (``dataset=csv``)."""
+class DatasetConfig(FileOptions):
+    """Where the rows come from; ``path`` and the options describe a file (``dataset=csv``)."""
 
     name: str = setting(MISSING, "of the data set; dataset=NAME chooses one")
-    path: str | None = setting(None, "file of your own: .csv, .csv.gz, .tsv, .parquet")
-    time: str = setting("time", "column of the times")
-    event: str = setting("event", "column of the events")
-    event_coding: str = setting("auto", "auto (0/1, 1 = event), or 1/2 (1 = censored, 2 = event)")
-    drop: list[str] = setting([], "columns that are no features")
-    sep: str | None = setting(None, "separator of the cells; null finds it in the header")
-    strict: bool = setting(True, "refuse columns that are hardly ever meant, such as identifiers")
-    entry: str | None = setting(None, "column of the times from which rows were observed")
-    id: str | None = setting(None, "column of the subjects, where they have several rows")
-    event_value: str | None = setting(None, "value of the event column that is an event, such as yes")
-    missing: list[Any] = setting([], "values that stand for a missing one, such as [-999,unknown]")
-    decimal: str = setting(".", "decimal sign")
-    weight: str | None = setting(None, "column of the weights")
-    lower: str | None = setting(None, "column of the lower bounds of interval-censored times, with upper")
-    upper: str | None = setting(None, "column of their upper bounds; empty where the event was not observed")
-    cause: str | None = setting(None, "column of competing causes, in place of event")
-    causes: Any = setting("auto", "their names by value, such as {1: relapse, 2: death}")
-    time_unit: str | None = setting(None, "unit of the times, for texts and figures, such as days")
+    path: str | None = setting(None, "file of your own, or URL of a database; data_sets.md has the kinds")
 
     @property
     def label(self) -> str:
@@ -97,9 +81,8 @@ class DatasetConfig:
                 "dataset=csv needs dataset.path=FILE, and dataset.time=COLUMN with dataset.event=COLUMN or "
                 "dataset.cause=COLUMN, or dataset.lower=COLUMN with dataset.upper=COLUMN"
             )
-        options: dict[str, Any] = {k: v for k, v in vars(self).items() if k != "name"}
         with wording(options="dataset."):
-            return load_dataset("csv", **options)
+            return self.rows_of(self.path)
 
 
 # Settings whose default depends on the class of the estimator, or that only one class has: null.
@@ -469,7 +452,7 @@ def settings() -> Iterator[tuple[str, Any, str]]:
             yield group.name, group.default, group.metadata["text"]
             continue
         for kind in _GROUPS[group.name]:
-            for item in fields(kind):
+            for item in sorted(fields(kind), key=lambda item: item.name not in ("name", "path")):
                 name = f"{group.name}.{item.name}"
                 if name in said or "text" not in item.metadata:
                     continue

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.report.run import Run, run_report
+from sstorch.bench.report.sweep import runs_of_sweep, sweep_report
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
@@ -22,9 +23,11 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run; None if a folder is none of a run. Errors are those of `read_run`."""
+    """What makes the report of a run or of a sweep; None if a folder is neither. Errors are those of `read_run`."""
     make = read_run(path, "sstorch-report")
-    return None if make is None else lambda: run_report(make())
+    if make is not None:
+        return lambda: run_report(make())
+    return (lambda: sweep_report(path)) if runs_of_sweep(path) else None
 
 
 def read_run(path: Path, command: str) -> Callable[[], Run] | None:

@@ -2,6 +2,7 @@
 
 from sstorch.data.causes import Causes, parse_causes
 from sstorch.data.datasets import list_datasets, load_dataset, load_file
+from sstorch.data.file_check import FileCheck, check
 from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.intervals import Intervals
 from sstorch.data.preprocessing import Preprocessor, Schema
@@ -11,6 +12,7 @@ from sstorch.data.target import Groups, parse_groups, parse_target
 
 __all__ = [
     "Causes",
+    "FileCheck",
     "Fold",
     "Groups",
     "Intervals",
@@ -20,6 +22,7 @@ __all__ = [
     "Surv",
     "SurvivalData",
     "as_surv",
+    "check",
     "folds_of",
     "list_datasets",
     "load_dataset",

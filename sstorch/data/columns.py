@@ -27,10 +27,10 @@ from sstorch.checks import (
     misordered,
     names_text,
     option_text,
-    reads_text_file,
+    reads_file,
     rows_text,
 )
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, Faults
 from sstorch.memory import check_fits
 
 Kind = Literal["numeric", "categorical"]
@@ -38,7 +38,7 @@ Kind = Literal["numeric", "categorical"]
 # Sums and squares of larger values leave the range of float64; no measurement is that large.
 LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
-_MAX_NUMBER_LABELS = 10
+MAX_NUMBER_LABELS = 10
 _NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
 _LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
@@ -176,23 +176,23 @@ def _looks_like_number(text: str) -> bool:
 
 def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     """Refuse text cells that are mostly numbers: hundreds of labels where a measurement was meant."""
-    if column.nunique() <= _MAX_NUMBER_LABELS:
+    if column.nunique() <= MAX_NUMBER_LABELS:
         return
     text = [v if isinstance(v, str) else None for v in column.astype(object)]
     present = np.array([v is not None for v in text])
     number = np.array([v is not None and _looks_like_number(v) for v in text])
     date = np.array([v is not None and _DATE.fullmatch(v.strip()) is not None for v in text])
-    if 2 * date.sum() >= present.sum() and column[date].nunique() > _MAX_NUMBER_LABELS:
+    if 2 * date.sum() >= present.sum() and column[date].nunique() > MAX_NUMBER_LABELS:
         raise DataError(
             f"{where} holds dates written as text, such as {_first(column, date)}; turn it into a number, "
             "for instance days since a start: (pd.to_datetime(date) - start).dt.days, or drop it"
         )
     n_labels = len({v for v, counts in zip(text, number, strict=True) if counts})
-    if n_labels <= _MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
+    if n_labels <= MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
         return
     odd = present & ~number
     beside = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
-    remedy = _limit_remedy(column, odd) or (_file_remedy(column, odd) if reads_text_file() else _CONVERT)
+    remedy = _limit_remedy(column, odd) or (_file_remedy(column, odd) if reads_file() else _CONVERT)
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
         f"{beside}; {remedy}"
@@ -208,12 +208,17 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows = np.zeros(len(column), dtype=np.bool_)
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
-                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: write the "
-                f"limit, {match[2].strip()}, into these cells"
+                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: "
+                + (f"{option}, or " if (option := _limits_option()) else "")
+                + f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
                 + " and mark them in a 0/1 column of their own"
             )
     return ""
+
+
+def _limits_option() -> str:
+    return f"say {option_text('limits', 'indicator', '')}" if reads_file() else ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
@@ -222,7 +227,7 @@ _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they ar
 def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     """What to do about numbers that a file has as text; ``odd`` marks cells that are no numbers at all."""
     if odd.any():
-        words = column[odd].astype(str).str.strip().unique()[:_MAX_NUMBER_LABELS].tolist()
+        words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
         return f"if these are missing values, say so with {option_text('missing', words, '')}"
     if column.astype(str).str.contains(",").any():
         return f"if the comma is the decimal sign, say so with {option_text('decimal', ',', '')}"
@@ -282,7 +287,9 @@ def numeric_values(
     """Read a column as numbers (n,), NaN where missing; messages call it `where`, such as "column 'age'"."""
     _refuse_dates(column, where)
     if pdt.is_numeric_dtype(column.dtype) and not pdt.is_complex_dtype(column.dtype):
-        return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+        values = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+        values[np.isnan(values)] = np.nan  # NA of R is a signalling NaN, of which arithmetic warns
+        return values
     kinds = _cell_kinds(column)
     if (bad := (kinds != "number") & (kinds != "")).any():
         # One stray word makes a whole CSV column text: name the word, not every row.
@@ -296,7 +303,7 @@ def numeric_values(
             f"{where} holds numbers written as text, such as {_first(column, bad)}, in {rows_text(bad)}; "
             + (
                 _file_remedy(column, odd)
-                if reads_text_file()
+                if reads_file()
                 else "convert it with pd.to_numeric (decimal commas must become points)"
             )
         )
@@ -354,9 +361,10 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
     def cleared(column: pd.Series) -> pd.Series:
         if pdt.is_numeric_dtype(column.dtype) and not pdt.is_bool_dtype(column.dtype):
             return column.mask(column.isin(numbers))
-        if pdt.is_object_dtype(column.dtype) or isinstance(
-            column.dtype, pd.StringDtype | pd.CategoricalDtype
-        ):
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            words = column.cat.categories
+            return column.cat.remove_categories([word for word in words if label(word).strip() in marks])
+        if pdt.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype):
             return column.mask(column.map(lambda cell: label(cell).strip() in marks).astype(bool))
         return column
 
@@ -364,8 +372,16 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
     return pd.concat(columns, axis=1).set_axis(frame.columns, axis=1)
 
 
-def clean_features(X: object) -> pd.DataFrame:
-    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories."""
+def clean_features(X: object, faults: Faults | None = None) -> pd.DataFrame:
+    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
+
+    Args:
+        X: Features, a frame or an array (n, p).
+        faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
+
+    Raises:
+        DataError: Columns cannot be read; the message has all of them.
+    """
     frame = as_frame(X)
     if frame.shape[1] == 0:
         raise DataError(
@@ -373,16 +389,19 @@ def clean_features(X: object) -> pd.DataFrame:
             "give at least one feature"
         )
     _check_dense(len(frame), sum(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes))
-    out: dict[str, object] = {}
+    own, out = Faults(), dict[str, object]()
+    collected = own if faults is None else faults
     for name in frame.columns:
         column = frame[name]
-        if kind_of(column) == "categorical":
-            out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
-        else:
-            where = f"column {name!r}"
-            values = numeric_values(column, where)
-            check_size(values, where)
-            out[name] = values
+        with collected.kept():
+            if kind_of(column) == "categorical":
+                out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
+            else:
+                where = f"column {name!r}"
+                values = numeric_values(column, where)
+                check_size(values, where)
+                out[name] = values
+    own.raise_all()
     return pd.DataFrame(out, index=frame.index)
 
 

@@ -2,14 +2,14 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
-from sstorch.checks import names_text, nearest_text, wording
+from sstorch.checks import names_text, nearest_text
 from sstorch.data.causes import CauseNames
 from sstorch.data.competing import COMPETING_SETS
+from sstorch.data.file_options import FileOptions
 from sstorch.data.interval_sets import INTERVAL_SETS
 from sstorch.data.pysurvival import PYSURVIVAL_SETS
 from sstorch.data.sources import (
@@ -22,7 +22,6 @@ from sstorch.data.sources import (
 from sstorch.data.start_stop import START_STOP_SETS
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.survivors import SURVIVORS_SETS
-from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.installing import pip_install
 
@@ -57,7 +56,7 @@ def load_file(
     entry: str | None = None,
     event_value: object = None,
     missing: Iterable[object] = (),
-    decimal: str = ".",
+    decimal: str | None = None,
     cause: str | None = None,
     causes: CauseNames = "auto",
     time_unit: str | None = None,
@@ -65,15 +64,25 @@ def load_file(
     weight: str | None = None,
     lower: str | None = None,
     upper: str | None = None,
+    encoding: str | None = None,
+    table: str | None = None,
+    date: Iterable[str] = (),
+    date_format: str | None = None,
+    censored_at: float | None = None,
+    category: Iterable[str] = (),
+    limits: str | Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> SurvivalData:
     """Read survival data from a file with a header and one row a subject, or with `id` several.
 
     Missing values are empty cells, NA, NaN, NULL and a single point; the word None is a category. A first
     column without a name, as R and pandas write for row names, is left out, and a DataWarning says so. Rows
-    of a text file are called by their lines.
+    of a text file are called by their lines. Blanks around texts are cut off.
 
     Args:
-        path: File ending in .csv, .csv.gz, .tsv, .tsv.gz (UTF-8) or .parquet; ``~`` is the home folder.
+        path: Text (.csv, .tsv, .txt, also .gz), Excel (.xlsx), Stata (.dta), SPSS (.sav), SAS (.sas7bdat,
+            .xpt), R (.rds, .RData), .parquet, .feather, or a database: a file (.duckdb, .sqlite, .db) or a
+            URL such as ``duckdb:///cohort.duckdb``. ``~`` is the home folder.
         time: Column of the times.
         event: Column of the event indicators.
         event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
@@ -86,7 +95,7 @@ def load_file(
         entry: Column of the entry times (left truncation), if rows were not observed from time zero.
         event_value: Value of the event column that stands for an event, such as ``"yes"``.
         missing: Values that stand for a missing one, such as ``[-999, "unknown"]``, besides those above.
-        decimal: Decimal sign of a text file, ``"."`` or ``","``.
+        decimal: Decimal sign of texts, ``"."`` or ``","``; None finds it in the cells of a text file.
         cause: Column of the competing causes, in place of `event`.
         causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
             1 .. K, or text with the word censored.
@@ -96,37 +105,31 @@ def load_file(
         lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
             `event`: the last time at which the event had not happened, 0 or empty for a left-censored row.
         upper: Column of the upper bounds, the first time at which it had; empty for a right-censored row.
+        encoding: Encoding of a text file; None finds it in the bytes: UTF-8, UTF-16, cp1252 or Latin-1.
+        table: Sheet of a workbook, data frame of an .RData file, table of a database, or a query.
+        date: Columns of the start and the end of follow-up. The time between them is in `time_unit`, by
+            default days, and has the name that `time` gives; both columns are left out.
+        date_format: Form of dates that are text, such as ``"%d/%m/%Y"``; None finds it.
+        censored_at: Time at which longer follow-up is censored, in the unit of the times.
+        category: Columns of numbers that are codes of categories.
+        limits: What becomes of detection limits such as ``>300``: ``"value"`` (300), ``"indicator"`` (300,
+            and a 0/1 column ``NAME above limit``) or ``"missing"``; a mapping gives it by column. None
+            refuses them.
+        units: Units of columns, such as ``{"age": "years"}``, which a calculator shows.
 
     Raises:
         DataError: The file cannot be read or its data cannot be used; the message starts with the path.
         ConfigError: An option does not exist.
 
     Warns:
-        DataWarning: What else is odd about the rows, as :meth:`SurvivalData.from_frame` tells it.
+        DataWarning: What else is odd about the rows, as :meth:`SurvivalData.from_frame` tells it, and how a
+            text file was read that is no UTF-8 text or has decimal commas.
     """
-    file, missing = Path(path).expanduser(), list(missing)
-    try:
-        frame, lines = read_table(file, sep, missing, decimal)
-        with wording(lines=lines, options=""):
-            return SurvivalData.from_frame(
-                frame,
-                time,
-                event if cause is None else cause,
-                event_coding,
-                drop,
-                entry,
-                event_value=event_value,
-                missing=missing,
-                strict=strict,
-                causes=None if cause is None else causes,
-                time_unit=time_unit,
-                id=id,
-                weight=weight,
-                lower=lower,
-                upper=upper,
-            )
-    except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+    given = dict(locals())
+    lists = {name: list(given[name]) for name in ("drop", "missing", "date", "category")}
+    options = given | lists | {"units": dict(units or {})}
+    del options["path"]
+    return FileOptions(**options).rows_of(path)
 
 
 def load_dataset(name: str, **options: object) -> SurvivalData:

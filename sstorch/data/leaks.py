@@ -63,6 +63,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
                         f"{_TELLS_TIME:g}), and so is known only afterwards",
                         drop_text([name]),
                         True,
+                        (name,),
                     )
                 )
                 continue
@@ -81,6 +82,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
                     f"{math.floor(1000 * area) / 1000:g}), and so is known only afterwards",
                     drop_text([name]),
                     area > _TELLS_EVENT,
+                    (name,),
                 )
             )
         else:

@@ -50,7 +50,12 @@ def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
     if not constant:
         return []
     return [
-        Oddity(f"column {names_text(constant)} has the same value in every row", drop_text(constant), True)
+        Oddity(
+            f"column {names_text(constant)} has the same value in every row",
+            drop_text(constant),
+            True,
+            tuple(constant),
+        )
     ]
 
 
@@ -66,7 +71,7 @@ def missing_columns(frame: pd.DataFrame) -> list[Oddity]:
         if names:
             shares = ", ".join(f"{share[name]:.0%}" for name in names)
             text = f"column {names_text(names)} is missing in {shares} of the rows"
-            found.append(Oddity(text, f"find out why, or {drop_text(names)}", accident))
+            found.append(Oddity(text, f"find out why, or {drop_text(names)}", accident, tuple(names)))
     return found
 
 
@@ -138,6 +143,7 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
             f"column {name!r} has {len(present)} different values in {n_rows} rows, as an identifier has",
             drop_text([name]),
             True,
+            (name,),
         )
         return
     spellings: dict[str, list[str]] = {}
@@ -168,6 +174,7 @@ def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
             f"column {name!r} has a different whole number in every row, as an identifier has",
             drop_text([name]),
             True,
+            (name,),
         )
         return
     codes = _codes_of_missing(values)
@@ -179,6 +186,7 @@ def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
             "far from its other values, as a code for a missing value is",
             f"if it is one, {f'say so with {option}' if option else 'set these cells to missing (NaN)'}",
             True,
+            missing=tuple(named),
         )
         return
     yield from odd_values(values, f"column {name!r}")

@@ -15,11 +15,15 @@ class Oddity:
         text: names column, rows and values.
         remedy: what to do.
         accident: True if it is hardly ever meant: such a column is refused in strict mode.
+        drop: columns that would be left out for it.
+        missing: values that would be set to missing for it.
     """
 
     text: str
     remedy: str
     accident: bool = False
+    drop: tuple[str, ...] = ()
+    missing: tuple[float, ...] = ()
 
 
 def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text, wording
+from sstorch.checks import (
+    check_columns_exist,
+    check_horizon,
+    check_unique,
+    option_text,
+    rows_text,
+    wording,
+)
 from sstorch.data.causes import CauseNames, Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
@@ -34,7 +41,7 @@ from sstorch.data.persons import (
 from sstorch.data.surv import OutcomeType, Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
 
 # Below this many different times a feature can equal the times by chance.
 _MIN_DISTINCT_TIMES = 10
@@ -76,6 +83,7 @@ class SurvivalData:
         time_unit: Unit of the times; None if not known.
         person: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
+        file_options: How the rows were read from a file, as `load_file` takes it; None of other rows.
 
     Raises:
         DataError: The data cannot be used; the message names column, rows and remedy.
@@ -97,6 +105,7 @@ class SurvivalData:
     time_unit: str | None = None
     person: IntArray | None = None
     intervals: Intervals | None = None
+    file_options: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -199,6 +208,7 @@ class SurvivalData:
         weight: str | None = None,
         lower: str | None = None,
         upper: str | None = None,
+        censored_at: float | None = None,
     ) -> Self:
         """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
@@ -225,6 +235,7 @@ class SurvivalData:
             lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
                 `event`; a missing one is 0, the event happened before the upper bound.
             upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
+            censored_at: Time at which longer follow-up is censored; see the method of this name.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
@@ -260,23 +271,58 @@ class SurvivalData:
             frame = set_missing(frame, missing).reset_index(drop=True)
             if lower is not None and upper is not None:
                 frame = _with_open_bounds(frame, lower, upper)
-            y = Surv.of(
-                frame,
-                **roles,
-                causes=causes,
-                recurrent=recurrent,
-                event_value=event_value,
-                event_coding=event_coding,
-            )
+            faults, y = Faults(), None
+            with faults.kept():
+                y = Surv.of(
+                    frame,
+                    **roles,
+                    causes=causes,
+                    recurrent=recurrent,
+                    event_value=event_value,
+                    event_coding=event_coding,
+                )
             data = cls.__new__(cls)
             data.time_unit = check_time_unit(time_unit)
             features = frame.iloc[:, keep]
-            oddities = data._set(clean_features(features), features, y, None, True)
+            cleaned = clean_features(features, faults)
+            if faults.errors and strict and y is not None and y.time is not None and y.event is not None:
+                with faults.kept():  # of the columns that can be read
+                    odd = constant_columns(cleaned) + odd_columns(cleaned, y.time, y.event)
+                    tell([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
+            faults.raise_all()
+            assert y is not None
+            oddities = data._set(cleaned, features, y, None, True)
             oddities = data._oddities(oddities)
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             tell(oddities, strict, stacklevel=2)
-        return data
+        return data if censored_at is None else data.censored_at(censored_at)
+
+    def censored_at(self, time: float) -> Self:
+        """The same rows with follow-up that ends at a time: later events are censored at it.
+
+        Rows that begin at it or later are left out.
+
+        Args:
+            time: End of follow-up, > 0, in the unit of the data.
+
+        Raises:
+            ConfigError: `time` is no positive number.
+            DataError: No event is left.
+        """
+        end = check_horizon(time, "censored_at")
+        part = self.subset(self.entry < end)
+        late = part.nominal_time > end if part.intervals is None else part.intervals.upper > end
+        if part.intervals is not None:
+            lower = np.minimum(part.intervals.lower, end)
+            part.intervals = Intervals(lower, np.where(late, np.inf, part.intervals.upper))
+            part.nominal_time = part.intervals.middle
+        part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
+        if part.causes is not None:
+            part.causes = Causes(part.causes.coding, np.where(late, 0, part.causes.codes))
+        if not part.event.any():
+            raise DataError(f"no event is left before censored_at={end:g}: give a later time")
+        return part
 
     def joined(self) -> Self:
         """The same lives in as few rows as tell them.
@@ -483,6 +529,7 @@ class SurvivalData:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
         part = type(self).__new__(type(self))
         part.time_unit, part.outcome_type = self.time_unit, self.outcome_type
+        part.file_options = self.file_options
         part.frame = self.frame.iloc[index].reset_index(drop=True)
         part.nominal_time, part.event = self.nominal_time[index], self.event[index]
         part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]

@@ -28,7 +28,7 @@ from sstorch.data.columns import (
     to_pandas,
     vocabulary,
 )
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, Faults
 
 _FORMS = (
     "give sstorch.Surv(time, event), a pair (time, event), a DataFrame with a time and an event column, "
@@ -151,11 +151,15 @@ def parse_target(
     if event_value is None and event_coding == "auto" and (clean := _clean(y)) is not None:
         return clean
     time_column, time_where, event_column, event_where = split_target(y, time, event)
-    times = times_of(time_column, time_where)
-    if event_value is None:
-        events = _events(event_column, event_where, event_coding)
-    else:
-        events = _events_of_value(event_column, event_where, label(event_value))
+    faults, times, events = Faults(), np.empty(0), np.empty(0, dtype=np.bool_)
+    with faults.kept():
+        times = times_of(time_column, time_where)
+    with faults.kept():
+        if event_value is None:
+            events = _events(event_column, event_where, event_coding)
+        else:
+            events = _events_of_value(event_column, event_where, label(event_value))
+    faults.raise_all()
     if len(times) != len(events):
         raise DataError(f"{len(times)} times but {len(events)} events; give one of each for every row")
     return times, events

@@ -46,7 +46,10 @@ def _cohort() -> pd.DataFrame:
 
 def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     _cohort().to_csv(tmp_path / "cohort.csv", index=False)
-    source, store = DatasetConfig("csv", str(tmp_path / "cohort.csv"), "days", "died"), ResultStore(tmp_path)
+    source, store = (
+        DatasetConfig("csv", str(tmp_path / "cohort.csv"), time="days", event="died"),
+        ResultStore(tmp_path),
+    )
     told: list = []
     model = _model()
     assert list(model.estimator.candidates) == NAMES

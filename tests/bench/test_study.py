@@ -46,7 +46,7 @@ def cohort(tmp_path: Path) -> DatasetConfig:
     )
     frame.loc[::11, "b"] = np.nan
     frame.to_csv(tmp_path / "cohort.csv", index=False)
-    return DatasetConfig("csv", str(tmp_path / "cohort.csv"), "days", "died")
+    return DatasetConfig("csv", str(tmp_path / "cohort.csv"), time="days", event="died")
 
 
 def _models() -> list:

@@ -110,7 +110,7 @@ def test_row_names_are_left_out(write):
         ("age,time,event\n50,5,yes\n60,3,no\n", "column 'event' holds 'yes'.*code it as 1"),
         ("age,time,event\n50,5,2\n60,3,1\n", "event_coding='1/2'"),
         ("age,time,event\n,5,1\n,3,0\n", "column 'age' is missing in every row"),
-        ("ag\xe9,time,event\n50,5,1\n".encode("latin-1"), "not UTF-8 text"),
+        (b"age,time,event\n\x00\x00\x00", "not a text file"),
     ],
 )
 def test_hostile_files(write, text, match):
@@ -124,7 +124,8 @@ def test_hostile_files(write, text, match):
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
-        ("data.xlsx", b"x", "unknown kind of file; readable are .csv"),
+        ("data.xls", b"x", "unknown kind of file; readable are .csv"),
+        ("data.dta", b"x", "not a readable Stata file"),
         ("data.csv.gz", b"no gzip", "cannot be read"),
         ("data.csv.gz", gzip.compress(GOOD.encode(), mtime=0)[:30], "cannot be read"),
         ("data.parquet", b"", "the file is empty"),
@@ -217,3 +218,18 @@ def test_bounds_and_weights_of_a_file(tmp_path):
     file.write_text("x,low,high\n1,,\n2,2,2\n3,3,7\n")
     with pytest.raises(DataError, match=r"'low' and 'high' are both missing in 1 row \(line 2\)"):
         load_file(file, lower="low", upper="high", strict=False)
+
+
+def test_all_faults_of_a_file_are_in_one_message(write):
+    rows = [
+        f"P{i},{'late' if i == 3 else i + 1},{'yes' if i % 2 else 'no'},2020-01-{i + 1:02d},{i % 3}"
+        for i in range(25)
+    ]
+    path = write("id,time,event,visit,grade\n" + "\n".join(rows))
+    told = r"3 faults: \(1\) column 'time' holds 'late'.*; \(2\) column 'event' holds 'no'.*"
+    with pytest.raises(DataError, match=told + r"; \(3\) column 'visit' holds dates"):
+        load_file(path)
+    path = write("id,time,event,visit,grade\n" + "\n".join(rows).replace("late", "4"))
+    told = r"2 faults: \(1\) column 'visit' holds dates.*; \(2\) column 'id' has 25 different values"
+    with pytest.raises(DataError, match=told):
+        load_file(path, event_value="yes")

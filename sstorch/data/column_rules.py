@@ -1,0 +1,274 @@
+"""What columns of a file mean beyond their type: dates of follow-up, detection limits, coded categories."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from pandas.api import types as pdt
+
+from sstorch._types import FloatArray
+from sstorch.checks import check_columns_exist, option_text, rows_text
+from sstorch.data.columns import MAX_NUMBER_LABELS, labels
+from sstorch.exceptions import ConfigError, DataError
+
+# What becomes of detection limits: their value, their value and a 0/1 column, or a missing value.
+LIMITS = ("value", "indicator", "missing")
+_LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(\S.*)")
+# Days of a unit of time; of months and years the mean of the Gregorian calendar.
+_DAYS = {"days": 1.0, "weeks": 7.0, "months": 365.2425 / 12, "years": 365.2425}
+# Forms of dates; %d/%m and %m/%d can both fit.
+_DATES = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y"),
+    *("%d/%m/%y", "%m/%d/%y", "%d%b%Y", "%d-%b-%Y", "%d %b %Y", "%Y%m%d"),
+)
+_MIDNIGHT = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?$")
+
+
+# ---------------------------------------------------------------------- numbers and detection limits
+
+
+def _number(cell: object, decimal: str) -> float:
+    """A cell as a number; NaN if it is none."""
+    if not isinstance(cell, str):
+        return float(cell) if pdt.is_number(cell) else math.nan  # type: ignore[arg-type]
+    try:
+        value = float(cell.replace(decimal, ".")) if decimal == "." or "." not in cell else math.nan
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def _is_text(column: pd.Series) -> bool:
+    return pdt.is_object_dtype(column.dtype) or isinstance(column.dtype, pd.StringDtype)
+
+
+def _numbers(column: pd.Series, decimal: str) -> FloatArray:
+    cells = column.unique()  # far fewer than rows
+    known = {cell: _number(cell, decimal) for cell in cells}
+    return np.array(column.map(known).to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def numbers_of_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
+    """The frame with numbers in place of columns of text that hold more numbers than groups have names.
+
+    Args:
+        frame: Rows (n, p).
+        decimal: Decimal sign of the texts.
+    """
+    out = {}
+    for name in frame.columns:
+        column = frame[name]
+        if _is_text(column) and column.nunique() > MAX_NUMBER_LABELS:
+            values = _numbers(column, decimal)
+            if np.array_equal(np.isnan(values), column.isna()):
+                out[name] = values
+    return frame.assign(**out)
+
+
+def limits_of(column: pd.Series, decimal: str) -> str:
+    """Signs of the detection limits in a column of numbers: ``"<"``, ``">"``, both or none.
+
+    Args:
+        column: Cells (n,), numbers and texts such as ``>300``.
+        decimal: Decimal sign of the texts.
+    """
+    if not _is_text(column):
+        return ""
+    signs = set()
+    numbers = 0
+    for cell in column.dropna().unique():
+        if not math.isnan(_number(cell, decimal)):
+            numbers += 1
+            continue
+        match = _LIMIT.fullmatch(cell) if isinstance(cell, str) else None
+        if match is None or math.isnan(_number(match[2], decimal)):
+            return ""
+        signs.add("<" if match[1] in "<≤" else ">")
+    return "".join(sorted(signs)) if numbers else ""
+
+
+def resolved_limits(
+    frame: pd.DataFrame, limits: str | Mapping[str, str] | None, decimal: str
+) -> dict[str, str]:
+    """What becomes of detection limits by column: ``value``, ``missing`` or ``indicator`` with its signs.
+
+    Args:
+        frame: Rows of training (n, p).
+        limits: One of `LIMITS` for all columns that have limits, or by column; None for none.
+        decimal: Decimal sign of the texts.
+
+    Raises:
+        ConfigError: A treatment does not exist.
+        DataError: A column does not exist.
+    """
+    if limits is None:
+        return {}
+    by_column = limits if isinstance(limits, Mapping) else dict.fromkeys(map(str, frame.columns), limits)
+    check_columns_exist(by_column, [str(name) for name in frame.columns])
+    out = {}
+    for name, how in by_column.items():
+        kind, _, given = str(how).partition(" ")
+        if kind not in LIMITS or set(given) - set("<>") or (given and kind != "indicator"):
+            raise ConfigError(f"limits={how!r} does not exist; choose one of {', '.join(LIMITS)}")
+        if signs := given or limits_of(frame[name], decimal):
+            out[str(name)] = f"{kind} {signs}" if kind == "indicator" else kind
+    return out
+
+
+def with_limits(frame: pd.DataFrame, limits: Mapping[str, str], decimal: str) -> pd.DataFrame:
+    """The frame with numbers in place of detection limits, and a 0/1 column for each sign of an indicator.
+
+    Args:
+        frame: Rows (n, p).
+        limits: As `resolved_limits` returns them; columns that are not there are passed over.
+        decimal: Decimal sign of the texts.
+    """
+    frame = frame.copy(deep=False)
+    for name, how in limits.items():
+        if name not in frame:
+            continue
+        column = frame[name]
+        below, above = (np.zeros(len(frame), dtype=bool) for _ in "<>")
+        if limits_of(column, decimal):
+            parts = column.astype(str).str.extract(_LIMIT.pattern)
+            below, above = (parts[0].isin(list(signs)).to_numpy() for signs in ("<≤", ">≥"))
+            limit = below | above
+            column = column.mask(limit, parts[1]) if how != "missing" else column.mask(limit)
+        if _is_text(column):
+            values = _numbers(column, decimal)
+            if not np.array_equal(np.isnan(values), column.isna()):
+                continue  # other words stand in it, which the checks of numbers name
+            column = pd.Series(values, index=frame.index)
+        frame[name] = column
+        for sign, marked in (("<", below), (">", above)):
+            if sign in how:
+                indicator = f"{name} {'below' if sign == '<' else 'above'} limit"
+                frame[indicator] = np.where(column.isna(), np.nan, marked.astype(np.float64))
+    return frame
+
+
+# ---------------------------------------------------------------------- categories
+
+
+def with_categories(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The frame with categories in place of numbers, in their order.
+
+    Args:
+        frame: Rows (n, p).
+        names: Columns; those that are not there are passed over.
+    """
+    out = {}
+    for name in names:
+        if name in frame and not isinstance(frame[name].dtype, pd.CategoricalDtype):
+            words = labels(frame[name])
+            known = set(words) - {None}
+            order = sorted(known, key=lambda word: (_number(word, "."), word)) if known else []
+            out[name] = pd.Categorical(words, categories=order)
+    return frame.assign(**out)
+
+
+# ---------------------------------------------------------------------- dates
+
+
+def is_dates(column: pd.Series) -> bool:
+    """Whether a column holds dates, as timestamps or as text in one form."""
+    if pdt.is_datetime64_any_dtype(column.dtype):
+        return True
+    if not _is_text(column):
+        return False
+    cells = pd.Series(column.dropna().unique())
+    if len(cells) == 0 or not all(isinstance(cell, str) and len(cell) >= 6 for cell in cells):
+        return False
+    return any(
+        parsed.notna().all() for parsed in _parsed(cells, _DATES[:-1]).values()
+    )  # numbers are no dates
+
+
+def _parsed(cells: pd.Series, forms: Sequence[str]) -> dict[str, pd.Series]:
+    """Texts as dates by form, missing where one does not fit; midnight and times of day are cut off."""
+    bare = cells.astype(str).str.replace(_MIDNIGHT, "", regex=True).where(cells.notna())
+    out = {}
+    for form in forms:
+        dates = pd.to_datetime(bare, format=form, errors="coerce")
+        if dates.notna().any():
+            out[form] = dates
+    return out
+
+
+def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
+    """Columns of dates, (n,) each, as timestamps; texts of all columns are read in one form.
+
+    Args:
+        columns: Timestamps or texts.
+        form: Of the texts, as `strptime` takes it; None finds it.
+
+    Raises:
+        DataError: Cells are no dates, or two forms fit and give different dates.
+    """
+    typed = {k: column for k, column in enumerate(columns) if pdt.is_datetime64_any_dtype(column.dtype)}
+    texts = {k: column for k, column in enumerate(columns) if k not in typed}
+    if texts:
+        cells = pd.concat(texts.values(), ignore_index=True)
+        fits = _parsed(cells, [form] if form is not None else _DATES)
+        best = max((int(dates.notna().sum()) for dates in fits.values()), default=0)
+        fits = {key: dates for key, dates in fits.items() if dates.notna().sum() == best}
+        dates = next(iter(fits.values()), pd.Series(pd.NaT, index=cells.index))
+        if other := next((key for key, found in fits.items() if not found.equals(dates)), None):
+            one = next(iter(fits))
+            given = option_text("date_format", one, f"date_format={one!r}")
+            raise DataError(
+                f"column {str(columns[0].name)!r} holds dates such as {cells.dropna().iloc[0]!r}, in which "
+                f"day and month cannot be told apart; say which with {given} or {other}"
+            )
+        start = 0
+        for k, column in texts.items():
+            part = dates.iloc[start : start + len(column)].set_axis(column.index)
+            start += len(column)
+            if (bad := (part.isna() & column.notna()).to_numpy()).any():
+                raise DataError(
+                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is no date, in "
+                    f"{rows_text(bad)}; correct these cells or set them to missing"
+                )
+            typed[k] = part
+    return [_plain(typed[k]) for k in range(len(columns))]
+
+
+def _plain(dates: pd.Series) -> pd.Series:
+    return dates.dt.tz_localize(None) if dates.dt.tz is not None else dates
+
+
+def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit: str) -> FloatArray:
+    """Time from the first to the second of two dates, (n,), in a unit of time.
+
+    Args:
+        frame: Rows (n, p).
+        dates: Columns of the start and of the end of follow-up.
+        form: Of dates that are text, as `strptime` takes it; None finds it.
+        unit: days, weeks, months or years (of 365.2425 / 12 and 365.2425 days).
+
+    Raises:
+        ConfigError: Not two columns, or another unit.
+        DataError: A column does not exist; a date is missing or none, or the end is before the start.
+    """
+    if len(dates) != 2:
+        raise ConfigError(f"date must be two columns, start and end of follow-up, got {list(dates)}")
+    if unit not in _DAYS:
+        raise ConfigError(f"time_unit of dates must be one of {', '.join(_DAYS)}, got {unit!r}")
+    check_columns_exist(dates, [str(name) for name in frame.columns])
+    start, end = dates_of([frame[name] for name in dates], form)
+    for name, column in zip(dates, (start, end), strict=True):
+        if (bad := column.isna().to_numpy()).any():
+            raise DataError(
+                f"date {name!r} is missing in {rows_text(bad)}: the follow-up of these rows is not known; "
+                "complete or remove them"
+            )
+    days = np.asarray((end - start).dt.total_seconds(), dtype=np.float64) / 86400.0
+    if (bad_order := days < 0).any():
+        raise DataError(
+            f"date {dates[1]!r} is before {dates[0]!r} in {rows_text(bad_order)}; correct these rows"
+        )
+    return days / _DAYS[unit]

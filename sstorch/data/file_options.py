@@ -1,0 +1,189 @@
+"""How the columns of a file are read: its signs, the roles of its columns, and their transforms."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from sstorch.checks import check_columns_exist
+from sstorch.data.column_rules import (
+    follow_up,
+    numbers_of_text,
+    resolved_limits,
+    with_categories,
+    with_limits,
+)
+from sstorch.data.survival_data import SurvivalData
+from sstorch.data.table import Table
+from sstorch.data.tables import read_table
+from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.files import write_whole
+
+# File beside a saved model, from which new rows are read as those of training were.
+FILE_NAME = "file_options.json"
+
+
+def option(default: Any, text: str) -> Any:
+    """A field with its default and its meaning; a list or a mapping is copied."""
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata={"text": text})
+    return field(default=default, metadata={"text": text})
+
+
+@dataclass(kw_only=True)
+class FileOptions:
+    """Options of `load_file`, which explains them; they are the settings ``dataset.NAME`` of a run."""
+
+    time: str = option("time", "column of the times")
+    event: str = option("event", "column of the events")
+    event_coding: str = option("auto", "auto (0/1, 1 = event), or 1/2 (1 = censored, 2 = event)")
+    drop: list[str] = option([], "columns that are no features")
+    sep: str | None = option(None, "separator of the cells; null finds it in the header")
+    strict: bool = option(True, "refuse columns that are hardly ever meant, such as identifiers")
+    entry: str | None = option(None, "column of the times from which rows were observed")
+    id: str | None = option(None, "column of the subjects, where they have several rows")
+    event_value: str | None = option(None, "value of the event column that is an event, such as yes")
+    missing: list[Any] = option([], "values that stand for a missing one, such as [-999,unknown]")
+    decimal: str | None = option(None, "decimal sign; null finds it in the cells")
+    weight: str | None = option(None, "column of the weights")
+    lower: str | None = option(None, "column of the lower bounds of interval-censored times, with upper")
+    upper: str | None = option(None, "column of their upper bounds; empty where the event was not observed")
+    cause: str | None = option(None, "column of competing causes, in place of event")
+    causes: Any = option("auto", "their names by value, such as {1: relapse, 2: death}")
+    time_unit: str | None = option(None, "unit of the times, for texts and figures, such as days")
+    encoding: str | None = option(None, "encoding of a text file; null finds it in the bytes")
+    table: str | None = option(None, "sheet of a workbook, table of a database, or a query")
+    date: list[str] = option([], "columns of the start and end of follow-up, in place of time")
+    date_format: str | None = option(None, "form of dates, such as %d/%m/%Y; null finds it")
+    censored_at: float | None = option(None, "time at which longer follow-up is censored")
+    category: list[str] = option([], "columns of numbers that are codes of categories")
+    limits: Any = option(None, "detection limits such as >300: value, indicator or missing; or by column")
+    units: dict[str, str] = option({}, "units of columns, such as {age: years}")
+
+    def read(self, path: str | os.PathLike[str]) -> Table:
+        """Read a file whose rows need not have the columns of the outcome.
+
+        Returns:
+            The rows with the transforms of the training rows; a time of follow-up where its dates are there.
+
+        Raises:
+            DataError: The file cannot be read, or a cell cannot be used.
+            ConfigError: An option does not exist.
+        """
+        table = self.table_of(path)
+        with table.wording():
+            known = [str(name) for name in table.frame.columns]
+            dated = bool(self.date) and set(self.date) <= set(known)
+            own = self if dated else replace(self, date=[])
+            return replace(table, frame=own.transformed(table.frame, table.found.get("decimal")))
+
+    def table_of(self, path: str | os.PathLike[str]) -> Table:
+        """The rows of a file before any transform; see `read_table`."""
+        return read_table(
+            path,
+            sep=self.sep,
+            missing=self.missing,
+            decimal=self.decimal,
+            encoding=self.encoding,
+            table=self.table,
+        )
+
+    def transformed(self, frame: pd.DataFrame, decimal: str | None = None) -> pd.DataFrame:
+        """Rows with numbers for texts and detection limits, categories for codes, and a time for two dates.
+
+        Args:
+            frame: Rows as read (n, p).
+            decimal: Decimal sign that was found, if it is not given.
+        """
+        sign = self.decimal or decimal or "."
+        if isinstance(self.limits, Mapping):
+            frame = with_limits(frame, self.limits, sign)
+        frame = with_categories(numbers_of_text(frame, sign), self.category)
+        if not self.date:
+            return frame
+        if self.time in frame:
+            raise ConfigError(
+                f"date gives the times, and so does column {self.time!r}: leave one of them out"
+            )
+        time = follow_up(frame, self.date, self.date_format, self.time_unit or "days")
+        return frame.drop(columns=self.date).assign(**{self.time: time})
+
+    def resolved(self, table: Table) -> Self:
+        """The same options with what training rows decide: unit of dates, columns with detection limits."""
+        check_columns_exist(self.category, [str(name) for name in table.frame.columns])
+        sign = self.decimal or table.found.get("decimal") or "."
+        unit = self.time_unit or ("days" if self.date else None)
+        limits = resolved_limits(table.frame, self.limits, sign)
+        return replace(self, limits=limits or None, time_unit=unit)
+
+    def rows_of(self, path: str | os.PathLike[str]) -> SurvivalData:
+        """Read the rows of a file as `load_file` does; they keep these options as `file_options`.
+
+        Raises:
+            DataError: The file cannot be read or its data cannot be used; the message starts with the path.
+            ConfigError: An option does not exist.
+        """
+        with in_file(path):
+            table = self.table_of(path)
+            with table.wording():
+                own = self.resolved(table)
+                frame = own.transformed(table.frame, table.found.get("decimal"))
+                data = SurvivalData.from_frame(frame, **own.roles)
+        data.file_options = own.to_dict()
+        return data
+
+    @property
+    def roles(self) -> dict[str, Any]:
+        """Arguments of `SurvivalData.from_frame`."""
+        names = ("time", "event_coding", "drop", "strict", "entry", "id", "event_value", "weight", "lower")
+        roles = {name: getattr(self, name) for name in (*names, "upper", "time_unit", "censored_at")}
+        compete = self.cause is not None
+        return roles | {
+            "event": self.cause if compete else self.event,
+            "causes": self.causes if compete else None,
+        }
+
+    # ------------------------------------------------------------------ beside a model
+
+    def to_dict(self) -> dict[str, Any]:
+        """Options that differ from their defaults, as JSON can hold them."""
+        usual = type(self)()
+        own = {item.name for item in fields(FileOptions)}
+        return {k: v for k, v in asdict(self).items() if k in own and v != getattr(usual, k)}
+
+    @classmethod
+    def beside(cls, folder: Path) -> FileOptions:
+        """Options that were saved beside a model; the defaults if there are none.
+
+        Raises:
+            FormatError: The file is altered.
+        """
+        file = folder / FILE_NAME
+        if not file.is_file():
+            return FileOptions()
+        try:
+            return FileOptions(**json.loads(file.read_text(encoding="utf-8")))
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{file} is incomplete or altered: {error}") from error
+
+
+def save_options(folder: Path, options: Mapping[str, Any]) -> None:
+    """Write the options of a file beside the model that was trained on its rows."""
+    text = json.dumps(dict(options), indent=1, ensure_ascii=False)
+    write_whole(folder / FILE_NAME, f"{text}\n".encode())
+
+
+@contextmanager
+def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Begin the message of a `DataError` in the body with the path of a file."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{os.path.expanduser(os.fspath(path))}: {error}") from error

@@ -1,0 +1,122 @@
+"""What `sstorch-check` finds in a dirty export, in each format, and that the command it proposes runs."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sstorch.checking import main
+from sstorch.data import check, load_file
+from sstorch.exceptions import ConfigError, DataError
+from tests.app import sstorch
+
+N = 120
+
+
+def dirty() -> pd.DataFrame:
+    """An export as text: decimal commas, dates, codes, detection limits, blanks, an id that stands twice."""
+    draws = np.random.default_rng(5)
+    start = pd.Timestamp("2015-03-01") + pd.to_timedelta(draws.integers(0, 900, N), "D")
+    end = start + pd.to_timedelta(draws.integers(10, 2000, N), "D")
+    numbers = pd.DataFrame({"Größe": draws.normal(170, 9, N), "Kreatinin": draws.normal(100, 20, N)}).round(1)
+    comma = numbers.astype(str).apply(lambda column: column.str.replace(".", ",")).astype(object)
+    comma.loc[11, "Größe"] = ""
+    comma.loc[[4, 9], "Kreatinin"] = ">300"
+    patient = [f"P{i:04d}" for i in range(N)]
+    patient[8] = patient[5]
+    diabetes = draws.integers(0, 2, N)
+    diabetes[[3, 7, 20]] = -9
+    return pd.DataFrame(
+        {
+            "Patient": patient,
+            **comma,
+            "Raucher": draws.choice(["ja", "nein", "unbekannt"], N, p=[0.4, 0.5, 0.1]),
+            "Geschlecht": draws.choice(["m", "w "], N),
+            "Diabetes": diabetes,
+            "Aufnahme": start.strftime("%d.%m.%Y"),
+            "Letzter Kontakt": end.strftime("%d.%m.%Y"),
+            "Verstorben": draws.choice(["ja", "nein"], N),
+        }
+    )
+
+
+def _written(frame: pd.DataFrame, folder: Path, ending: str) -> Path:
+    path = folder / f"Export{ending}"
+    if ending == ".csv":
+        frame.to_csv(path, sep=";", index=False, encoding="cp1252")
+    elif ending == ".xlsx":
+        pytest.importorskip("openpyxl")
+        frame.to_excel(path, index=False)
+    elif ending == ".parquet":
+        frame.to_parquet(path)
+    elif ending == ".rds":
+        pytest.importorskip("pyreadr").write_rds(str(path), frame)
+    else:
+        frame = frame.rename(
+            columns=lambda name: name.replace("ö", "oe").replace("ß", "ss").replace(" ", "_")
+        )
+        if ending == ".dta":
+            frame.to_stata(path, write_index=False, version=118)
+        else:
+            pytest.importorskip("pyreadstat").write_sav(frame, str(path))
+    return path
+
+
+@pytest.mark.parametrize("ending", [".csv", ".xlsx", ".dta", ".sav", ".rds", ".parquet"])
+def test_everything_is_found_in_one_call_and_the_call_runs(ending: str, tmp_path: Path) -> None:
+    path = _written(dirty(), tmp_path, ending)
+    found = check(path)
+    assert found.exit_code == 1
+    assert not found.left
+    told = "\n".join(found.stops)
+    for text in ("'Patient' has 119 different values", "'>300' in 2 rows", "'Diabetes' is -9 in 3 rows"):
+        assert text in told
+    rows = "lines 5, 9, 22" if ending == ".csv" else "rows 5, 9, 22" if ending == ".xlsx" else "rows 4, 8, 21"
+    assert rows in told
+    assert any("'P0005' stand in 2 rows" in note for note in found.notes)
+    options = found.options.to_dict()
+    assert options["event_value"] == "ja"
+    assert options["missing"] == ["unbekannt", -9]
+    assert options["drop"] == ["Patient"]
+    assert options["limits"] == "indicator"
+    assert load_file(path, **options).describe() == found.data
+    assert check(path, **options).exit_code == 0
+
+
+def test_the_proposed_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _written(dirty(), tmp_path, ".csv")
+    with pytest.raises(SystemExit) as stop:
+        main([str(path)])
+    assert stop.value.code == 1
+    shown = capsys.readouterr().out
+    assert "read as cp1252 text with decimal commas" in shown
+    words = shlex.split(next(line for line in shown.splitlines() if line.startswith("  sstorch dataset=csv")))
+    with pytest.raises(SystemExit) as stop:
+        main([str(path), *words[3:]])
+    assert stop.value.code == 0
+    capsys.readouterr()
+    quick = ["experiment=quick", "logger=none", "cv.peers=false", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert sstorch(monkeypatch, *words[1:], *quick) == 0, capsys.readouterr().err
+    assert "120 rows, 6 features (4 numeric, 2 categorical)" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model" / "file_options.json").is_file()
+
+
+def test_clean_frame_has_exit_code_zero_and_unusable_file_is_refused(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    frame = pd.DataFrame({"age": draws.normal(60, 9, 80), "days": draws.integers(1, 99, 80), "died": 1})
+    frame.loc[::2, "died"] = 0
+    found = check(frame)
+    assert (found.exit_code, found.stops, found.left) == (0, (), ())
+    assert found.options.to_dict() == {"time": "days", "event": "died", "time_unit": "days"}
+    assert "age" in found.columns.index
+    unknown = check(frame.rename(columns={"days": "x1", "died": "x2"}))
+    assert unknown.exit_code == 1
+    assert "no column 'event'" in unknown.stops[0] or "no column 'time'" in unknown.stops[0]
+    with pytest.raises(DataError, match="no such file"):
+        check(tmp_path / "no.csv")
+    with pytest.raises(ConfigError, match="no such option"):
+        check(frame, tiem="days")
