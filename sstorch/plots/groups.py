@@ -14,13 +14,10 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_weight
-from sstorch.data import outcome_of
-from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import colour_of, new_figure, survival_text, time_label
+from sstorch.plots.figures import colour_of, dark, new_figure, survival_text, time_label
+from sstorch.plots.observed import ObservedGroups
 from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
@@ -67,15 +64,10 @@ def plot_groups(
             wrong weights.
         ConfigError: the kind of weights does not exist.
     """
-    outcome = outcome_of(tree, y)
-    time, event, since = outcome.right_censored("Kaplan-Meier")
-    group = np.asarray(tree.apply(X))
-    if len(time) != len(group):
-        raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
-    weight = np.ones(len(time)) if given is None else given
-    known, counted = outcome.any_cause().weighted(weight), weight > 0
-    numbers, end, label = np.unique(group[counted]), float(time.max()), time_label(tree, unit)
+    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
+    time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
+    counted = weight > 0
+    numbers, end, label = rows.numbers, float(time.max()), time_label(tree, unit)
     in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
     if figure is None:
@@ -87,20 +79,16 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     # Curves that hold while the covariates stay as in the row are none of the same persons.
-    compared, left_band = outcome.id is None and not since.any(), False
+    compared, left_band = rows.outcome.id is None and not since.any(), False
     for number in numbers:
-        inside, colour = counted & (group == number), colour_of(number)
-        band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
-        last = float(time[inside].max())
-        at = np.concatenate([[0.0], band.times, [last]])
-        survival, lower, upper = band.at(at)
-        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.11, linewidth=0)
-        ax.plot(at, survival, drawstyle="steps-post", color=colour, linewidth=1.8, label=f"group {number}")
+        inside, colour = rows.rows(number), colour_of(number)
+        band, last = rows.band(number, confidence, weights), float(time[inside].max())
+        final = rows.draw(ax, number, band, colour)
         censored = time[inside & ~event]
         ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
         seen = grid <= last
         mean = np.average(curves[inside], axis=0, weights=weight[inside])
-        (line,) = ax.plot(grid[seen], mean[seen], "--", color=_dark(colour), linewidth=1.5)
+        (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
         if compared:
             off = outside(mean[seen], *band.at(grid[seen])[1:])
@@ -109,7 +97,7 @@ def plot_groups(
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
-        ends.append((float(survival[-1]), text, colour))
+        ends.append((final, text, colour))
     ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
@@ -123,11 +111,6 @@ def plot_groups(
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
     _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]
-
-
-def _dark(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (0.6 * part for part in to_rgb(colour))
-    return red, green, blue
 
 
 def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> None:
@@ -147,7 +130,7 @@ def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> Non
             position / 1.02,
             text,
             transform=ax.transAxes,
-            color=_dark(colour),
+            color=dark(colour),
             fontsize=8.5,
             va="center",
             linespacing=1.25,
@@ -162,7 +145,7 @@ def _number_at_risk(
     numbers = np.unique(group)
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
     for row, number in enumerate(numbers):
-        colour = _dark(colour_of(number))
+        colour = dark(colour_of(number))
         label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
         ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
         for tick in ticks:
@@ -247,7 +230,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
     strip.set_yticks(middles, names, fontsize=9)
     for label, k in zip(strip.get_yticklabels(), present, strict=True):
-        label.set_color(_dark(colour_of(int(k))))
+        label.set_color(dark(colour_of(int(k))))
     strip.set_xticks([])
     strip.tick_params(length=0)
     heat.tick_params(left=False, labelleft=False)

@@ -293,10 +293,13 @@ def _share(count: int, total: int) -> str:
 def _tree(run: Run) -> Section:
     model, data = run.model, run.data
     gates = len(np.unique(model.apply(data.frame))) > 1
+    outcome = None if data.intervals is not None else data.weighted_y
     picture = Picture(
         "tree",
-        detached(plot_soft_tree(model, data.frame)),
-        "A gate sends a row left where its rule holds." if gates else "One leaf for all rows: a regression.",
+        detached(plot_soft_tree(model, data.frame, outcome)),
+        "At a gate yes is the side where its rule holds."
+        if gates
+        else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
     )
     whole = Code(model.summary())
