@@ -132,7 +132,13 @@ class ValidationReport:
             DataError: predictions that have no such curve, see `calibration_curve`.
         """
         curve, survival = self.calibration_curve(cause), self.of_cause(cause).survival
-        return plot_calibration(curve, survival, ax, incidence=self.predictions.competing)
+        return plot_calibration(
+            curve,
+            survival,
+            ax,
+            incidence=self.predictions.competing,
+            horizon=self.facts.at_horizon,
+        )
 
     def plot_decision_curve(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the net benefit at each percent, compared with treating all and none."""

@@ -474,8 +474,7 @@ def _calibration(run: Run) -> Section:
     for ax, (time, curve, predicted) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
-        plot_calibration(curve, predicted, ax)
-        ax.set_title(run.unit_of(time), fontsize=10)
+        plot_calibration(curve, predicted, ax, horizon=run.unit_of(time))
         ax.legend(frameon=False, loc="upper left", fontsize=8)
     observed = _kaplan_meier(data).at(np.array([time for time, _, _ in panels])).value
     said = [
