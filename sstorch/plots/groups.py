@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,16 +15,22 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
+from sstorch.data.fingerprint import on_training_rows
+from sstorch.exceptions import ConfigError
+from sstorch.metrics import logrank_test
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
 from sstorch.plots.figures import colour_of, dark, new_figure, survival_text, time_label
 from sstorch.plots.observed import ObservedGroups
+from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
 # labels of two lines beside it.
 _WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
+# Terms of a rule beside its curve, and characters of a line of it.
+_TERMS, _CHARACTERS = 4, 30
 # Share of the rows below which a group has a label of one line.
 _THIN = 0.07
 
@@ -37,6 +44,8 @@ def plot_groups(
     unit: str | None = None,
     sample_weight: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
+    p_value: float | None = None,
+    rules: bool = False,
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -55,6 +64,10 @@ def plot_groups(
             those of ``y``, or one each. Rows, events and numbers at risk are not weighted.
         weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers; see
             :class:`~sstorch.metrics.KaplanMeierBand`.
+        p_value: of the difference between the groups, where a better test is at hand; None for that of the
+            log-rank test of these rows, which is not shown where they are the training rows: these placed the
+            gates.
+        rules: write the rule of each group beside its curve; of soft trees.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
@@ -62,8 +75,14 @@ def plot_groups(
     Raises:
         DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
             wrong weights.
-        ConfigError: the kind of weights does not exist.
+        ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
+            rules of groups.
     """
+    if p_value is not None and not 0 <= p_value <= 1:
+        raise ConfigError(f"p_value must be a probability, got {p_value!r}")
+    if rules and not isinstance(tree, ReadableTree):
+        raise ConfigError(f"rules are of soft trees, got {type(tree).__name__}: leave rules out")
+    named = tree._group_rules(_TERMS) if rules and isinstance(tree, ReadableTree) else {}
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
@@ -97,20 +116,42 @@ def plot_groups(
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
+        rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
+        text = "\n".join([text, *rule])
         ends.append((final, text, colour))
     ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
-    _label_ends(ax, ends, _LABEL / (ax.get_position().height * height))
+    label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
+    _label_ends(ax, ends, label_height / (ax.get_position().height * height))
     handles = [
         Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
     if left_band:
         handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
+    test = _test_text(tree, X, y, rows, p_value, weights)
+    if test:
+        handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
     _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]
+
+
+def _test_text(
+    tree: object, X: object, y: object, rows: ObservedGroups, p_value: float | None, weights: WeightKind
+) -> str:
+    """The p-value that is given, or that of the log-rank test of rows that did not place the gates."""
+    name = "p"
+    if p_value is None:
+        if len(rows.numbers) < 2 or not rows.event[rows.weight > 0].any():
+            return ""
+        if on_training_rows(tree, X, y):
+            return "no log-rank test: training rows"
+        counted = rows.weight > 0
+        found = logrank_test(rows.known[counted], rows.group[counted], weights=weights)
+        name, p_value = "log-rank p", found.p_value
+    return f"{name} < .001" if p_value < 0.001 else f"{name} = {p_value:.3f}".replace("0.", ".", 1)
 
 
 def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> None:
