@@ -22,8 +22,8 @@ from sstorch.deploy import export_calculator
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery.md"
 _PART = re.compile(r"^```python\n(.*?)^```$|^!\[[^]]*\]\(_static/(\w+)\.png\)$", re.MULTILINE | re.DOTALL)
-# Pixels an inch: lines stay sharp on a page of 1100 pixels, and a file below 100 kB.
-DPI = 80
+# Pixels an inch, and across at least: lines stay sharp on a page of 1100 pixels, and a file below 100 kB.
+DPI, ACROSS = 80, 760
 
 
 def draw(folder: Path) -> list[Path]:
@@ -37,7 +37,8 @@ def draw(folder: Path) -> list[Path]:
             continue
         figure = names.pop("figure")  # missing if a picture stands under no code of its own
         file = folder / f"{picture}.png"
-        figure.savefig(file, dpi=DPI, metadata={"Software": None})  # type: ignore[attr-defined]
+        dpi = max(DPI, ACROSS / figure.get_figwidth())  # type: ignore[attr-defined]
+        figure.savefig(file, dpi=dpi, metadata={"Software": None})  # type: ignore[attr-defined]
         files.append(file)
     return files
 

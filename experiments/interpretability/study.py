@@ -102,7 +102,7 @@ def main() -> None:
         focus(curves)
         save(curves, f"{name}_curves")
         diagram = Figure(figsize=(9.2, 5.7))
-        plots.plot_soft_tree(tree, test.frame, diagram)  # that of depth 2
+        plots.plot_soft_tree(tree, test.frame, figure=diagram)  # that of depth 2
         save(diagram, f"{name}_tree")
         print(pd.DataFrame(scores[-4:]).round(4).to_string(index=False, header=False), flush=True)
     for rows, file in ((scores, "scores.csv"), (leaves, "leaves.csv")):

@@ -21,7 +21,7 @@ from sstorch.exceptions import ConfigError
 
 WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
 # Points of a curve, and of a group's curve at most.
-_POINTS, _GROUP_POINTS = 121, 400
+_POINTS, _GROUP_POINTS = 121, 250
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Field:
 
 @dataclass(frozen=True)
 class PageNode:
-    """A node of the tree as one reads it: what leads there, its children, or the group that it is."""
+    """A node of the tree: the condition that leads there, its children, or the group that it is."""
 
     text: str
     children: tuple[int, ...] = ()
@@ -68,12 +68,14 @@ class PageGroup:
         text: facts.
         times: of the steps.
         curves: Kaplan-Meier, or Aalen-Johansen of each cause.
+        limits: of Kaplan-Meier, the lower and the upper 95 % confidence limit at the times.
     """
 
     number: int
     text: str
     times: Sequence[float] = ()
     curves: Sequence[Sequence[float]] = ()
+    limits: Sequence[Sequence[float]] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ class Calculator:
             "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
-        code = JavaScript().source(self.formula, self.title).replace("</", "<\\/")
+        printer = JavaScript()
+        code = printer.source(self.formula, self.title) + printer.gates(self.formula)
+        code = code.replace("</", "<\\/")
         parts = {
             "TITLE": escape(self.title),
             "SUBTITLE": escape(f"{self.subtitle}. {self.formula.condition}".removesuffix(". ")),

@@ -154,10 +154,11 @@ def export_calculator(
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
-    It shows the patient's way through the tree, the group, the curve, the median and survival at some
-    horizons, and how much each value raises and lowers it against the typical one. Of competing causes it
-    shows the cumulative incidence of each. What lies outside the training range is marked. Probabilities at
-    the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
+    It shows the patient's way through the tree, the group, and the gates between it and the next group by
+    prognosis; the curve, with Kaplan-Meier of the group and its 95 % confidence band; the median, survival at
+    some horizons, and how much each value raises and lowers it against the typical one. Of competing causes
+    it shows the cumulative incidence of each. What lies outside the training range is marked. Probabilities
+    at the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
@@ -264,9 +265,10 @@ def _group_curves(
             own, end = y[inside], min(float(time[inside].max()), last)
             times = np.unique(time[inside & y.any_cause().event])
             times = np.append(times[times < end], end)
-            found = aalen_johansen(own, times) if y.causes else KaplanMeierBand.fit(own).at(times).value[None]
+            found = aalen_johansen(own, times) if y.causes else np.stack(KaplanMeierBand.fit(own).at(times))
             steps, values = thinned_steps(times, found)
-            page_group = replace(page_group, times=steps, curves=values)
+            n_curves = len(y.causes or ("event",))
+            page_group = replace(page_group, times=steps, curves=values[:n_curves], limits=values[n_curves:])
         curves.append(page_group)
     return curves
 

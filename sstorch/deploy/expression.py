@@ -324,6 +324,7 @@ class Formula:
         after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
             counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
         slopes: for confidence limits; None without them.
+        gates: whether the patient takes the first child, by the number of the node on the page.
     """
 
     columns: dict[str, tuple[str, ...] | None]
@@ -334,6 +335,7 @@ class Formula:
     horizon: float | None = None
     after: float | None = None
     slopes: Slopes | None = None
+    gates: Mapping[int, Expression] = field(default_factory=dict)
 
     @property
     def causes(self) -> tuple[str, ...]:

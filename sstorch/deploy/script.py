@@ -56,6 +56,13 @@ class Script(Printer):
             parts += self._of_slopes(formula.slopes, time, formula.causes)
         return "".join(parts)
 
+    def gates(self, formula: Formula) -> str:
+        """A function of the answers at all gates, for code that has :meth:`source` above it."""
+        if not formula.gates:
+            return ""
+        names = [str(node) for node in formula.gates]
+        return self._of_results("gates(patient)", _GATES, *formula.gates.values(), names=names)
+
     def _of_results(self, head: str, says: str, *results: Expression, names: Sequence[str] = ()) -> str:
         """A function of one result, or of several by name."""
         steps = Steps.of(*results)
@@ -163,5 +170,6 @@ def indented(lines: Sequence[str], by: int) -> str:
 
 
 _GROUP = "Group of a patient: 1 has the longest survival."
+_GATES = "Whether a patient takes the first child, by node."
 _HAZARDS = "Log hazards of the causes, and the cumulative hazard of any event, as a function of time."
 _SLOPES = "Curves with their derivatives in the parameters of the patient's hazards, and their covariance."

@@ -57,7 +57,8 @@ def tree_formula(
     survival = let("survival", step(1.0, curves.survival))
     of_causes = {name: let(f"incidence_{name}", step(0.0, each)) for name, each in (incidence or {}).items()}
     columns = {name: schema.categories.get(name) for name in schema.columns}
-    return Formula(columns, let("group_number", leaf + 1.0), survival, of_causes)
+    gates = {k: answer(rules[int(j)]) for k, j in enumerate(tree.feature) if j >= 0}
+    return Formula(columns, let("group_number", leaf + 1.0), survival, of_causes, gates=gates)
 
 
 def answer(rule: Rule) -> Expression:
@@ -97,6 +98,6 @@ def deployed(
         if leaf < 0:
             nodes.append(PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node]))))
         else:
-            nodes.append(PageNode(f"{texts[node]}: group {leaf + 1}, {facts[leaf]}", (), leaf + 1))
+            nodes.append(PageNode(texts[node], (), leaf + 1))
     fields = [Field(name, name, None, schema.categories.get(name)) for name in schema.columns]
     return Deployed(kind, rows, fields, nodes, dict(enumerate(facts, 1)), time_unit)

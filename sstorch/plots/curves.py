@@ -180,6 +180,7 @@ def plot_calibration(
     ax: Axes | None = None,
     *,
     incidence: bool = False,
+    horizon: str = "",
 ) -> Axes:
     """Observed against predicted survival at one time, with a band, compared with the diagonal.
 
@@ -190,6 +191,7 @@ def plot_calibration(
             bar is a tenth of the axis.
         ax: axes to draw on; of a new figure if None.
         incidence: draw one minus all values: incidences, as of a competing cause.
+        horizon: the time, such as "1000 days", for the labels of the axes; "" for none.
 
     Raises:
         ConfigError: a column is missing.
@@ -220,6 +222,7 @@ def plot_calibration(
             linewidth=0,
             label="predictions",
         )
+    what += f" at {horizon}" if horizon else ""
     ax.set(xlabel=f"predicted {what}", ylabel=f"observed {what}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="upper left")

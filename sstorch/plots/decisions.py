@@ -33,9 +33,9 @@ def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None, *, horizon:
     if "n_above" in table and (table["n_above"] > 0).any():
         table = table.loc[: table.index[table["n_above"] > 0].max()]
     at = table.index.to_numpy()
-    ax.plot(at, table["treat_all"], color="#8a8a8a", linewidth=1.5, label="all")
-    ax.plot(at, table["treat_none"], color="#444444", linewidth=1.0, linestyle="--", label="none")
-    ax.plot(at, table["net_benefit"], color=COLOURS[0], linewidth=2.0, label="by the model")
+    ax.plot(at, table["treat_all"], color="#8a8a8a", linewidth=1.5, label="treat all")
+    ax.plot(at, table["treat_none"], color="#444444", linewidth=1.0, linestyle="--", label="treat none")
+    ax.plot(at, table["net_benefit"], color=COLOURS[0], linewidth=2.0, label="treat by the model")
     top = max(float(table[["net_benefit", "treat_all"]].max().max()), 0.0) or 0.1
     ax.set(
         xlabel=f"threshold of the risk by {horizon}" if horizon else "threshold of the risk",

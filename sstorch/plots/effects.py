@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Inches of a panel; panels in a row; values of a number; rows in a rug.
 _PANEL, _PER_ROW, _POINTS, _RUG = (2.15, 1.9), 4, 400, 300
+# Inches above and below a panel, so that its title does not touch the ticks of the row above.
+_ROW_PAD = 0.08
 # Characters that fit below a panel, side by side, and those of the longest label.
 _CHARACTERS, _LABEL = 24, 12
 # Leaves whose effects differ by less than this are one line.
@@ -54,7 +57,8 @@ def plot_effects(
     """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
 
     A line says how the hazard, time or odds of a person change with a number, against the median (the dot)
-    and with all other columns at their reference; points do the same for categories. Ticks at the bottom are
+    and with all other columns at their reference; points do the same for categories, and for columns of two
+    numbers. Ticks at the bottom are
     rows, a few hundred at most. Groups have a colour each where they differ, and those that no row is in are
     left out. Families without a ratio, and shapes that depend on x, show the change of the linear predictor.
 
@@ -64,7 +68,7 @@ def plot_effects(
         columns: to draw; those with the largest effects if None.
         sample: trees for a band: :func:`sstorch.soft.bootstrap_trees` of the same parameters, at depth 0.
         level: share of the sample's trees in the band at each value, or level of the confidence limits.
-        max_columns: columns drawn at most where none are chosen.
+        max_columns: columns drawn at most where none are chosen; the title has the number of all.
         inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
             are, a curve has little to say.
         figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
@@ -89,6 +93,8 @@ def plot_effects(
     frame, panels = as_frame(X), {}
     for name, own in table.groupby("column", sort=False):
         numbers = None if isinstance(own["value"].iloc[0], str) else _numbers(frame[name])
+        if numbers is not None and len(np.unique(numbers)) <= 2:  # as of a column of 0 and 1
+            numbers, own = None, own.assign(value=[f"{value:g}" for value in own["value"]])
         panels[str(name)] = _Panel(own, numbers, inner)
     count = check_integer("max_columns", max_columns, 1) if columns is None else len(panels)
     order = sorted(panels, key=lambda name: -panels[name].size)[:count]
@@ -99,6 +105,9 @@ def plot_effects(
         n_across, n_down = min(len(order), _PER_ROW), math.ceil(len(order) / _PER_ROW)
         size = (max(_PANEL[0] * n_across, 2 * _PANEL[0]) + 0.4, _PANEL[1] * n_down + 0.5)
         figure = new_figure(*size, "constrained")
+        engine = figure.get_layout_engine()
+        assert isinstance(engine, ConstrainedLayoutEngine)
+        engine.set(h_pad=_ROW_PAD)
     grid = figure.subplots(
         math.ceil(len(order) / _PER_ROW), min(len(order), _PER_ROW), sharey=True, squeeze=False
     )
@@ -117,7 +126,9 @@ def plot_effects(
     limits = f", with {100 * level:.4g} % confidence limits" if intervals else ""
     band = f", with the middle {100 * level:.4g} % of {len(sample)} trees" if sample is not None else ""
     hazard = f" ({of_cause})" if "cause" in table else ""
-    figure.suptitle(title[0].upper() + title[1:] + hazard + band + limits, fontsize=11)
+    hidden = len(panels) - len(order)
+    left_out = f"\n{len(order)} of {len(panels)} columns, largest effects first" if hidden else ""
+    figure.suptitle(title[0].upper() + title[1:] + hazard + band + limits + left_out, fontsize=11)
     if any(not panels[name].alike for name in order):
         handles = [
             Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from sstorch.data.persons import CONSTANT_COVARIATES
@@ -67,3 +68,9 @@ def time_label(tree: object, unit: str | None) -> str:
 def colour_of(group: int) -> str:
     """Colour of a group, by its number from 1."""
     return COLOURS[(group - 1) % len(COLOURS)]
+
+
+def dark(colour: str) -> tuple[float, float, float]:
+    """A darker shade of a colour, for texts and for lines over bands."""
+    red, green, blue = (0.6 * part for part in to_rgb(colour))
+    return red, green, blue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,19 +15,22 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_weight
-from sstorch.data import outcome_of
-from sstorch.exceptions import DataError
-from sstorch.metrics import KaplanMeierBand
+from sstorch.data.fingerprint import on_training_rows
+from sstorch.exceptions import ConfigError
+from sstorch.metrics import logrank_test
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import colour_of, new_figure, survival_text, time_label
+from sstorch.plots.figures import colour_of, dark, new_figure, survival_text, time_label
+from sstorch.plots.observed import ObservedGroups
+from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
 # labels of two lines beside it.
 _WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
+# Terms of a rule beside its curve, and characters of a line of it.
+_TERMS, _CHARACTERS = 4, 30
 # Share of the rows below which a group has a label of one line.
 _THIN = 0.07
 
@@ -40,6 +44,8 @@ def plot_groups(
     unit: str | None = None,
     sample_weight: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
+    p_value: float | None = None,
+    rules: bool = False,
 ) -> list[Axes]:
     """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
 
@@ -58,6 +64,10 @@ def plot_groups(
             those of ``y``, or one each. Rows, events and numbers at risk are not weighted.
         weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers; see
             :class:`~sstorch.metrics.KaplanMeierBand`.
+        p_value: of the difference between the groups, where a better test is at hand; None for that of the
+            log-rank test of these rows, which is not shown where they are the training rows: these placed the
+            gates.
+        rules: write the rule of each group beside its curve; of soft trees.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
@@ -65,17 +75,18 @@ def plot_groups(
     Raises:
         DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
             wrong weights.
-        ConfigError: the kind of weights does not exist.
+        ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
+            rules of groups.
     """
-    outcome = outcome_of(tree, y)
-    time, event, since = outcome.right_censored("Kaplan-Meier")
-    group = np.asarray(tree.apply(X))
-    if len(time) != len(group):
-        raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
-    weight = np.ones(len(time)) if given is None else given
-    known, counted = outcome.any_cause().weighted(weight), weight > 0
-    numbers, end, label = np.unique(group[counted]), float(time.max()), time_label(tree, unit)
+    if p_value is not None and not 0 <= p_value <= 1:
+        raise ConfigError(f"p_value must be a probability, got {p_value!r}")
+    if rules and not isinstance(tree, ReadableTree):
+        raise ConfigError(f"rules are of soft trees, got {type(tree).__name__}: leave rules out")
+    named = tree._group_rules(_TERMS) if rules and isinstance(tree, ReadableTree) else {}
+    rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
+    time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
+    counted = weight > 0
+    numbers, end, label = rows.numbers, float(time.max()), time_label(tree, unit)
     in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
     if figure is None:
@@ -87,20 +98,16 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     # Curves that hold while the covariates stay as in the row are none of the same persons.
-    compared, left_band = outcome.id is None and not since.any(), False
+    compared, left_band = rows.outcome.id is None and not since.any(), False
     for number in numbers:
-        inside, colour = counted & (group == number), colour_of(number)
-        band = KaplanMeierBand.fit(known[inside], confidence=confidence, weights=weights)
-        last = float(time[inside].max())
-        at = np.concatenate([[0.0], band.times, [last]])
-        survival, lower, upper = band.at(at)
-        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.11, linewidth=0)
-        ax.plot(at, survival, drawstyle="steps-post", color=colour, linewidth=1.8, label=f"group {number}")
+        inside, colour = rows.rows(number), colour_of(number)
+        band, last = rows.band(number, confidence, weights), float(time[inside].max())
+        final = rows.draw(ax, number, band, colour)
         censored = time[inside & ~event]
         ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
         seen = grid <= last
         mean = np.average(curves[inside], axis=0, weights=weight[inside])
-        (line,) = ax.plot(grid[seen], mean[seen], "--", color=_dark(colour), linewidth=1.5)
+        (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
         if compared:
             off = outside(mean[seen], *band.at(grid[seen])[1:])
@@ -109,25 +116,42 @@ def plot_groups(
         median = float(band.quantile().value)
         reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
-        ends.append((float(survival[-1]), text, colour))
+        rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
+        text = "\n".join([text, *rule])
+        ends.append((final, text, colour))
     ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
-    _label_ends(ax, ends, _LABEL / (ax.get_position().height * height))
+    label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
+    _label_ends(ax, ends, label_height / (ax.get_position().height * height))
     handles = [
         Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
     if left_band:
         handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
+    test = _test_text(tree, X, y, rows, p_value, weights)
+    if test:
+        handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
     _number_at_risk(below, ax, time[counted], since[counted], group[counted])
     return [ax, below]
 
 
-def _dark(colour: str) -> tuple[float, float, float]:
-    red, green, blue = (0.6 * part for part in to_rgb(colour))
-    return red, green, blue
+def _test_text(
+    tree: object, X: object, y: object, rows: ObservedGroups, p_value: float | None, weights: WeightKind
+) -> str:
+    """The p-value that is given, or that of the log-rank test of rows that did not place the gates."""
+    name = "p"
+    if p_value is None:
+        if len(rows.numbers) < 2 or not rows.event[rows.weight > 0].any():
+            return ""
+        if on_training_rows(tree, X, y):
+            return "no log-rank test: training rows"
+        counted = rows.weight > 0
+        found = logrank_test(rows.known[counted], rows.group[counted], weights=weights)
+        name, p_value = "log-rank p", found.p_value
+    return f"{name} < .001" if p_value < 0.001 else f"{name} = {p_value:.3f}".replace("0.", ".", 1)
 
 
 def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> None:
@@ -147,7 +171,7 @@ def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> Non
             position / 1.02,
             text,
             transform=ax.transAxes,
-            color=_dark(colour),
+            color=dark(colour),
             fontsize=8.5,
             va="center",
             linespacing=1.25,
@@ -162,7 +186,7 @@ def _number_at_risk(
     numbers = np.unique(group)
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
     for row, number in enumerate(numbers):
-        colour = _dark(colour_of(number))
+        colour = dark(colour_of(number))
         label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
         ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
         for tick in ticks:
@@ -247,7 +271,7 @@ def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = Non
     names = [f"group {k}{end}{counts[k]} rows" for k, end in zip(present, breaks, strict=True)]
     strip.set_yticks(middles, names, fontsize=9)
     for label, k in zip(strip.get_yticklabels(), present, strict=True):
-        label.set_color(_dark(colour_of(int(k))))
+        label.set_color(dark(colour_of(int(k))))
     strip.set_xticks([])
     strip.tick_params(length=0)
     heat.tick_params(left=False, labelleft=False)

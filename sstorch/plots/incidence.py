@@ -12,11 +12,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_weight
 from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
 from sstorch.plots.figures import COLOURS, new_figure, survival_text, time_label
+from sstorch.plots.observed import ObservedGroups
 
 # Inches: of a panel, and of the room for the legend above.
 _WIDTH, _HEIGHT, _LEGEND = 3.0, 3.0, 0.55
@@ -64,21 +64,15 @@ def plot_incidence(
     Raises:
         DataError: not one time and cause for each row, or wrong weights.
     """
-    outcome = outcome_of(tree, y)
-    time, _, _ = outcome.right_censored("Aalen-Johansen")
-    cause = outcome.cause
-    if cause is None:
+    if outcome_of(tree, y).cause is None:
         raise DataError("y has no causes; give Surv(time, cause, causes=...)")
-    group = np.asarray(tree.apply(X))
-    if len(time) != len(group):
-        raise DataError(f"X has {len(group)} rows but y has {len(time)}; give one target for every row")
-    given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
-    weight = np.ones(len(time)) if given is None else given
-    counted = weight > 0
-    last = float(np.quantile(time[counted], 0.95)) if end is None else end
+    observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen")
+    outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
+    assert cause is not None
+    last = float(np.quantile(time[weight > 0], 0.95)) if end is None else end
     grid = np.linspace(0.0, last, 121)
     predicted = tree.predict_cumulative_incidence(X, grid, after=0.0)
-    rows = {number: counted & (group == number) for number in np.unique(group[counted])}
+    rows = {number: observed.rows(number) for number in observed.numbers}
     means = {
         number: np.average(predicted[inside], axis=0, weights=weight[inside])
         for number, inside in rows.items()
@@ -91,8 +85,8 @@ def plot_incidence(
         inside = rows[number]
         ax.stackplot(grid, means[number], colors=colours, alpha=0.55, linewidth=0)
         seen = grid[grid <= time[inside].max()]
-        observed = aalen_johansen(outcome[inside], seen, sample_weight=weight[inside])
-        for edge in np.cumsum(observed, axis=0):
+        incidence = aalen_johansen(outcome[inside], seen, sample_weight=weight[inside])
+        for edge in np.cumsum(incidence, axis=0):
             ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
         said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))

@@ -2,159 +2,182 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 
+from sstorch._types import FloatArray, IntArray
+from sstorch.data.columns import numeric_values
 from sstorch.data.persons import CONSTANT_COVARIATES
-from sstorch.plots.figures import colour_of, new_figure, time_label
-from sstorch.reading import gate_coefficients, gate_table
-from sstorch.reading.texts import leaf_texts
+from sstorch.data.time_unit import round_horizons
+from sstorch.exceptions import ConfigError
+from sstorch.metrics.censoring import followed_to
+from sstorch.plots.figures import colour_of, dark, time_label
+from sstorch.plots.observed import ObservedGroups
+from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
+from sstorch.reading.nodes import shown_leaves, shown_node
+from sstorch.reading.rules import GateRule, values_of_gate
+from sstorch.reading.scores import Score, to_numbers
 
 if TYPE_CHECKING:
     from sstorch.soft.estimator import SoftEstimator
 
-_LEFT, _RIGHT = "#3b6fb6", "#d1603d"
-_LINE, _GREY = "#999999", "#666666"
-# Of a longer name the first and the last characters are shown: a category stands at the end.
-_NAME, _NAME_END = 13, 6
-# Inches: a leaf's width, a level's height, what of them a node's panel takes, a line of the caption, and what
-# the label of the leftmost leaf needs.
-_LEAF_WIDTH, _LEVEL_HEIGHT, _PANEL, _CAPTION, _MARGIN = 2.3, 1.9, (0.74, 0.6), 0.17, 0.15
-# Characters in an inch, of the caption and of a rule.
-_CHARACTERS, _RULE_CHARACTERS = 15, 12.5
-# Share of the persons whose curves the band of a leaf holds.
-_MIDDLE = 0.8
-
-
-@dataclass
-class _Node:
-    """A gate or a leaf as it is drawn.
-
-    Attributes:
-        title: above its panel.
-        draw: fills the panel.
-        branches: of a gate: words and share of its rows at the line to each child, and the child.
-        x: middle, in widths of a leaf from the left.
-        level: from the top.
-    """
-
-    title: str
-    draw: Callable[[Axes], None]
-    branches: list[tuple[str, float, _Node]] = field(default_factory=list)
-    x: float = 0.0
-    level: int = 0
-
-    def walk(self) -> Iterator[_Node]:
-        """The gates, level by level, then the leaves from left to right, once they are placed."""
-        nodes = [self]
-        for node in nodes:
-            nodes += [child for _, _, child in node.branches]
-        yield from (node for node in nodes if node.branches)
-        yield from sorted((node for node in nodes if not node.branches), key=lambda leaf: leaf.x)
-
-    def place(self, level: int = 0, free: float = 0.5) -> float:
-        """Place it and all below it; the middle of the next leaf to the right."""
-        self.level = level
-        if not self.branches:
-            self.x = free
-            return free + 1.0
-        for _, _, child in self.branches:
-            free = child.place(level + 1, free)
-        self.x = sum(child.x for _, _, child in self.branches) / len(self.branches)
-        return free
-
-
-def _draw_tree(root: _Node, figure: Figure | SubFigure | None, caption: Sequence[str]) -> list[Axes]:
-    """Draw a tree: the panels of its nodes, the lines between them, and what it says below them.
-
-    Returns:
-        The axes: that of the lines, then those of the gates, level by level, and of the leaves.
-    """
-    columns = round(root.place() - 0.5)
-    nodes = list(root.walk())
-    levels = 1 + max(node.level for node in nodes)
-    if figure is None:
-        width = max(3.2, _LEAF_WIDTH * columns) + _MARGIN
-        figure = new_figure(width, _LEVEL_HEIGHT * levels + _CAPTION * len(_wrapped(caption, width)))
-    width, height = (size / figure.dpi for size in (figure.bbox.width, figure.bbox.height))
-    lines = _wrapped(caption, width)
-    floor = _CAPTION * len(lines) / height
-    edges = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    edges.set(xlim=(0, 1), ylim=(0, 1))
-    edges.axis("off")
-    if lines:
-        edges.text(0.5, 0.3 * floor / len(lines), "\n".join(lines), ha="center", fontsize=7.5, color=_GREY)
-    margin = _MARGIN / width
-    panel = _PANEL[0] * (1 - margin) / columns, _PANEL[1] * (1 - floor) / levels
-
-    def middle(node: _Node) -> tuple[float, float]:
-        x = margin + (1 - margin) * node.x / columns
-        return x, 1.0 - (1 - floor) * (node.level + 0.52) / levels
-
-    axes = [edges]
-    for node in nodes:
-        x, y = middle(node)
-        ax = figure.add_axes((x - panel[0] / 2, y - panel[1] / 2, *panel))
-        node.draw(ax)
-        ax.set_title(node.title, fontsize=9)
-        for words, share, child in node.branches:
-            _draw_edge(edges, (x, y - panel[1] / 2), middle(child), panel[1], words, share)
-        axes.append(ax)
-    return axes
-
-
-def _wrapped(sentences: Sequence[str], width: float) -> list[str]:
-    """Sentences in lines of a width in inches, each broken between words where it must be."""
-    return [line for sentence in sentences for line in textwrap.wrap(sentence, int(_CHARACTERS * width))]
-
-
-def _draw_edge(
-    ax: Axes, start: tuple[float, float], child: tuple[float, float], height: float, words: str, share: float
-) -> None:
-    # Ends above the title of the child.
-    end = (child[0], child[1] + 0.86 * height)
-    ax.plot(*zip(start, end, strict=True), color=_LINE, linewidth=0.6 + 2.4 * share)
-    middle = (0.5 * (start[0] + end[0]), 0.5 * (start[1] + end[1]))
-    text = f"{words}{100 * share:.0f} %"
-    ax.text(*middle, text, fontsize=8, ha="center", va="center", backgroundcolor="white", linespacing=1.1)
+_LINE = "#999999"
+# Inches: height of the curves of a group and of a plane, room for their axes (left, below), around a rule.
+_CURVES, _PLANE, _CURVES_AXIS, _PLANE_AXIS, _PAD = 0.66, 0.95, (0.0, 0.32), (0.52, 0.34), 0.06
+# Points along a side of a plane, and rows that are drawn in one.
+_GRID, _POINTS = 81, 400
+# Terms of a sum that a gate writes out.
+_TERMS = 4
 
 
 @dataclass(frozen=True)
-class _Scale:
-    """The axes of all leaves: the last time, and the label of the times."""
+class _Groups:
+    """What is drawn of groups.
 
-    last: float
+    Attributes:
+        times: of the model's curves, increasing from 0, shape (n_times,).
+        label: of the axis of time.
+        horizon: time at which survival is written.
+        unit: of time; None if not known.
+        survival: what it is called.
+        steps: whether curves are step functions.
+        rows: groups and outcomes of rows; None without outcomes.
+    """
+
+    times: FloatArray
     label: str
+    horizon: float
+    unit: str | None
+    survival: str
+    steps: bool
+    rows: ObservedGroups | None
 
-    def set(self, ax: Axes) -> None:
-        """Give axes this scale."""
-        ax.set(xlim=(0, self.last), ylim=(0, 1.02))
-        ax.set_xlabel(self.label, fontsize=8, labelpad=1)
-        ax.set_ylabel("survival", fontsize=8, labelpad=1)
-        ax.set_yticks([0.0, 0.5, 1.0], labels=["0", ".5", "1"])
-        ax.locator_params(axis="x", nbins=3)
-        ax.tick_params(labelsize=8)
+    def node(self, number: int, n_rows: int, share: float, curve: FloatArray | None) -> Node:
+        """A group: its number, rows of it, their share, and the model's curve at the times."""
+        facts = [f"{n_rows} row{'s' * (n_rows != 1)}"]
+        if self.rows is not None and n_rows:
+            events = int(self.rows.event[self.rows.rows(number)].sum())
+            facts = [f"{facts[0]},", f"{events} event{'s' * (events != 1)}"]
+        facts += self._at_horizon(number, curve) if n_rows else []
+        draw = partial(self._draw, number, curve if n_rows else None)
+        return Node(
+            f"Group {number}",
+            draw,
+            share,
+            number,
+            lambda _: _CURVES,
+            facts,
+            _CURVES_AXIS,
+            dark(colour_of(number)),
+        )
+
+    def _at_horizon(self, number: int, curve: FloatArray | None) -> list[str]:
+        """Survival at the horizon in words: by Kaplan-Meier with limits, or else by the model."""
+        at = (
+            f"{self.survival} at {self.horizon:g} {self.unit}:"
+            if self.unit
+            else f"{self.survival} at time {self.horizon:g}:"
+        )
+        if self.rows is not None:
+            inside = self.rows.rows(number)
+            time, event = self.rows.time[inside], self.rows.event[inside]
+            if not inside.any() or not followed_to(np.array([self.horizon]), time, event)[0]:
+                return [at, "not known"]
+            value, lower, upper = (100 * float(part) for part in self.rows.band(number).at(self.horizon))
+            return [at, f"{value:.0f} %", f"({lower:.0f} to {upper:.0f})"]
+        if curve is None:
+            return []
+        place = np.searchsorted(self.times, self.horizon, side="right") - 1
+        value = curve[place] if self.steps else np.interp(self.horizon, self.times, curve)
+        return ["predicted", at, f"{100 * value:.0f} %"]
+
+    def _draw(self, number: int, curve: FloatArray | None, ax: Axes) -> None:
+        colour, last = colour_of(number), float(self.times[-1])
+        ax.set(xlim=(0, last), ylim=(0, 1.04))
+        ticks = [tick for tick in MaxNLocator(3).tick_values(0, last) if 0 <= tick <= last]
+        ax.set_xticks([0, ticks[-1]], ["0", f"{ticks[-1]:g}"], fontsize=SIZE)
+        start, end = ax.get_xticklabels()
+        start.set_horizontalalignment("left")
+        end.set_horizontalalignment("right")
+        ax.set_xlabel(self.label, fontsize=SIZE, labelpad=0)
+        ax.set_yticks([0, 0.5, 1], [])
+        ax.tick_params(length=2, pad=1.5)
         ax.spines[["top", "right"]].set_visible(False)
+        ax.axhline(0.5, color="#dddddd", linewidth=0.6, zorder=0)
+        if curve is None:
+            ax.text(0.5, 0.5, "no rows", ha="center", va="center", transform=ax.transAxes, **TEXT)
+            return
+        if self.rows is not None and self.rows.rows(number).any():
+            self.rows.draw(ax, number, self.rows.band(number), colour)
+        style = "steps-post" if self.steps else "default"
+        kind: dict[str, Any] = {"color": dark(colour), "linestyle": "--", "linewidth": 1.2}
+        if self.rows is None:
+            kind = {"color": colour, "linestyle": "-", "linewidth": 1.8}
+        ax.plot(self.times, curve, drawstyle=style, **kind)
+
+    def caption(self, tree: object, curve: str) -> list[str]:
+        """Sentences on the curves; ``curve`` is what the tree has of a group."""
+        lines = [f"Groups: {curve}."]
+        if self.rows is not None:
+            lines = [
+                f"Groups: Kaplan-Meier (steps) and {curve} (dashed).",
+                "The band and the numbers in brackets are 95 % confidence intervals of Kaplan-Meier.",
+            ]
+        if getattr(tree, "time_varying_", False):
+            lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
+        return [*lines, "Branches are as wide as their share of the rows."]
 
 
-def _write(ax: Axes, text: str) -> None:
-    """Write a rule into the panel of a gate, in as many lines as it needs."""
+def _horizon(tree: object, horizon: float | None, event_times: FloatArray, unit: str | None) -> float:
+    """The time at which survival is written.
+
+    Raises:
+        ConfigError: it is not between 0 and the last training event.
+    """
+    last = float(event_times[-1])
+    if horizon is None:
+        return float(round_horizons(event_times, unit)[-1])
+    if not 0 < horizon <= last:
+        raise ConfigError(
+            f"horizon must be a time above 0 and up to the last training event, {last:g}; got {horizon!r}"
+        )
+    return float(horizon)
+
+
+def _drawn(axes: list[Axes], n_groups: int) -> list[Axes]:
+    """The axes, with the scale of survival beside the first group."""
+    first = axes[len(axes) - n_groups]
+    first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
+    first.set_ylabel("survival", fontsize=SIZE, labelpad=1)
+    return axes
+
+
+def _rule_node(title: str, rule: str, share: float, branches: list[tuple[str, Node]]) -> Node:
+    """A gate that is written."""
+
+    def height(width: float) -> float:
+        return LINE * len(wrapped(rule, width - 2 * _PAD)) + 2 * _PAD
+
+    order = min(child.order for _, child in branches)
+    return Node(title, partial(_write, rule), share, order, height, branches=branches)
+
+
+def _write(text: str, ax: Axes) -> None:
+    """Write a text into a box, in as many lines as it needs."""
     ax.set(xticks=[], yticks=[])
     for spine in ax.spines.values():
         spine.set_color(_LINE)
     width = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi
-    lines = textwrap.wrap(text, max(8, int(_RULE_CHARACTERS * width)))
-    size = 9 if len(lines) < 6 else 7
-    ax.text(0.5, 0.5, "\n".join(lines), ha="center", va="center", fontsize=size, transform=ax.transAxes)
+    lines = "\n".join(wrapped(text, width - 2 * _PAD))
+    style: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
+    ax.text(0.5, 0.5, lines, transform=ax.transAxes, **style, **TEXT)
 
 
 # ---------------------------------------------------------------------- soft trees
@@ -163,103 +186,160 @@ def _write(ax: Axes, text: str) -> None:
 def plot_soft_tree(
     tree: SoftEstimator,
     X: object,
+    y: object = None,
     figure: Figure | SubFigure | None = None,
     unit: str | None = None,
-    n_features: int = 4,
+    horizon: float | None = None,
+    width: float | None = None,
 ) -> list[Axes]:
-    """Draw the tree: in each gate the largest effects, in each group the curves of its rows.
+    """Draw the tree: the rule of each gate, the survival of each group.
 
-    A gate's bar points to the side that its feature draws to, over its whole training range or where the
-    category applies, and has the change of the score beside it; a gate on one column, whose rule is a
-    threshold or a list of categories, has its rule instead. A group shows the mean predicted survival of its
-    rows, free of any event where causes compete, and the band that holds the middle 80 % of their curves:
-    how much subjects differ, no confidence interval. Gates that send all training rows one way and leaves
-    without rows are not drawn.
+    A gate on one column, or on categories, has its rule. A gate on two numbers is a plane of both columns,
+    in original units, with its line, the sides of yes and no, and rows that pass it as points. A sum of more
+    columns is written with its threshold. Branches are as wide as their share of the rows; at each gate the
+    side of the group with the longer survival is on the left. Gates that send all training rows one way are
+    not drawn.
+
+    A group shows Kaplan-Meier of its rows with the 95 % confidence band and, dashed, the mean of the curves
+    that the tree predicts for them; below its rows, its events, and survival at one time with its confidence
+    interval. Where causes compete survival is free of any event. These rows have placed the gates if they
+    are those of training: groups then look further apart than they are.
+
+    All texts have 8 points: a figure of 3.35 inches (85 mm, a column of a journal) has room for four groups.
 
     Args:
         tree: fitted.
-        X: rows, for the curves in the leaves.
+        X: rows.
+        y: their outcome, as in ``fit``; None draws the mean predictions alone, as for interval-censored rows.
         figure: to draw on; a new one, as large as the tree needs, if None.
-        unit: of time, for the labels of axes; that of the tree if None.
-        n_features: most bars in a gate.
+        unit: of time; that of the tree if None.
+        horizon: time at which survival is written; a round one near the third quartile of the event times if
+            None.
+        width: of a new figure, in inches.
 
     Returns:
-        The axes: that of the lines, then those of the gates that are drawn, level by level, and of the leaves
-        from left to right.
+        The axes: that of the branches, then those of the gates that are drawn, level by level, and of the
+        groups from left to right.
+
+    Raises:
+        DataError: not one outcome for each row, or none of the kind of training.
+        ConfigError: the figure is too small, or ``horizon`` is out of range.
     """
-    gates, effects = gate_table(tree), gate_coefficients(tree)
-    texts = leaf_texts(tree._tree, tree.node_table_, medians=False)
-    n_leaves = tree._tree.group_numbers.size
-    grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
-    curves, group = np.asarray(tree.falling_curves(X, grid)), np.asarray(tree.apply(X))
-    scale = _Scale(float(grid[-1]), time_label(tree, unit))
+    fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
+    n_leaves = fitted.group_numbers.size
+    group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
+    event_times, label = tree.event_times_, time_label(tree, unit)
+    times = np.linspace(0.0, float(event_times[-1]), 101)
+    curves = np.asarray(tree.falling_curves(X, times))
+    observed = None if y is None else ObservedGroups.of(tree, group, y)
+    weight = np.ones(len(group)) if observed is None else observed.weight
+    at = _horizon(tree, horizon, event_times, unit or tree.time_unit_)
+    survival = "event-free survival" if fitted.competing else "survival"
+    groups = _Groups(times, label, at, unit or tree.time_unit_, survival, False, observed)
+    planes: list[str] = []
 
-    def node(number: int) -> _Node:
-        while number < n_leaves and gates["yes"][number] in (0, 1):
-            # A gate that sends all rows one way makes way for that child.
-            number = 2 * number + (gates["yes"][number] == 0)
+    def below(node: int) -> npt.NDArray[np.bool_]:
+        level = fitted.module.topology.level
+        return np.asarray(leaf >> (level(n_leaves) - level(node)) == node)
+
+    def made(number: int) -> Node:
+        number = shown_node(nodes, number)
+        inside = below(number)
+        n_rows, share = int(inside.sum()), float(inside.mean())
         if number >= n_leaves:
-            place = int(tree._tree.group_numbers[number - n_leaves])
-            title = texts.get(number, f"group {place}: no rows").replace(": ", "\n", 1)
-            return _Node(title, partial(_draw_leaf, scale, grid, curves[group == place], colour_of(place)))
-        rule, yes = str(gates["rule"][number]), float(gates["yes"][number])
-        if rule.endswith(">= 0"):
-            draw = partial(_draw_bars, effects.loc[[number]].droplevel(0), n_features)
-        else:
-            draw = partial(_write, text=rule)
-        sides = ("yes\n", yes, node(2 * number)), ("no\n", 1 - yes, node(2 * number + 1))
-        return _Node(f"[{number}] {gates['rows'][number]} rows", draw, list(sides))
+            weighted = inside & (weight > 0)
+            mean = np.average(curves[weighted], axis=0, weights=weight[weighted]) if weighted.any() else None
+            place = int(fitted.group_numbers[number - n_leaves])
+            return groups.node(place, n_rows, share, mean)
+        branches = []
+        for word, child in (("yes", 2 * number), ("no", 2 * number + 1)):
+            part = 100 * below(child).sum() / max(n_rows, 1)
+            branches.append((f"{word} {part:.0f} %", made(child)))
+        title = f"[{number}] {n_rows} row{'s' * (n_rows != 1)}"
+        if (plane := _Plane.of(tree, X, number, rules[number], inside)) is None:
+            return _rule_node(title, rules[number].text(_TERMS), share, branches)
+        planes.append(f"[{number}] yes: {rules[number].text()}.")
+        order = min(child.order for _, child in branches)
+        return Node(title, plane.draw, share, order, lambda _: _PLANE, axis=_PLANE_AXIS, branches=branches)
 
-    caption = [
-        f"Groups: mean predicted survival; the band holds the middle {100 * _MIDDLE:.0f} % of their rows' "
-        "curves (their spread, no confidence interval)."
-    ]
-    caption += _condition(tree)
-    if any(str(rule).endswith(">= 0") for rule in gates["rule"]):
-        caption.insert(0, "Bars: change of the score over a column's range; blue for yes, red for no.")
-    return _draw_tree(node(1), figure, caption)
-
-
-def _condition(tree: object) -> list[str]:
-    """A line on what survival from time zero supposes; none where nothing is."""
-    varying = getattr(tree, "time_varying_", False)
-    return [f"Survival is from time zero {CONSTANT_COVARIATES}."] if varying else []
+    root = made(1)
+    caption = [*sorted(planes), *groups.caption(tree, "mean predicted survival")]
+    return _drawn(draw_tree(root, figure, width, caption), len(shown_leaves(nodes)))
 
 
-def _draw_bars(effects: pd.DataFrame, n_features: int, ax: Axes) -> None:
-    """Bars to the left for what draws to the left; name and number stand on the other side of zero."""
-    ax.set(xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set_color(_LINE)
-    shown = effects[effects["effect"] != 0][:n_features]
-    largest = float(shown["effect"].abs().max()) if len(shown) else 1.0
-    for position, (name, effect) in enumerate(zip(shown.index, shown["effect"], strict=True)):
-        ax.barh(-position, -effect / largest, color=_LEFT if effect > 0 else _RIGHT, height=0.7)
-        side: dict[str, Any] = {"x": 0.05, "ha": "left"} if effect > 0 else {"x": -0.05, "ha": "right"}
-        ax.text(s=f"{_short(str(name))}\n{effect:+.2g}", y=-position, va="center", **side, **_BAR_TEXT)
-    ax.axvline(0.0, color="#444444", linewidth=0.8)
-    ax.set(xlim=(-1.15, 1.15), ylim=(0.6 - max(len(shown), 1), 0.6))
+@dataclass(frozen=True)
+class _Plane:
+    """The plane of the two numbers of a gate.
 
+    Attributes:
+        names: of the columns.
+        sides: values of each column, (n_grid,) each.
+        score: of the gate there, (n_grid, n_grid), the second column down; yes is >= 0.
+        points: values of rows that pass the gate, (m, 2).
+    """
 
-_BAR_TEXT: dict[str, Any] = {"fontsize": 7.5, "linespacing": 0.95}
+    names: tuple[str, str]
+    sides: tuple[FloatArray, FloatArray]
+    score: FloatArray
+    points: FloatArray
 
+    @classmethod
+    def of(
+        cls, tree: SoftEstimator, X: object, node: int, rule: GateRule, inside: npt.NDArray[np.bool_]
+    ) -> _Plane | None:
+        """The plane of a gate whose rule is a sum over two numbers; None for any other gate."""
+        gate, frame = tree._tree.module.gate(node), tree._cleaned(X)
+        score = Score.of_gate(tree._tree.preprocessor, to_numbers(gate.weight), float(gate.bias.detach()))
+        terms = score.of_used_columns().terms
+        names = list(dict.fromkeys(name for term in terms for name in term.columns))
+        if not rule.terms or len(names) != 2 or any(term.category is not None for term in terms):
+            return None
+        values = np.stack([numeric_values(frame[name], f"column {name!r}") for name in names], axis=1)
+        known = values[~np.isnan(values).any(axis=1)]
+        if not len(known) or (np.ptp(known, axis=0) == 0).any():
+            return None
+        ends = zip(known.min(axis=0), known.max(axis=0), strict=True)
+        first, second = (np.linspace(low, high, _GRID) for low, high in ends)
+        across, up = np.meshgrid(first, second)
+        grid = frame.iloc[np.zeros(across.size, dtype=np.int64)].reset_index(drop=True)
+        grid = grid.assign(**{names[0]: across.ravel(), names[1]: up.ravel()})
+        used, found = values_of_gate(score, tree._encode(grid), np.arange(len(grid)))
+        points = values[inside & ~np.isnan(values).any(axis=1)]
+        some = np.unique(np.linspace(0, max(len(points) - 1, 0), _POINTS).astype(int))
+        points = points[some[: len(points)]]
+        return cls(
+            (names[0], names[1]),
+            (first, second),
+            (found @ used.weight + used.bias).reshape(across.shape),
+            points,
+        )
 
-def _short(name: str) -> str:
-    if len(name) <= _NAME:
-        return name
-    return f"{name[: _NAME - _NAME_END - 1]}…{name[-_NAME_END:]}"
-
-
-def _draw_leaf(
-    scale: _Scale, grid: npt.NDArray[np.float64], curves: npt.NDArray[np.float64], colour: str, ax: Axes
-) -> None:
-    scale.set(ax)
-    if not len(curves):
-        ax.text(0.5, 0.5, "none of\nthese rows", ha="center", va="center", transform=ax.transAxes, fontsize=8)
-        return
-    low, high = np.quantile(curves, [0.5 - 0.5 * _MIDDLE, 0.5 + 0.5 * _MIDDLE], axis=0)
-    ax.fill_between(grid, low, high, color=colour, alpha=0.2, linewidth=0)
-    ax.plot(grid, curves.mean(axis=0), color=colour, linewidth=1.8)
+    def draw(self, ax: Axes) -> None:
+        """Points, the line, and the sides."""
+        ax.plot(*self.points.T, ".", color=GREY, alpha=0.3, markersize=2.5, markeredgewidth=0)
+        if self.score.min() < 0 <= self.score.max():
+            ax.contour(*self.sides, self.score, levels=[0.0], colors=INK, linewidths=1.3)
+        for word, sign in (("yes", 1), ("no", -1)):
+            # A side is named in the corner that is furthest from the line.
+            corners = [(sign * self.score[i, j], i, j) for i in (0, -1) for j in (0, -1)]
+            size, i, j = max(corners)
+            if size > 0 or (sign > 0 and size == 0):
+                place: dict[str, Any] = {
+                    "ha": "left" if j == 0 else "right",
+                    "va": "bottom" if i == 0 else "top",
+                }
+                x, y = 0.05 if j == 0 else 0.95, 0.05 if i == 0 else 0.95
+                ax.text(x, y, word, transform=ax.transAxes, fontweight="bold", **place, **TEXT)
+        size_of = ax.get_position()
+        width = size_of.width * ax.figure.bbox.width / ax.figure.dpi
+        ax.set_xlabel(shortened(self.names[0], width), fontsize=SIZE, labelpad=0, parse_math=False)
+        ax.set_ylabel(shortened(self.names[1], _PLANE), fontsize=SIZE, labelpad=0, parse_math=False)
+        for axis, values in ((ax.xaxis, self.sides[0]), (ax.yaxis, self.sides[1])):
+            low, high = float(values[0]), float(values[-1])
+            ticks = [tick for tick in MaxNLocator(2).tick_values(low, high) if low <= tick <= high]
+            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set(xlim=(self.sides[0][0], self.sides[0][-1]), ylim=(self.sides[1][0], self.sides[1][-1]))
+        ax.tick_params(labelsize=SIZE, length=2, pad=1.5)
 
 
 # ---------------------------------------------------------------------- exact trees
@@ -283,63 +363,85 @@ class FittedExactTree(Protocol):
 def plot_optimal_tree(
     tree: FittedExactTree,
     X: object = None,
+    y: object = None,
     figure: Figure | SubFigure | None = None,
     unit: str | None = None,
+    horizon: float | None = None,
+    width: float | None = None,
 ) -> list[Axes]:
-    """Draw the tree, its questions in the nodes, and in each leaf its survival curve, or its text.
+    """Draw the tree: the split in each node, and in each leaf its survival curve, or its text.
 
     Args:
         tree: fitted.
-        X: rows whose shares stand at the branches; those of training if None.
+        X: rows that are counted; those of training if None.
+        y: their outcome, of survival trees: Kaplan-Meier of the groups, events and survival at one time with
+            its confidence interval, as in :func:`plot_soft_tree`.
         figure: to draw on; a new one, as large as the tree needs, if None.
-        unit: of time, for the labels of axes; that of the tree if None.
+        unit: of time; that of the tree if None.
+        horizon: as in :func:`plot_soft_tree`.
+        width: of a new figure, in inches.
 
     Returns:
-        The axes: that of the lines, then those of the questions, level by level, and of the leaves from left
+        The axes: that of the branches, then those of the splits, level by level, and of the leaves from left
         to right.
+
+    Raises:
+        DataError: not one outcome for each row, or none of the kind of training.
+        ConfigError: the figure is too small, ``horizon`` is out of range, or ``y`` is given without ``X`` or
+            for a tree without survival curves.
     """
     exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree._leaf_texts()
-    if X is not None:
-        # A survival tree gives numbers of groups, from 1 on.
-        leaf = np.asarray(tree.apply(X)) - (curves is not None)
-        rows = np.bincount(leaf, minlength=exact.n_leaves)
-    else:
-        rows = np.asarray(tree.leaf_rows_)
-    scale = None if curves is None else _Scale(float(curves.times[-1]), time_label(tree, unit))
+    if y is not None and (X is None or curves is None):
+        raise ConfigError("y is the outcome of the rows X of a survival tree: give both, or neither")
+    # A survival tree gives numbers of groups, from 1 on.
+    applied = None if X is None else np.asarray(tree.apply(X))
+    rows = np.asarray(tree.leaf_rows_)
+    if applied is not None:
+        rows = np.bincount(applied - (curves is not None), minlength=exact.n_leaves)
+    groups = None if curves is None else _exact_groups(tree, curves, applied, y, unit, horizon)
+    total = max(int(rows.sum()), 1)
 
-    def node(number: int) -> tuple[_Node, int]:
+    def made(number: int) -> tuple[Node, int]:
         """The node, and how many of the rows are in it."""
         if exact.feature[number] < 0:
             leaf = int(exact.leaf_number[number])
-            if scale is None:
-                return _Node("", partial(_write_leaf, texts[leaf])), int(rows[leaf])
-            title = texts[leaf].split(", median")[0].replace(": ", "\n")
-            return _Node(title, partial(_draw_steps, scale, curves, leaf)), int(rows[leaf])
-        children = [node(int(child[number])) for child in (exact.present, exact.absent)]
-        total = sum(count for _, count in children)
+            n_rows = int(rows[leaf])
+            if groups is None or curves is None:
+                return _text_leaf(texts[leaf], n_rows / total), n_rows
+            curve = np.concatenate([[1.0], curves.survival[leaf]])
+            return groups.node(leaf + 1, n_rows, n_rows / total, curve), n_rows
+        children = [made(int(child[number])) for child in (exact.present, exact.absent)]
+        n_rows = sum(count for _, count in children)
         branches = [
-            (f"{answer}\n", count / max(total, 1), child)
+            (f"{answer} {100 * count / max(n_rows, 1):.0f} %", child)
             for answer, (child, count) in zip(("yes", "no"), children, strict=True)
         ]
-        question = exact.names[exact.feature[number]]
-        return _Node(f"{total} row{'s' * (total != 1)}", partial(_write, text=question), branches), total
+        title = f"{n_rows} row{'s' * (n_rows != 1)}"
+        return _rule_node(title, exact.names[exact.feature[number]], n_rows / total, branches), n_rows
 
-    caption = [] if curves is None else ["Groups: survival of their training rows.", *_condition(tree)]
-    return _draw_tree(node(0)[0], figure, caption)
-
-
-def _write_leaf(text: str, ax: Axes) -> None:
-    """Write the text of a leaf, a line for each part."""
-    parts = text.replace(": ", "\n").replace(", ", "\n")
-    ax.text(0.5, 0.5, parts, ha="center", va="center", fontsize=8, transform=ax.transAxes)
-    ax.set(xticks=[], yticks=[])
-    for spine in ax.spines.values():
-        spine.set_color(_LINE)
+    root = made(0)[0]
+    if groups is None:
+        return draw_tree(root, figure, width, [])
+    caption = groups.caption(tree, "survival curve of the leaf")
+    return _drawn(draw_tree(root, figure, width, caption), exact.n_leaves)
 
 
-def _draw_steps(scale: _Scale, curves: Any, leaf: int, ax: Axes) -> None:
-    """The survival curve of a leaf, a step function."""
-    scale.set(ax)
-    times = np.concatenate(([0.0], curves.times))
-    survival = np.concatenate(([1.0], curves.survival[leaf]))
-    ax.plot(times, survival, drawstyle="steps-post", color=colour_of(leaf + 1), linewidth=1.8)
+def _exact_groups(
+    tree: Any, curves: Any, group: IntArray | None, y: object, unit: str | None, horizon: float | None
+) -> _Groups:
+    """What is drawn of the groups of an exact survival tree."""
+    times, unit = np.concatenate([[0.0], curves.times]), unit or tree.time_unit_
+    observed = None if y is None or group is None else ObservedGroups.of(tree, group, y)
+    survival = "event-free survival" if tree.causes_ else "survival"
+    at = _horizon(tree, horizon, curves.times, unit)
+    return _Groups(times, unit or "time", at, unit, survival, True, observed)
+
+
+def _text_leaf(text: str, share: float) -> Node:
+    """A leaf without a curve: its text, a line for each part."""
+    head, *parts = text.replace(": ", "\n").replace(", ", "\n").split("\n")
+
+    def draw(ax: Axes) -> None:
+        ax.axis("off")
+
+    return Node(head, draw, share, 0.0, lambda _: 0.04, parts)

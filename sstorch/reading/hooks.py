@@ -19,6 +19,7 @@ from sstorch.inference import FitCovariance
 from sstorch.reading.late_fit import late_fit
 from sstorch.reading.nodes import node_table
 from sstorch.reading.rules import GateRule, gate_rules
+from sstorch.reading.sentences import group_rules
 from sstorch.reading.texts import as_graphviz, as_text
 
 
@@ -95,6 +96,9 @@ class ReadableTree:
         self.late_fit_, self.training_rows_ = late_fit(tree, x, data), fingerprint(data)
         del self._training_rows
         return self.node_table_
+
+    def _group_rules(self, n_terms: int | None) -> dict[int, str]:
+        return group_rules(self._tree, self.node_table_, self._gate_rules, n_terms)
 
     def _export_text(self, n_terms: int | None) -> str:
         return as_text(self._tree, self.node_table_, self._gate_rules, n_terms)

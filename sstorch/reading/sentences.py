@@ -30,14 +30,22 @@ def group_sentences(
         rules: of its gates.
         n_terms: terms of a rule that are written out; None for all.
     """
-    total, ways, sentences = int(nodes["rows"].iloc[0]), shown_leaves(nodes), []
-    ordered = in_order(tree, ways)
+    total, sentences = int(nodes["rows"].iloc[0]), []
+    ordered, named = in_order(tree, shown_leaves(nodes)), group_rules(tree, nodes, rules, n_terms)
     for leaf, (_, row) in zip(ordered, nodes.loc[ordered].iterrows(), strict=True):
-        path = ways[leaf]
-        who = f"{conditions(path, rules, n_terms)}: {int(row['rows'])} of" if path else "all"
+        rule = named.get(group_of(tree, leaf))
+        who = f"{rule}: {int(row['rows'])} of" if rule else "all"
         facts = [f"{who} {total} rows", events_text(tree, row), *_outcome(tree, row)]
         sentences.append(f"Group {group_of(tree, leaf)}: {', '.join(facts)}")
     return sentences
+
+
+def group_rules(
+    tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
+) -> dict[int, str]:
+    """What holds of the rows of each group that has rows, by its number."""
+    ways = shown_leaves(nodes)
+    return {group_of(tree, leaf): conditions(path, rules, n_terms) for leaf, path in ways.items() if path}
 
 
 def condition_line(tree: FittedTree) -> str:

@@ -91,6 +91,7 @@ def tree_formula(
         return where(scores[node - 1] >= 0.0, below(2 * node), below(2 * node + 1))
 
     leaf = let("leaf", below(1))
+    gates_of_page = {k: score >= 0.0 for k, score in enumerate(scores)}
     columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
     known_columns = {k: None if v is None else tuple(v) for k, v in columns.items()}
     group = let("group_number", pick(leaf, tree.group_numbers.tolist()))
@@ -113,7 +114,9 @@ def tree_formula(
             },
             fixed,
         )
-        formula = Formula(known_columns, group, from_zero(unary("exp", -curves.cumulative)))
+        formula = Formula(
+            known_columns, group, from_zero(unary("exp", -curves.cumulative)), gates=gates_of_page
+        )
         if covariance is not None and level is not None:
             spread = _spread(curves, covariance, functions, chosen)
             critical = float(norm.ppf((1 + level) / 2))
@@ -138,7 +141,7 @@ def tree_formula(
 
         hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
         survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
-    return Formula(known_columns, group, from_zero(minimum(survival, 1.0)))
+    return Formula(known_columns, group, from_zero(minimum(survival, 1.0)), gates=gates_of_page)
 
 
 class _LeafCurves:
@@ -384,8 +387,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
         if node < 2**topology.depth:
             shown.append(PageNode(text, (order.index(2 * node), order.index(2 * node + 1))))
         else:
-            number = numbers[node]
-            shown.append(PageNode(f"{text}: group {number}, {groups[number]}", (), number))
+            shown.append(PageNode(text, (), numbers[node]))
     fields = []
     for name in preprocessor.schema.columns:
         words = preprocessor.schema.categories.get(name)

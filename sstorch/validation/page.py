@@ -122,7 +122,9 @@ def _calibration(
     except DataError as error:
         return Section(title, [Paragraph(f"There is no curve. {error}")])
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
-    plot_calibration(curve, rows.survival, figure.subplots(), incidence=rows.competing)
+    plot_calibration(
+        curve, rows.survival, figure.subplots(), incidence=rows.competing, horizon=facts.at_horizon
+    )
     what = "incidence, smoothed by pseudo-values," if cause else "survival, smoothed by a Cox model,"
     caption = (
         f"Observed {what} against predicted {'incidence' if cause else 'survival'}, with a pointwise band of "

@@ -16,7 +16,6 @@ from sstorch.checks import blocks, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
-from sstorch.data.fingerprint import fingerprint
 from sstorch.data.persons import check_histories, join_rows, parse_persons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
@@ -250,17 +249,6 @@ def _knows_after(model: Any, method: Any) -> bool:
         return "after" in inspect.signature(method).parameters
     except (TypeError, ValueError):  # compiled code need not have a signature
         return False
-
-
-def on_training_rows(model: Any, X: Any, y: object) -> bool:
-    """Whether rows are those that a model of this package was trained on, by their fingerprint."""
-    fitted = getattr(model, "best_estimator_", model)
-    known = getattr(fitted, "training_rows_", None)
-    if known is None:
-        return False
-    with warnings.catch_warnings():  # of the rows, which those of the predictions repeat
-        warnings.simplefilter("ignore")
-        return bool(fingerprint(fitted._rows(X, y).joined()) == known)
 
 
 def refitted(model: Any, rows: Cohort) -> Any:

@@ -16,6 +16,7 @@ from sstorch.checks import check_after, check_horizon, check_integer, check_shar
 from sstorch.data import as_surv
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import check_same_order
+from sstorch.data.fingerprint import on_training_rows
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
@@ -35,7 +36,7 @@ from sstorch.validation.measures import (
 )
 from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document
-from sstorch.validation.predicting import Cohort, check_model, on_training_rows
+from sstorch.validation.predicting import Cohort, check_model
 
 # Of a decision curve as it is drawn.
 _GRID = np.arange(0.01, 1.0, 0.01)
@@ -132,7 +133,13 @@ class ValidationReport:
             DataError: predictions that have no such curve, see `calibration_curve`.
         """
         curve, survival = self.calibration_curve(cause), self.of_cause(cause).survival
-        return plot_calibration(curve, survival, ax, incidence=self.predictions.competing)
+        return plot_calibration(
+            curve,
+            survival,
+            ax,
+            incidence=self.predictions.competing,
+            horizon=self.facts.at_horizon,
+        )
 
     def plot_decision_curve(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the net benefit at each percent, compared with treating all and none."""

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +49,11 @@ for (const patient of @PATIENTS@) {
     horizons: [...document.querySelectorAll("#then td")].map((cell) => Number(cell.dataset.value)),
     lit: [...document.querySelectorAll("#tree li.lit > .box")].map((box) => box.textContent),
     warnings: [...document.querySelectorAll(".warn")].map((each) => each.textContent).filter((each) => each),
-    shown: [...document.querySelectorAll("#fields label")].map((each) => each.textContent),
-    folded: byId("rest").hidden ? null : document.querySelectorAll("#rest label").length,
+    shown: [...document.querySelectorAll("#fields .name")].map((each) => each.textContent),
+    folded: byId("rest").hidden ? null : document.querySelectorAll("#rest .name").length,
     way: !byId("way").hidden,
-    choices: [...document.querySelectorAll("#fields option")].map((each) => each.value),
+    choices: [...document.querySelectorAll("#fields .switch input")].map((each) => each.value),
+    next: byId("next").textContent, bands: document.querySelectorAll(".band[d^=M]").length,
     verdict: byId("verdict").textContent, pushes: document.querySelectorAll(".push").length,
   });
 }
@@ -128,6 +130,11 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
         assert each["lit"][0] == "all patients"
         assert f"group {number}, " in each["lit"][-1]
         assert each["verdict"].startswith(f"Group {number}: ")
+        assert each["bands"] == 1
+        if number == 1:
+            assert each["next"] == "No group has a better prognosis by this model."
+        else:
+            assert f"would be in group {number - 1}, " in each["next"]
     assert page.stat().st_size < 300_000
     missing = patients.isna().any(axis=1)
     assert all(any("unknown" in text for text in seen[k]["warnings"]) for k in np.flatnonzero(missing))
@@ -136,6 +143,48 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     assert "not a number" in odd[0]["warnings"][0]
     assert "outside the data" in odd[1]["warnings"][0]
     assert odd[2]["warnings"] == []
+
+
+@needs_browser
+def test_crossing_the_named_gates_leads_to_the_next_group(gbsg2: SurvivalData, tmp_path: Path) -> None:
+    tree = PrognosticTree().fit(gbsg2.frame, gbsg2.y)
+    page = tmp_path / "page.html"
+    export_calculator(tree, page, gbsg2.frame, gbsg2.y)
+    patient = {"pnodes": "9", "progrec": "12"}
+    (seen,) = in_browser(page, [patient], tmp_path)
+    target = seen["group"] - 1
+    named = seen["next"].split("with: ")[1].split(". This describes")[0].split("; ")
+    for condition in named:
+        column, sign, threshold = condition.split()
+        patient[column] = str(float(threshold) + (1 if sign == ">" else -1))
+    (changed,) = in_browser(page, [patient], tmp_path)
+    assert changed["group"] == target
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of WCAG 2.2."""
+    digits = colour.lstrip("#")
+    digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
+    parts = np.array([int(digits[k : k + 2], 16) for k in (0, 2, 4)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("mode", ["light", "dark", "print"])
+def test_colours_have_the_contrast_of_wcag_aa(mode: str) -> None:
+    style = resources.files("sstorch.deploy").joinpath("calculator.html").read_text("utf-8")
+    blocks = re.findall(r":root {(.*?)}", style, re.DOTALL)
+    roots = [dict(re.findall(r"--([\w-]+): (#\w+)", block)) for block in blocks]
+    colours = roots[0] | {"light": {}, "dark": roots[1], "print": roots[2]}[mode]
+    assert len(roots) == 3
+    texts = [("ink", "back"), ("ink", "card"), ("ink", "lit"), ("soft", "back"), ("soft", "card")]
+    texts += [("warn", "card"), ("warn", "warn-back"), ("card", "accent")]
+    marks = [(name, "card") for name in ("accent", "second", "third", "fourth", "soft", "warn")]
+    marks += [("worse", "back"), ("better", "back")]
+    for least, pairs in ((4.5, texts), (3.0, marks)):
+        for pair in pairs:
+            dark, light = sorted(luminance(colours[name]) for name in pair)
+            assert (light + 0.05) / (dark + 0.05) >= least, pair
 
 
 @needs_browser
@@ -151,7 +200,7 @@ def test_columns_are_ordered_by_what_they_change_and_the_rest_is_folded(tmp_path
     (seen,) = in_browser(page, [{"treated": "1"}], tmp_path)
     assert seen["shown"][0] == "treated"
     assert (len(seen["shown"]), seen["folded"]) == (8, 4)
-    assert seen["choices"] == ["", "0", "1"]
+    assert seen["choices"] == ["0", "1", ""]
     assert not seen["way"]
     assert seen["verdict"].startswith("Median of this patient: ")
 

@@ -53,7 +53,8 @@ def test_calibration_curve_beside_the_diagonal(gbsg2: SurvivalData) -> None:
     rng = np.random.default_rng(0)
     predicted = rng.uniform(0.3, 0.95, len(gbsg2))
     curve = metrics.calibration_curve((gbsg2.time, gbsg2.event), predicted, t=1000.0)
-    ax = plot_calibration(curve, predicted)
+    ax = plot_calibration(curve, predicted, horizon="1000 days")
+    assert ax.get_ylabel() == "observed survival at 1000 days"
     diagonal, observed = ax.get_lines()
     np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
     np.testing.assert_array_equal(observed.get_ydata(), curve["observed"])
@@ -77,7 +78,11 @@ def test_a_decision_curve_needs_its_columns(gbsg2: SurvivalData) -> None:
         (gbsg2.time, gbsg2.event), survival, t=1000.0, thresholds=[0.1, 0.5, 0.79, 0.9]
     )
     assert plot_decision_curve(high).get_xlim() == (0.1, 0.79)  # the highest risk is 0.8
-    assert [line.get_label() for line in ax.get_lines()] == ["all", "none", "by the model"]
+    assert [line.get_label() for line in ax.get_lines()] == [
+        "treat all",
+        "treat none",
+        "treat by the model",
+    ]
     assert ax.get_ylim()[0] < 0 < table["net_benefit"].max() < ax.get_ylim()[1]
     with pytest.raises(ConfigError, match="lacks the columns"):
         plot_decision_curve(table.drop(columns="treat_all"))

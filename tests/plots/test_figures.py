@@ -36,7 +36,7 @@ def test_figures_of_axes_are_those_of_pyplot(fitted: SoftSurvivalTree, small_dat
     assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["weeks", "weeks"]
     own = Figure()
     plot_survival_by_leaf(fitted, rows, own.subplots())
-    plot_soft_tree(fitted, rows, Figure())
+    plot_soft_tree(fitted, rows, figure=Figure())
     assert len(plt.get_fignums()) == 4
 
 

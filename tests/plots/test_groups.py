@@ -4,8 +4,17 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sstorch import GatePenalties, SoftSurvivalTree, Surv, SurvivalData, metrics
-from sstorch.exceptions import DataError
+from sstorch import (
+    Columns,
+    GatePenalties,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    metrics,
+)
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Stability
 from sstorch.plots import plot_groups, plot_stability
 from sstorch.plots.figures import COLOURS
@@ -110,3 +119,25 @@ def test_who_changes_group() -> None:
     assert [label.get_text() for label in strip.get_yticklabels()] == ["group 1\n2 rows", "group 2\n3 rows"]
     assert heat.get_title(loc="left") == "a row changes group in 20 %; adjusted Rand index 0.50"
     assert shares.get_xlim() == (0, 100)
+
+
+def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
+    train, test = gbsg2.subset(np.arange(400)), gbsg2.subset(np.arange(400, 686))
+    tree = PrognosticTree(columns=Columns(numeric="linear")).fit(train.frame, train.y)
+    ax, _ = plot_groups(tree, test.frame, test.y, rules=True)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    p = metrics.logrank_test((test.time, test.event), tree.apply(test.frame)).p_value
+    assert labels[-1] == ("log-rank p < .001" if p < 0.001 else f"log-rank p = {p:.3f}".replace("0.", "."))
+    shown = " ".join(text.get_text().replace("\n", " ") for text in ax.texts)
+    for line in tree.describe().splitlines():
+        assert line.split(": ")[1] in shown
+    # The training rows placed the gates: a log-rank test of them means nothing.
+    ax, _ = plot_groups(tree, train.frame, train.y)
+    assert ax.get_legend().get_texts()[-1].get_text() == "no log-rank test: training rows"
+    ax, _ = plot_groups(tree, train.frame, train.y, p_value=0.0123)
+    assert ax.get_legend().get_texts()[-1].get_text() == "p = .012"
+    with pytest.raises(ConfigError, match=r"p_value must be a probability, got 1\.2"):
+        plot_groups(tree, train.frame, train.y, p_value=1.2)
+    exact = OptimalSurvivalTree(1).fit(train.frame, train.y)
+    with pytest.raises(ConfigError, match="rules are of soft trees, got OptimalSurvivalTree"):
+        plot_groups(exact, train.frame, train.y, rules=True)

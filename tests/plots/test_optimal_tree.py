@@ -1,7 +1,11 @@
 import numpy as np
+import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sstorch import OptimalSurvivalTree, OptimalTreeClassifier, Surv, SurvivalData
+from sstorch.exceptions import ConfigError
+from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_optimal_tree
 from sstorch.reading import export_text
 
@@ -15,34 +19,42 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     gates, lower = nodes[:4], nodes[4:]
     questions = [text.get_text().replace("\n", " ") for ax in gates for text in ax.texts]
     assert sorted(questions) == sorted(tree.tree_.names[j] for j in tree.tree_.feature if j >= 0)
-    _, *written = (text.get_text().split("\n") for text in edges.texts)
-    answers = [answer for answer, _ in written]
+    answers = [text.get_text().split()[0] for text in edges.texts]
     assert [answers.count(word) for word in ("yes", "no")] == [4, 4]
-    # Shares of a question's rows, of training or of other rows.
+    # Shares of a split's rows, of training or of other rows.
     leaf = tree.apply(gbsg2.frame)
     for rows in (gbsg2.frame, gbsg2.frame[leaf == leaf[0]]):
         shares, top, *_ = plot_optimal_tree(tree, None if rows is gbsg2.frame else rows)
-        assert top.get_title() == f"{len(rows)} rows"
+        assert f"{len(rows)} rows" in _titles(shares)
         column, relation, threshold = top.texts[0].get_text().split()
         assert relation == ">"
         yes = (rows[column] > float(threshold)).mean()
-        assert f"yes\n{100 * yes:.0f} %" in {text.get_text() for text in shares.texts}
-    assert {(ax.get_xlabel(), ax.get_ylabel()) for ax in lower} == {("days", "survival")}
-    assert len(lower) == 5
-    seen = set()
-    for ax in lower:
-        leaf = int(ax.get_title().split()[1]) - 1
-        seen.add(leaf)
-        assert f"{tree.leaf_table_['rows'].iloc[leaf]} rows" in ax.get_title()
-        times, values = (np.asarray(part) for part in ax.get_lines()[0].get_data())
-        np.testing.assert_array_equal(values[1:], tree.curves_.survival[leaf])
+        assert f"yes {100 * yes:.0f} %" in {text.get_text() for text in shares.texts}
+    assert {ax.get_xlabel() for ax in lower} == {"days"}
+    numbers = [int(title.split()[1]) for title in _titles(edges) if title.startswith("Group")]
+    assert [numbers[0], sorted(numbers)] == [1, [1, 2, 3, 4, 5]]
+    for number, ax in zip(numbers, lower, strict=True):
+        times, values = (np.asarray(part) for part in ax.get_lines()[-1].get_data())
+        np.testing.assert_array_equal(values[1:], tree.curves_.survival[number - 1])
         np.testing.assert_array_equal(times[1:], tree.event_times_)
-    assert seen == set(range(5))
-    # Rows that answer yes all the way are on the left, as in the text.
-    in_text = [line.split()[1].rstrip(":") for line in export_text(tree).splitlines() if "group" in line]
-    assert [ax.get_title().split()[1] for ax in lower] == in_text
-    centres = [ax.get_position().x0 for ax in lower]
-    assert centres == sorted(centres)
+
+
+def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
+    tree = OptimalSurvivalTree(1, time_unit="days").fit(gbsg2.frame, gbsg2.y)
+    edges, _, first, _ = plot_optimal_tree(tree, gbsg2.frame, gbsg2.y, horizon=1000)
+    inside = tree.apply(gbsg2.frame) == 1
+    band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
+    times, values = next(line for line in first.lines if line.get_label() == "group 1").get_data()
+    np.testing.assert_allclose(values, band.at(times).value)
+    value, lower, upper = (100 * float(part) for part in band.at(1000.0))
+    text = " ".join(text.get_text() for text in edges.texts)
+    assert f"survival at 1000 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in text
+    with pytest.raises(ConfigError, match="give both, or neither"):
+        plot_optimal_tree(tree, y=gbsg2.y)
+
+
+def _titles(edges: Axes) -> list[str]:
+    return [text.get_text() for text in edges.texts if text.get_fontweight() == "bold"]
 
 
 def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> None:
@@ -50,29 +62,27 @@ def test_a_single_leaf_and_a_figure_of_ones_own(small_data: SurvivalData) -> Non
     figure = Figure()
     edges, lower = plot_optimal_tree(tree, figure=figure)
     assert edges.figure is figure
-    assert [text.get_text() for text in edges.texts] == ["Groups: survival of their training rows."]
-    assert lower.get_title() == "group 1\n120 rows, 80 events"
+    assert _titles(edges) == ["Group 1"]
+    assert "120 rows" in {text.get_text().split(" predicted")[0] for text in edges.texts}
+    assert len(lower.lines) == 2
 
 
 def test_leaves_without_curves_are_written(small_data: SurvivalData) -> None:
     tree = OptimalTreeClassifier(2, min_leaf=5).fit(small_data.frame, small_data.event)
-    _, *nodes = plot_optimal_tree(tree)
-    lower = nodes[tree.tree_.n_leaves - 1 :]
+    edges, *_ = plot_optimal_tree(tree)
+    written = " ".join(text.get_text() for text in edges.texts)
     in_text = [line.strip() for line in export_text(tree).splitlines() if line.strip().startswith("leaf")]
-    assert [ax.texts[0].get_text().replace("\n", "") for ax in lower] == [
-        line.replace(": ", "").replace(", ", "") for line in in_text
-    ]
+    assert in_text
+    assert all(line.replace(": ", " ").replace(", ", " ") in written for line in in_text)
 
 
 def test_groups_of_causes_have_event_free_survival(small_data: SurvivalData) -> None:
     cause = small_data.event * (1 + np.arange(len(small_data)) % 2)
     y = Surv(small_data.time, cause, causes={1: "relapse", 2: "death"})
     tree = OptimalSurvivalTree(1, min_leaf=20).fit(small_data.frame, y)
-    _, _, *lower = plot_optimal_tree(tree)
-    assert sorted(ax.get_title().replace("\n", ": ") for ax in lower) == [
-        line.strip() for line in sorted(export_text(tree).splitlines()) if "group" in line
-    ]
-    for ax in lower:
-        group = int(ax.get_title().split()[1])
-        values = np.asarray(ax.get_lines()[0].get_data()[1])
-        np.testing.assert_array_equal(values[1:], tree.curves_.survival[group - 1])
+    edges, _, *lower = plot_optimal_tree(tree, small_data.frame, y)
+    assert [title for title in _titles(edges) if "Group" in title] == ["Group 1", "Group 2"]
+    assert "event-free survival at" in " ".join(text.get_text() for text in edges.texts)
+    for group, ax in enumerate(lower):
+        values = np.asarray(ax.get_lines()[-1].get_data()[1])
+        np.testing.assert_array_equal(values[1:], tree.curves_.survival[group])

@@ -233,11 +233,11 @@ def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalD
     assert f"<b>Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}</b>" in html
     assert f"<b>group 2</b>: {_counts(data, group == 2)}, event-free median" in html
     assert "AJ: Aalen-Johansen" in html
-    _, *nodes = plot_soft_tree(tree, data.frame)
-    assert {ax.get_title().split("\n")[0] for ax in nodes[3:]} == {f"group {k}" for k in range(1, 5)}
-    curves = tree.predict_survival_function(data.frame[group == 1], nodes[-1].lines[0].get_xdata())
-    drawn = [ax.lines[0].get_ydata() for ax in nodes[3:] if ax.get_title().startswith("group 1\n")]
-    np.testing.assert_allclose(drawn[0], curves.mean(axis=0), atol=1e-12)
+    edges, *nodes = plot_soft_tree(tree, data.frame, data.y)
+    assert {f"Group {k}" for k in range(1, 5)} <= {text.get_text() for text in edges.texts}
+    first = nodes[3].lines[-1]
+    curves = tree.predict_survival_function(data.frame[group == 1], first.get_xdata())
+    np.testing.assert_allclose(first.get_ydata(), curves.mean(axis=0), atol=1e-12)
     axes = plot_effects(tree, data.frame, ["mspike"], cause="death")
     assert "(death)" in axes[0].figure.get_suptitle()
     slope = leaf_coefficients(tree).loc[("death", 1, "mspike"), "coefficient"]

@@ -264,10 +264,13 @@ def tree_section(run: Run) -> Section:
     """The tree as a figure and as text."""
     model, data = run.model, run.data
     gates = len(np.unique(model.apply(data.frame))) > 1
+    outcome = None if data.intervals is not None else data.weighted_y
     picture = Picture(
         "tree",
-        detached(plot_soft_tree(model, data.frame)),
-        "A gate sends a row left where its rule holds." if gates else "One leaf for all rows: a regression.",
+        detached(plot_soft_tree(model, data.frame, outcome)),
+        "At a gate yes is the side where its rule holds."
+        if gates
+        else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
     )
     whole = Code(model.summary())
@@ -410,8 +413,7 @@ def calibration_section(run: Run) -> Section:
     for ax, (time, curve, predicted) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
     ):
-        plot_calibration(curve, predicted, ax)
-        ax.set_title(run.unit_of(time), fontsize=10)
+        plot_calibration(curve, predicted, ax, horizon=run.unit_of(time))
         ax.legend(frameon=False, loc="upper left", fontsize=8)
     observed = _kaplan_meier(data).at(np.array([time for time, _, _ in panels])).value
     said = [

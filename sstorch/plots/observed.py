@@ -1,0 +1,93 @@
+"""Rows with their groups and outcomes, and the Kaplan-Meier curve of a group, as figures draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import check_weight
+from sstorch.data import Surv, outcome_of
+from sstorch.exceptions import DataError
+from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics.weights import WeightKind
+
+
+@dataclass(frozen=True)
+class ObservedGroups:
+    """Groups of rows and their outcome.
+
+    Attributes:
+        group: of each row, shape (n,).
+        outcome: as it was given.
+        known: the outcome of any cause, with the weights.
+        time, event, entry: of the rows, shape (n,).
+        weight: of the rows, shape (n,), one each if there are none.
+    """
+
+    group: IntArray
+    outcome: Surv
+    known: Surv
+    time: FloatArray
+    event: BoolArray
+    entry: FloatArray
+    weight: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        tree: object,
+        group: npt.ArrayLike,
+        y: object,
+        sample_weight: npt.ArrayLike | None = None,
+        method: str = "Kaplan-Meier",
+    ) -> Self:
+        """Check the outcome of rows.
+
+        Args:
+            tree: fitted; the outcome must be of the type that it was trained on.
+            group: of each row, shape (n,).
+            y: outcome of the rows.
+            sample_weight: weights >= 0, (n,); None is those of ``y``, or one each.
+            method: what the outcome is for, for the message.
+
+        Raises:
+            DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
+                wrong weights.
+        """
+        groups, outcome = np.asarray(group), outcome_of(tree, y)
+        time, event, entry = outcome.right_censored(method)
+        if len(time) != len(groups):
+            raise DataError(f"X has {len(groups)} rows but y has {len(time)}; give one target for every row")
+        given = check_weight(outcome.weight if sample_weight is None else sample_weight, len(time))
+        weight = np.ones(len(time)) if given is None else given
+        return cls(groups, outcome, outcome.any_cause().weighted(weight), time, event, entry, weight)
+
+    @property
+    def numbers(self) -> IntArray:
+        """Groups that have rows of positive weight, increasing."""
+        return np.unique(self.group[self.weight > 0])
+
+    def rows(self, number: int) -> BoolArray:
+        """Rows of a group that have a positive weight, shape (n,)."""
+        return np.asarray((self.weight > 0) & (self.group == number))
+
+    def band(
+        self, number: int, confidence: float = 0.95, weights: WeightKind = "sampling"
+    ) -> KaplanMeierBand:
+        """Kaplan-Meier of a group with its confidence band."""
+        return KaplanMeierBand.fit(self.known[self.rows(number)], confidence=confidence, weights=weights)
+
+    def draw(self, ax: Axes, number: int, band: KaplanMeierBand, colour: str) -> float:
+        """Draw the curve of a group in its band, as far as its rows were observed; its last value."""
+        last = float(self.time[self.rows(number)].max())
+        at = np.concatenate([[0.0], band.times, [last]])
+        survival, lower, upper = band.at(at)
+        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
+        label = f"group {number}"
+        ax.plot(at, survival, drawstyle="steps-post", color=colour, linewidth=1.8, label=label)
+        return float(survival[-1])
