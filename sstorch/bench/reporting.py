@@ -23,7 +23,7 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run or of a sweep; None if a folder is neither. Errors are those of `read_run`."""
+    """What makes the report of a run or of a sweep, with the errors of `read_run`; None for another folder."""
     make = read_run(path, "sstorch-report")
     if make is not None:
         return lambda: run_report(make())
