@@ -23,7 +23,7 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run or of a sweep, with the errors of `read_run`; None for another folder."""
+    """What makes the report of a run or of a sweep, with the errors of `read_run`; None for others."""
     make = read_run(path, "sstorch-report")
     if make is not None:
         return lambda: run_report(make())
