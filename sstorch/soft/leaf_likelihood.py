@@ -34,6 +34,14 @@ _EARLIEST = 1e-4
 _ELEMENTS = 2**21
 
 
+class _Maximum(NamedTuple):
+    """Maxima of the likelihood of b outcomes of n rows."""
+
+    numbers: FloatArray  # predictor and shapes of each row, (b, n, q)
+    scores: FloatArray  # of the rows there, (b, n, d), with sums of zero; zeros without a maximum
+    exists: BoolArray  # whether Newton's method reaches a maximum, (b,)
+
+
 class LeafLikelihood(NamedTuple):
     """The regression of a leaf at the maximum of the likelihood of its n rows, with d parameters."""
 
@@ -66,47 +74,83 @@ class LeafLikelihood(NamedTuple):
         family, scale = module.family.expand((1,)), float(module.log_time_scale)
         leaf = cls(family, scale, numbers, design, is_level, data)
         time, event = data.time[None], data.event[None]
-        found = leaf.derivatives(time, event)
-        finite = [np.isfinite(part[0].reshape(len(x), -1)).all(axis=1) for part in found]
-        bad: BoolArray = ~np.logical_and.reduce(finite)
-        if bad.any():
+        finite = _finite_rows(leaf._derivatives(time, event, numbers[None]))[0]
+        if not finite.all():
+            bad: BoolArray = ~finite
             raise DataError(
                 f"of the rows in group {group} the likelihood overflows in {rows_text(bad)}; leave them out"
             )
-        for _ in range(_MOST_STEPS):  # by Newton's method
-            if not _are_finite(found):
-                break
-            scores, curved = leaf._moments(*found[1:])
-            total = scores[0].sum(axis=0)
-            step = _solve(leaf.design, curved) @ total
-            length, gain = 1.0, float(total @ step[0])
-            if gain <= _CONVERGED:
-                size, usual = np.sqrt((scores[0] ** 2).mean(axis=0)), np.sqrt((design**2).mean(axis=(0, 1)))
-                unit = np.divide(1, size, out=np.zeros_like(size), where=size > _NO_SCORE * usual)
-                return leaf._replace(design=design * unit)
-            while True:
-                moved = leaf._replace(numbers=leaf.numbers + length * (design @ step[0]))
-                ahead = moved.derivatives(time, event)
-                if ahead[0].sum() < found[0].sum() or length * gain < _CONVERGED:
-                    break
-                length /= 2
-            leaf, found = moved, ahead
-        raise DataError(
-            f"the likelihood of the {len(x)} rows in group {group} has no maximum that Newton's method "
-            f"reaches in {_MOST_STEPS} steps; test a leaf of fewer parameters or with more rows"
-        )
-
-    def derivatives(self, time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of outcomes (b, n): loss times weight, its first (b, n, q) and second derivatives (b, n, q, q)."""
-        weight = self.data.sample_weight / self.data.sample_weight.mean()
-        parts = self._from_zero(time, event, self.numbers)
-        entry = self.data.entry
-        if (late := entry > 0).any():  # less H(entry), the loss of who leaves there without an event
-            before = self._from_zero(
-                np.where(late, entry, time[0])[None], np.zeros((1, len(late)), bool), self.numbers
+        maximum = leaf.maximum(time, event)
+        if not maximum.exists[0]:
+            raise DataError(
+                f"the likelihood of the {len(x)} rows in group {group} has no maximum that Newton's method "
+                f"reaches in {_MOST_STEPS} steps; test a leaf of fewer parameters or with more rows"
             )
-            for part, less in zip(parts, before, strict=True):
-                part[:, late] -= less[:, late]
+        size = np.sqrt((maximum.scores[0] ** 2).mean(axis=0))
+        usual = np.sqrt((design**2).mean(axis=(0, 1)))
+        unit = np.divide(1, size, out=np.zeros_like(size), where=size > _NO_SCORE * usual)
+        return leaf._replace(numbers=maximum.numbers[0], design=design * unit)
+
+    def maximum(self, time: FloatArray, event: BoolArray) -> _Maximum:
+        """Maximum of the likelihood of each of b outcomes of the rows, by Newton's method from ``numbers``.
+
+        Args:
+            time: (b, n).
+            event: (b, n).
+        """
+        (b, n), d = time.shape, self.design.shape[-1]
+        found = _Maximum(np.tile(self.numbers, (b, 1, 1)), np.zeros((b, n, d)), np.zeros(b, dtype=bool))
+        running = np.arange(b)
+        parts = self._derivatives(time, event, found.numbers)
+        for _ in range(_MOST_STEPS):
+            keep = _finite_rows(parts).all(axis=1)
+            running, (loss, first, second) = running[keep], [part[keep] for part in parts]
+            if not len(running):
+                break
+            scores = -(first[:, :, None, :] @ self.design)[:, :, 0]
+            total = scores.sum(axis=1)
+            step = (_solve(self.design, second @ self.design) @ total[:, :, None])[:, :, 0]
+            gain = (total * step).sum(axis=1)
+            done = gain <= _CONVERGED
+            found.scores[running[done]], found.exists[running[done]] = scores[done], True
+            if done.all():
+                break
+            running, step, gain = running[~done], step[~done], gain[~done]
+            parts = loss[~done], first[~done], second[~done]
+            before, losses = found.numbers[running], parts[0].sum(axis=1)
+            move = np.einsum("nqd,bd->bnq", self.design, step)
+            length, trying = np.ones(len(running)), np.arange(len(running))
+            while len(trying):  # halve the steps after which the loss has not fallen
+                numbers = before[trying] + length[trying, None, None] * move[trying]
+                ahead = self._derivatives(time[running[trying]], event[running[trying]], numbers)
+                falls = ahead[0].sum(axis=1) < losses[trying]
+                taken = falls | (length[trying] * gain[trying] < _CONVERGED)
+                found.numbers[running[trying[taken]]] = numbers[taken]
+                for part, new in zip(parts, ahead, strict=True):
+                    part[trying[taken]] = new[taken]
+                trying = trying[~taken]
+                length[trying] /= 2
+        return found
+
+    def _derivatives(
+        self, time: FloatArray, event: BoolArray, numbers: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Loss times weight (b, n), and its first (b, n, q) and second derivatives (b, n, q, q).
+
+        Args:
+            time: b outcomes of the rows, (b, n).
+            event: (b, n).
+            numbers: predictor and shapes of the rows for each outcome, (b, n, q).
+        """
+        weight = self.data.sample_weight / self.data.sample_weight.mean()
+        parts = self._from_zero(time, event, numbers)
+        entry = self.data.entry
+        if (late := entry > 0).any():  # less H(entry), the loss of a row that leaves there without an event
+            at_entry = np.where(late, entry, time)
+            before = self._from_zero(at_entry, np.zeros_like(event), numbers)
+            with np.errstate(invalid="ignore"):  # a long step can overflow: callers ask what is finite
+                for part, less in zip(parts, before, strict=True):
+                    part[:, late] -= less[:, late]
         loss, first, second = parts
         return loss * weight, first * weight[:, None], second * weight[:, None, None]
 
@@ -114,8 +158,8 @@ class LeafLikelihood(NamedTuple):
         self, time: FloatArray, event: BoolArray, numbers: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Derivatives of rows without weight, observed from time zero."""
-        (b, n), q = time.shape, numbers.shape[1]
-        flat = torch.as_tensor(np.tile(numbers, (b, 1)))[None, None]
+        (b, n), q = time.shape, numbers.shape[-1]
+        flat = torch.as_tensor(numbers.reshape(b * n, q))[None, None]
         log_time = torch.as_tensor(np.log(time.ravel()) - self.log_time_scale)[None, None]
         rows = (
             log_time,
@@ -129,30 +173,6 @@ class LeafLikelihood(NamedTuple):
         for (j, k), part in self.family.second_derivatives(*rows).items():
             second[:, j, k] = second[:, k, j] = part[0, 0].numpy()
         return loss[0, 0].numpy().reshape(b, n), first.reshape(b, n, q), second.reshape(b, n, q, q)
-
-    def _moments(self, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Scores (b, n, d), and second derivatives times ``design``, (b, n, q, d)."""
-        scores = -(first[:, :, None, :] @ self.design)[:, :, 0]
-        return scores, second @ self.design
-
-    def effective(self, time: FloatArray, event: BoolArray) -> FloatArray:
-        """Scores after one Newton step to the maximum of the likelihood of these outcomes, (b, n, d).
-
-        Their sum is zero, but in directions that the rows do not determine.
-
-        Raises:
-            DataError: the likelihood of some outcome overflows.
-        """
-        found = self.derivatives(time, event)
-        if not _are_finite(found):
-            raise DataError(
-                f"outcomes drawn from the regression of {len(self.data)} rows with {self.data.n_events} "
-                "events overflow; test a leaf with more events"
-            )
-        scores, curved = self._moments(*found[1:])
-        step = (_solve(self.design, curved) @ scores.sum(axis=1)[:, :, None])[:, None]
-        moved = curved @ step  # (b, n, q, 1)
-        return np.asarray(scores - (moved[..., 0][:, :, None, :] @ self.design)[:, :, 0])
 
     def draws(self, count: int, seed: int) -> Iterator[tuple[FloatArray, BoolArray]]:
         """The observed outcome, then ``count`` drawn from this regression: times and events, (b, n) in all.
@@ -200,8 +220,10 @@ class LeafLikelihood(NamedTuple):
         return np.asarray(torch.cat(hazards)[:, 0].log().numpy())
 
 
-def _are_finite(parts: tuple[FloatArray, ...]) -> bool:
-    return all(bool(np.isfinite(part).all()) for part in parts)
+def _finite_rows(parts: tuple[FloatArray, ...]) -> BoolArray:
+    """Where loss and derivatives (b, n, ...) are finite, (b, n)."""
+    finite = [np.isfinite(part).all(axis=tuple(range(2, part.ndim))) for part in parts]
+    return np.asarray(np.logical_and.reduce(finite))
 
 
 def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArray, BoolArray]:

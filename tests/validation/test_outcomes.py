@@ -365,7 +365,7 @@ def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Pa
     for text in ("relapse: performance", "death: calibration at 1.2", "death: clinical use", "Wolbers"):
         assert text in page, text
     ax = report.plot_calibration(cause="death")
-    assert ax.get_xlabel() == "predicted incidence"
+    assert ax.get_xlabel() == f"predicted incidence at {T:g}"
     curve = report.calibration_curve("death")
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), 1 - curve["observed"])
     assert report.plot_decision_curve(cause=2).get_lines()
