@@ -19,7 +19,7 @@ from sstorch.checks import check_after, option_text, rows_text, wording
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import clean_features, to_rows
-from sstorch.data.persons import Paths
+from sstorch.data.subjects import Paths
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
 
@@ -186,20 +186,20 @@ class SurvivalEstimator(FrameEstimator):
                 then S(after + t | x) / S(after | x), of the time that is left, and ``times`` count from
                 there, as ``conditional_after`` of lifelines has it.
             entry: with ``id``, time from which each row of a path holds, (n,): until the next row of the same
-                person, the last one for ever.
-            id: person of each row (n,). Rows are then paths of persons whose columns change, and there is one
-                curve a person, in the order in which they first appear: the product over their rows of what
-                each adds to it. Before the first entry it is 1; with ``as_frame`` the index is the ids.
+                subject, the last one for ever.
+            id: subject of each row (n,). Rows are then paths of time-varying covariates, and there is one
+                curve per subject, in the order in which they first appear: the product over their rows of
+                what each adds to it. Before the first entry it is 1; with ``as_frame`` the index is the ids.
 
         Returns:
             shape (n_samples, n_times), in [0, 1], falling with t; or (n_samples,) of functions.
 
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
-                by the model nobody like a row lives until ``after``.
+                predicted survival at ``after`` is 0: conditional survival is undefined.
             ConfigError: ``as_frame`` and ``return_array`` contradict each other, one of ``entry`` and ``id``
-                is missing, or the tree was trained on people whose columns change and neither a path nor
-                ``after`` is given: what a row will be later is not known (``after=0`` if it stays as it is).
+                is missing, or the model has time-varying covariates and neither a path nor ``after`` is
+                given: one row does not determine future survival (``after=0`` if it stays as it is).
         """
         return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
 
@@ -328,7 +328,7 @@ class SurvivalEstimator(FrameEstimator):
     def _curves_along(
         self, kind: CurveKind, X: object, times: FloatArray, path: Paths, after: FloatArray
     ) -> FloatArray:
-        """Curves of persons along their rows, (P, n_times), of the time left to those alive at ``after``."""
+        """Curves of subjects along their rows, (P, n_times), of the time left to those alive at ``after``."""
         at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
         within = path.within(at)
         if kind == "survival":
@@ -418,7 +418,7 @@ class SurvivalEstimator(FrameEstimator):
 
         Raises:
             DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
-                by the model nobody like a row lives until ``after``.
+                predicted survival at ``after`` is 0: conditional survival is undefined.
             ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
                 does not determine what happens later (``after=0`` if covariates stay as they are).
         """
@@ -518,7 +518,7 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
 
 
 def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
-    """Refuse rows of which, by the model, nobody is alive at a time.
+    """Raise an error for rows whose predicted survival at a time is 0.
 
     Args:
         log_survival: log of their survival functions then, shape (n,).
@@ -529,8 +529,8 @@ def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
     """
     if (dead := ~(log_survival > -np.inf)).any():
         raise DataError(
-            f"by the model nobody like {rows_text(dead)} is alive at after={after[dead][0]:g}: what comes "
-            "then is not known; choose an earlier time"
+            f"predicted survival of {rows_text(dead)} at after={after[dead][0]:g} is 0, so that conditional "
+            "survival is undefined; choose an earlier time"
         )
 
 

@@ -250,7 +250,7 @@ def check_horizon(value: float, name: str) -> float:
 
 
 def check_quantile(q: float) -> float:
-    """A share of people who have had the event: a number in (0, 1).
+    """A share of subjects who have had the event: a number in (0, 1).
 
     Raises:
         ConfigError: anything else.

@@ -40,13 +40,13 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     it and of those that are still observed at it, and a row with the values (x, t) is among these with
     probability G(min(t, c)- | x), so that weights 1 / G make the rows that are known stand for all. A row
     before the cutoff scores F(t | x), one at or beyond it can never be missed; the bound is the first time
-    whose score is not among the lowest 1 - level of the weighted scores, with the person's own weight put
+    whose score is not among the lowest 1 - level of the weighted scores, with the subject's own weight put
     below them all.
 
-    The coverage holds on average over persons and calibration rows, not for each person, in samples of any
+    The coverage holds on average over subjects and calibration rows, not for each subject, in samples of any
     size and however wrong the model is, if
 
-    * persons, those predicted too, are independent and from one population;
+    * subjects, those predicted too, are independent and from one population;
     * T and C are independent given x (with ``censoring="kaplan_meier"``: C does not depend on x, either);
     * G(c- | x) > 0 for all x;
     * G is known. As it is estimated, coverage can be below by half the mean absolute error of the normalised
@@ -218,7 +218,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     def _fit_censoring(self, train: SurvivalData) -> KaplanMeier | SurvivalEstimator:
         if self.censoring == "kaplan_meier" or train.event.all():
             return censoring_distribution(train.y)
-        # Somebody with an event is at no more risk of censoring then, and G is wanted just before each time.
+        # A row with an event is at no more risk of censoring then, and G is wanted just before each time.
         time = np.where(train.event, train.time, train.time * (1 + _LATER))
         model: SurvivalEstimator = clone(self.censoring).fit(train.frame, (time, ~train.event))
         return model

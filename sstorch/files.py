@@ -68,7 +68,7 @@ def try_lock(path: Path) -> BaseFileLock | None:
         path: of the lock file, which is there as long as the lock is held.
 
     Returns:
-        The lock, which :func:`unlock` gives back; None if somebody has it, in this process or another.
+        The lock, which :func:`unlock` gives back; None if it is held, in this process or another.
 
     Raises:
         OSError: the lock file cannot be made.
@@ -85,7 +85,7 @@ def take_lock(path: Path) -> BaseFileLock:
     """Take the lock of a path, or refuse.
 
     Raises:
-        ConfigError: somebody has it, in this process or another.
+        ConfigError: it is held, in this process or another.
         OSError: the lock file cannot be made.
     """
     lock = try_lock(path)

@@ -21,7 +21,7 @@ SHARE = 4
 UNKNOWN = 4 * 2**30
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
 BYTES_PER_ELEMENT = 4 * 8
-# Bytes of a result for which nobody asks what is free.
+# Bytes of a result that is allocated without asking what is free.
 _SMALL = 2**26
 # Seconds for which what is free is not asked again.
 _KNOWN_FOR = 10

@@ -163,7 +163,7 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
             tree.predict_survival_function(rows, after=99999.0)
     x = np.arange(12.0)[:, None]
     dead = OptimalSurvivalTree(max_depth=0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
-    with pytest.raises(DataError, match=r"nobody like 1 row \(.* 1\) is alive at after=12"):
+    with pytest.raises(DataError, match=r"survival of 1 row \(.* 1\) at after=12 is 0"):
         dead.predict_survival_function(x[:2], [1.0], after=[7.0, 12.0])
     rising = SurvivalRegression(leaf=make_family("spline", monotone=False))
     rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))

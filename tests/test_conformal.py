@@ -86,7 +86,7 @@ def test_bounds_are_those_of_the_definition(small_data: SurvivalData) -> None:
                 own = 1 / uncensored(x, t)
                 total = own + weights.sum()
                 failed = 1 - float(model.predict_survival_function(x, [t])[0, 0])
-                # Share of weight, the person's own included, of scores below that of t.
+                # Share of weight, the subject's own included, of scores below that of t.
                 below = own + weights[np.array(scores) <= failed].sum()
                 if below > 0.3 * total:
                     bound = previous

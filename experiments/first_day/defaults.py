@@ -2,7 +2,7 @@
 
 python experiments/first_day/defaults.py [tree] [search]
 
-Five folds by the seed; concordance, integrated Brier score and log-likelihood of rows left out; leaves
+Five folds by the seed; concordance, integrated Brier score and log-likelihood of held-out rows; leaves
 of the tree of all rows, the least of its shares of rows, and what it warns of.
 """
 

@@ -1,10 +1,10 @@
-"""GBSG2 as if people had been seen at visits alone: trees of intervals, of middles and ends, of exact times.
+"""GBSG2 as if subjects were seen at visits alone: trees of intervals, of middles and ends, of exact times.
 
 python experiments/intervals/study.py
 
 An event is known up to the visits around it: each 90 or 365 days from the beginning, or at random, 500 days
 apart on average. Whoever had none is censored at the last visit, and left out if there was none. Five folds,
-seeds 0 to 4. What is learned is judged on exact times of rows left out (concordance, integrated Brier score),
+seeds 0 to 4. What is learned is judged on exact times of held-out rows (concordance, integrated Brier score),
 and by the likelihood of their intervals.
 """
 
@@ -31,7 +31,7 @@ KEYS, SCORES = ["visits", "model", "trained on"], ["C", "IBS", "log-likelihood o
 
 
 def schedules(n: int) -> Iterator[tuple[str, FloatArray]]:
-    """Times of visits of n people, (n, visits), by name."""
+    """Times of visits of n subjects, (n, visits), by name."""
     for step in (90, 365):
         yield f"{step} days", np.tile(step * np.arange(0.0, 3000 / step), (n, 1))
     gaps = np.random.default_rng(0).exponential(500, (n, 40))

@@ -2,8 +2,8 @@
 
 python experiments/recalibration/drift.py [--runs 200]
 
-A tree is trained on 1 500 simulated rows. In another place people live longer or shorter, effects are weaker
-or stronger, and curves may have another shape. 1 000 rows recalibrate it; 1 000 others tell whether
+A tree is trained on 1 500 simulated rows. In another place subjects live longer or shorter, effects are
+weaker or stronger, and curves may have another shape. 1 000 rows recalibrate it; 1 000 others tell whether
 observed and expected events agree and whether the slope is 1: within 1.96 standard errors, to which both
 samples contribute. "As it was" has only the error of the second.
 """

@@ -1,11 +1,11 @@
-"""Trees of people whose columns change, beside Cox's model with time-varying columns.
+"""Trees of subjects with time-varying covariates, beside Cox's model with time-varying columns.
 
 python experiments/time_varying/study.py
 
-Five folds by person, seed 0. Everybody is judged by the hazards of the rows at risk together at each event of
-people left out: how often the one with the event had the larger (concordance), and its share of their sum
-(the partial log-likelihood of an event, after Cox). So a model may change its mind about a person from row to
-row.
+Five folds by subject, seed 0. Models are judged by the hazards of the rows at risk together at each event of
+held-out subjects: how often the one with the event had the larger (concordance), and its share of their sum
+(the partial log-likelihood of an event, after Cox). So a model may change its mind about a subject from row
+to row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cox(data: SurvivalData, schema: Schema) -> tuple[Hazard, int]:
         return pd.DataFrame(preprocessor.transform(rows)).add_prefix("x")
 
     frame = columns(data.frame).assign(
-        id=data.person, start=data.entry, stop=data.time, event=data.event.astype(int)
+        id=data.subject, start=data.entry, stop=data.time, event=data.event.astype(int)
     )
     model = CoxTimeVaryingFitter(penalizer=0.01).fit(
         frame, id_col="id", event_col="event", start_col="start", stop_col="stop"
@@ -87,7 +87,7 @@ def main() -> None:
     for name in ("heart", "pbcseq", "rossi", "cgd"):
         data = load_dataset(name)
         schema = Schema.of(data.frame)
-        folds = stratified_folds(data.event, 5, 0, data.person)
+        folds = stratified_folds(data.event, 5, 0, data.subject)
         for model, fit in MODELS.items():
             totals, leaves, seconds = np.zeros(3), [], 0.0
             for fold in range(5):

@@ -115,7 +115,7 @@ def estimate_text(table: pd.DataFrame, model: str, what: str = "value") -> str:
 def performance_tables(peers: pd.DataFrame) -> list[Table]:
     """Scores of held-out rows by model, and differences to the reference models, with intervals as notes.
 
-    The best score among the models, those with one estimate for all rows left out, is marked.
+    The best score among the models, those with one estimate for all held-out rows, is marked.
 
     Args:
         peers: scores by fold, :func:`sstorch.bench.peers.score_run`.

@@ -329,7 +329,7 @@ def score_fairness(
         tau: horizon; the 80 % quantile of the training times if None.
 
     Returns:
-        ``parity``: mean over the pairs of persons of different groups of the integral of (S_i(t) - S_j(t))^2
+        ``parity``: mean over the pairs of subjects of different groups of the integral of (S_i(t) - S_j(t))^2
         between the extreme training times, the penalty at rho = 1; ``parity_tau``: up to tau. ``gini`` and
         ``gini_weighted``: mean Gini index of the leaves, plain and weighted by their rows. ``median_gap`` and
         ``rmst_gap``: largest difference between groups of the median and of the mean up to tau of the mean

@@ -108,8 +108,8 @@ def data_checksum(data: SurvivalData) -> str:
         extra["causes"] = [dict(data.causes.coding), data.cause.tolist()]
     if data.intervals is not None:
         extra["intervals"] = [data.intervals.lower.tolist(), data.intervals.upper.tolist()]
-    if data.person is not None:
-        extra["person"] = data.person.tolist()
+    if data.subject is not None:
+        extra["subject"] = data.subject.tolist()
     if any(name in frame for name in _TARGET):
         extra["features"] = _text(frame)
     schema = Schema.of(frame)

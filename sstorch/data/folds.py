@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, IntArray
-from sstorch.data.persons import parse_persons
+from sstorch.data.subjects import parse_subjects
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def stratified_folds(
-    event: npt.ArrayLike, n_folds: int, seed: int, person: IntArray | None = None
+    event: npt.ArrayLike, n_folds: int, seed: int, subject: IntArray | None = None
 ) -> IntArray:
     """Split rows at random into folds of equal size with equal shares of events.
 
@@ -27,7 +27,7 @@ def stratified_folds(
         event: Boolean or 0/1, 1 = event observed (n,).
         n_folds: Number of folds, at least 2.
         seed: Seed of the shuffle; equal seeds give equal folds.
-        person: Subject of each row (n,), 0 .. P - 1, where some have several rows: all rows of a subject are
+        subject: Subject of each row (n,), 0 .. P - 1, where some have several rows: all rows of a subject are
             then in one fold, and subjects with and without an event are spread evenly. None if each row is a
             subject.
 
@@ -43,7 +43,7 @@ def stratified_folds(
     if values.ndim != 1 or not np.isin(values, (0, 1)).all():
         _check_folds(n_folds, seed)
         raise DataError("event must be one boolean (or 0/1) for each row")
-    return _spread(values.astype(np.int64), n_folds, seed, person)
+    return _spread(values.astype(np.int64), n_folds, seed, subject)
 
 
 def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
@@ -62,9 +62,9 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
         ConfigError: `n_folds` below 2, or `seed` out of range.
     """
     if isinstance(data, SurvivalData):
-        y, subject = data.y, data.person
+        y, subject = data.y, data.subject
     else:
-        y, subject = data, None if data.id is None else parse_persons(data.id, len(data))[0]
+        y, subject = data, None if data.id is None else parse_subjects(data.id, len(data))[0]
     if y.cause is not None:
         return _spread(y.cause, n_folds, seed, subject, y.causes or ())
     event = y.event if y.intervals is None else y.intervals.event
@@ -72,17 +72,17 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
 
 
 def _spread(
-    stratum: IntArray, n_folds: int, seed: int, person: IntArray | None, names: Sequence[str] = ()
+    stratum: IntArray, n_folds: int, seed: int, subject: IntArray | None, names: Sequence[str] = ()
 ) -> IntArray:
     """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
     # Imported here: it loads all of scikit-learn's metrics.
     from sklearn.model_selection import StratifiedKFold
 
     _check_folds(n_folds, seed)
-    if person is not None:
-        own = np.zeros(int(person.max()) + 1, dtype=np.int64)
-        np.maximum.at(own, person, stratum)
-        return _spread(own, n_folds, seed, None, names)[person]
+    if subject is not None:
+        own = np.zeros(int(subject.max()) + 1, dtype=np.int64)
+        np.maximum.at(own, subject, stratum)
+        return _spread(own, n_folds, seed, None, names)[subject]
     counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
     if (few := counts < n_folds).any():
         rare = int(few.argmax())

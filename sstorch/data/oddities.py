@@ -245,10 +245,10 @@ def _folded(word: str) -> str:
 def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
     """Rows that repeat others in all features, time and event, more often than rows do by chance.
 
-    Where all features are coarse, different persons agree in everything. So repeats are named only where most
-    pairs of rows with equal features have equal outcomes, and more than any two rows, or where many more of
-    those with events do than any two rows with events: times of censoring can depend on a feature, such as
-    the day of entry, and then agree with it, or be the same for all, at the end of a study.
+    Where all features are coarse, different subjects agree in everything. So repeats are named only where
+    most pairs of rows with equal features have equal outcomes, and more than any two rows, or where many
+    more of those with events do than any two rows with events: times of censoring can depend on a feature,
+    such as the day of entry, and then agree with it, or be the same for all, at the end of a study.
     """
     features = pd.util.hash_pandas_object(frame, index=False)
     outcome = pd.util.hash_pandas_object(pd.DataFrame({"time": time, "event": event}), index=False)
@@ -273,7 +273,7 @@ def repeated_rows(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> li
     return [
         Oddity(
             text,
-            "remove them if they are the same persons: they would count twice, and stand in training and "
+            "remove them if they are the same subjects: they would count twice, and stand in training and "
             "test rows at once",
         )
     ]

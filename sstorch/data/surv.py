@@ -15,7 +15,7 @@ from sstorch.checks import check_columns_exist, check_unique, option_text, rows_
 from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
-from sstorch.data.persons import join_rows, parse_persons
+from sstorch.data.subjects import join_rows, parse_subjects
 from sstorch.data.target import parse_target
 from sstorch.exceptions import ConfigError, DataError
 
@@ -541,7 +541,7 @@ class Surv:
             raise DataError(f"no row is at risk at after={after:g}: all entered later or left before")
         at = end = self[rows]
         if self.id is not None:
-            subject = parse_persons(self.id, len(self))[0]
+            subject = parse_subjects(self.id, len(self))[0]
             _, last, run = join_rows([subject], entry, time, event)
             end = self[last[run[rows]]]
         return rows, end._with(weight=at.weight, index=at.index, entry=np.full(rows.size, float(after)))
@@ -633,7 +633,7 @@ def _ids(id: object, n: int) -> npt.NDArray[Any] | None:
     """Subjects (n,), in their own type."""
     if id is None:
         return None
-    parse_persons(id, n)
+    parse_subjects(id, n)
     return id.to_numpy() if isinstance(id, pd.Series) else np.asarray(id)
 
 

@@ -31,12 +31,12 @@ from sstorch.data.columns import (
 from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity, tell
-from sstorch.data.persons import (
+from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
     check_not_start_stop,
     join_rows,
-    parse_persons,
+    parse_subjects,
 )
 from sstorch.data.surv import OutcomeType, Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
@@ -81,7 +81,7 @@ class SurvivalData:
         groups: Sensitive groups of the rows; None if not given.
         causes: Cause of each row's event; None if there is one event.
         time_unit: Unit of the times; None if not known.
-        person: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
+        subject: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
         file_options: How the rows were read from a file, as `load_file` takes it; None of other rows.
 
@@ -103,7 +103,7 @@ class SurvivalData:
     groups: Groups | None = None
     causes: Causes | None = None
     time_unit: str | None = None
-    person: IntArray | None = None
+    subject: IntArray | None = None
     intervals: Intervals | None = None
     file_options: Mapping[str, Any] | None = None
 
@@ -168,10 +168,10 @@ class SurvivalData:
             self.intervals = self.intervals.moved(self._moved, self.nominal_time)
         odd = []
         if y.id is not None:
-            self.person, ids = parse_persons(y.id, n)
+            self.subject, ids = parse_subjects(y.id, n)
             # Rows that are only scored may be any part of a history.
             free = y.recurrent or not require_events
-            odd = check_histories(self.person, ids, self.entry, self.given_time, self.event, free)
+            odd = check_histories(self.subject, ids, self.entry, self.given_time, self.event, free)
         if require_events and y.type in ("counting", "competing counting"):
             check_no_roles_left(frame, y.id, self.entry, self.given_time)
         elif require_events and y.intervals is None:
@@ -186,7 +186,7 @@ class SurvivalData:
             frame, time, event = frame[used].reset_index(drop=True), time[used], event[used]
         with wording(part=used):
             found = odd_columns(frame, time, event) + of_histories
-            return found if self.person is not None else found + repeated_rows(frame, time, event)
+            return found if self.subject is not None else found + repeated_rows(frame, time, event)
 
     @classmethod
     def from_frame(
@@ -340,9 +340,9 @@ class SurvivalData:
 
     def _runs(self) -> tuple[IntArray, IntArray] | None:
         """First and last of the rows that become one, (m,) each; None where no rows do."""
-        if self.person is None:
+        if self.subject is None:
             return None
-        same = [self.person, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
+        same = [self.subject, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
         for name in self.frame.columns:
             column = self.frame[name]
             coded = isinstance(column.dtype, pd.CategoricalDtype)
@@ -425,7 +425,7 @@ class SurvivalData:
             event=None if self.intervals is not None else self.event,
             causes=self.causes,
             entry=self.entry if kind.entry else None,
-            id=self.person,
+            id=self.subject,
             intervals=self.intervals,
             recurrent=kind.recurrent,
         )
@@ -459,7 +459,7 @@ class SurvivalData:
     @property
     def time_varying(self) -> bool:
         """Whether some subjects have several rows, whose covariates can differ."""
-        return self.person is not None and int(self.person.max()) + 1 < len(self)
+        return self.subject is not None and int(self.subject.max()) + 1 < len(self)
 
     def check_causes(self, wanted: bool) -> None:
         """Make sure that there is one event, or that there are competing causes.
@@ -537,8 +537,10 @@ class SurvivalData:
         part.groups = None if self.groups is None else self.groups.subset(index)
         part.causes = None if self.causes is None else self.causes.subset(index)
         part.intervals = None if self.intervals is None else self.intervals.subset(index)
-        # Persons keep their order, and are numbered anew without those who are not there.
-        part.person = None if self.person is None else np.unique(self.person[index], return_inverse=True)[1]
+        # Subjects keep their order, and are numbered anew without those who are not there.
+        part.subject = (
+            None if self.subject is None else np.unique(self.subject[index], return_inverse=True)[1]
+        )
         return part
 
     @property
@@ -606,7 +608,7 @@ class SurvivalData:
         moved = f" ({self.n_moved} moved from zero)" if self.n_moved else ""
         n_late = int(np.count_nonzero(self.entry))
         late = f", {n_late} row{'s' * (n_late > 1)} with late entry" if n_late else ""
-        subjects = "" if self.person is None else f" of {self.person.max() + 1} subjects"
+        subjects = "" if self.subject is None else f" of {self.subject.max() + 1} subjects"
         causes = ""
         if self.intervals is not None:
             causes = f": {int(self.intervals.censored.sum())} within intervals"

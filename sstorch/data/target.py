@@ -69,7 +69,7 @@ class Groups:
         if len(present) < 2:
             only = self.labels[present[0]] if len(present) else "none"
             raise DataError(
-                f"{where} are all of one group, {self.name}={only}: there is nobody to compare with; "
+                f"{where} are all of one group, {self.name}={only}: there is no other group to compare with; "
                 "use more rows, other folds, or no fairness penalty"
             )
 

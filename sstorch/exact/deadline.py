@@ -20,7 +20,7 @@ class OutOfTimeError(Exception):
 
 
 class Deadline:
-    """The time at which a search has to stop, or the moment at which somebody interrupts it.
+    """The time at which a search has to stop, or the moment at which the user interrupts it.
 
     Args:
         seconds: from now on; None is no limit.

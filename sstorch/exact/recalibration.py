@@ -55,9 +55,9 @@ def leaf_factors(
     # A sampling weight belongs to one row, a frequency weight to as many independent rows.
     influence = weight if weighting.robust else np.sqrt(weight)
     scores = (influence * (event - factor[leaf] * expected))[:, None] * design[leaf]
-    if data.person is not None:
-        sums = np.zeros((int(data.person.max()) + 1, n_parameters))
-        np.add.at(sums, data.person, scores)
+    if data.subject is not None:
+        sums = np.zeros((int(data.subject.max()) + 1, n_parameters))
+        np.add.at(sums, data.subject, scores)
         scores = sums
     inverse = np.linalg.inv(design.T @ (design * (factor * total)[:, None]))
     errors = np.sqrt(np.diag(inverse @ scores.T @ scores @ inverse)).tolist()

@@ -55,7 +55,7 @@ class LogLikelihood(OneStepTask):
 
     Raises:
         DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or no event.
-        ConfigError: a tolerance with rows that entered late.
+        ConfigError: a tolerance with left-truncated rows.
 
     References:
         LeBlanc and Crowley (1992), Biometrics 48, 411-425. Huisman, van der Linden and Demirović (2024),
@@ -417,7 +417,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
 
     Raises:
         DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or up to which no row was
-            observed without an event (then nothing is known of those who live longer), or without any event
+            observed without an event (then survival beyond it is unknown), or without any event
             up to it.
 
     References:

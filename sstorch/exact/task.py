@@ -50,7 +50,7 @@ class Task(Protocol):
         constant: what the loss of every tree contains besides the costs of its leaves.
 
     Examples:
-        Leaves that predict one number, with a loss of their own: squares, twice where a person is old.
+        Leaves that predict one number, with a loss of their own: squares, twice where a subject is old.
 
         >>> import numpy as np
         >>> from sstorch.exact import Entries, check_task, solve

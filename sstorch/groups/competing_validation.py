@@ -101,7 +101,7 @@ def held_out_groups_of_causes(
     data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
 ) -> CompetingGroupValidation:
     """Validate groups for each cause; arguments and errors are those of :func:`held_out_groups`."""
-    plain = not data.entry.any() and data.person is None and data.uneven_weight is None
+    plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
     found = {}
     groups = from_zero(groups)
     for number, name in enumerate(data.cause_names, 1):

@@ -212,7 +212,7 @@ def validate_groups(
         check_integer("n_permutations", n_permutations, 0),
     )
     folds = folds_of(data, check_integer("n_folds", n_folds, 2), seed)
-    if count and data.person is not None:
+    if count and data.subject is not None:
         raise DataError(
             "id: covariates of subjects with several rows cannot be exchanged; use n_permutations=0"
         )

@@ -8,7 +8,7 @@ from typing import Literal
 import pandas as pd
 
 from sstorch._version import __version__
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import (
     Block,
@@ -28,7 +28,7 @@ from sstorch.groups.hooks import RESULTS, GroupedTree
 
 LIMITS = (
     "It describes these rows: for others, such as of another place or time, it has to be validated anew.",
-    "Nothing in it is causal: a gate on a treatment says who lives longer, not what the treatment does.",
+    "Nothing in it is causal: a gate on a treatment shows who survives longer, not what the treatment does.",
     "Curves take censoring to be independent of what happens later, given the columns.",
 )
 _TIME_VARYING = (

@@ -72,11 +72,11 @@ def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[Sur
     """
     count = check_integer("n_resamples", n_resamples, 1)
     generator = np.random.default_rng((seed, count))
-    n_drawn = len(data) if data.person is None else int(data.person.max()) + 1
+    n_drawn = len(data) if data.subject is None else int(data.subject.max()) + 1
     shares = np.full(n_drawn, 1 / n_drawn)
     counts = np.stack([generator.multinomial(len(shares), shares) for _ in range(count)])
-    if data.person is not None:
-        counts = counts[:, data.person]
+    if data.subject is not None:
+        counts = counts[:, data.subject]
     splits = [data.reweighted(drawn) for drawn in counts]
     if not all(split.event.any() for split in splits):
         raise DataError(

@@ -76,7 +76,7 @@ def survival_table(
     times, factor = _event_times(data), half_width(confidence)
     weighting = check_weighting(data.sample_weight, len(data), weights)
     numbers, place = np.unique(group, return_inverse=True)
-    observed = Observed(data.time, data.event, data.entry, weighting.values, data.person)
+    observed = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
     values, error = survival_and_error(observed, place, len(numbers), times, weighting.robust)
     bands = {"": np.stack([values, *log_log_limits(values, factor * error)])}
     if resampled is not None:

@@ -221,7 +221,7 @@ def held_out_groups(
             concordance = concordance_of_rows(group[inside], data.subset(inside), group[~inside], train)
         except DataError as error:
             raise DataError(
-                f"fold {fold} of {len(groups)} tells nothing of the groups, choose fewer folds: {error}"
+                f"fold {fold} of {len(groups)} has no comparable pairs, choose fewer folds: {error}"
             ) from error
         concordances.append(concordance)
         counts.append(count_groups(group[inside], data.sample_weight[inside]))

@@ -71,7 +71,7 @@ def with_covariance(
 def _clusters(data: SurvivalData, cluster: object) -> IntArray:
     """Number of the cluster of each row, 0 ... C - 1, (n,)."""
     if cluster is None:
-        return np.arange(len(data)) if data.person is None else np.asarray(data.person)
+        return np.arange(len(data)) if data.subject is None else np.asarray(data.subject)
     given = pd.Series(cluster)
     if len(given) != len(data):
         raise DataError(f"cluster must have a label for each of the {len(data)} rows, got {len(given)}")

@@ -334,7 +334,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
     distinct, position, events, _, at_risk = risk_sets(Observed(row_time, row_event))
     events = np.where(distinct <= horizon, events, 0.0)
-    kept = np.maximum(at_risk - 1.0, 1.0)  # where the row is the last at risk there is nobody else
+    kept = np.maximum(at_risk - 1.0, 1.0)  # the last row at risk has no other beside it
     factor = 1.0 - events / at_risk
     before = np.concatenate(([1.0], np.cumprod(1.0 - events / kept)))[:-1]
     after = np.concatenate((np.cumprod(factor[::-1])[::-1], [1.0]))[1:]
@@ -385,7 +385,7 @@ def _smooth(
 
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
-    """Kaplan-Meier at t and Greenwood's variance (0 where everybody has failed)."""
+    """Kaplan-Meier at t and Greenwood's variance (0 where all rows have failed)."""
     counts = risk_sets(Observed(time, event))
     n_events, at_risk = (count[counts.times <= t] for count in (counts.n_events, counts.at_risk))
     survival = float(np.prod(1.0 - n_events / at_risk))

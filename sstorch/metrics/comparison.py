@@ -18,7 +18,7 @@ from sstorch.checks import (
     is_number_of,
 )
 from sstorch.data import Surv
-from sstorch.data.persons import parse_persons
+from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
@@ -276,4 +276,4 @@ def resampler(n: int, subject: IntArray | None = None) -> Callable[[np.random.Ge
 
 def subjects_of(y: Surv | Observed) -> IntArray | None:
     """Subject of each row, 0 .. n_subjects - 1, (n,); None if rows are subjects."""
-    return None if y.id is None else parse_persons(y.id, len(y.id))[0]
+    return None if y.id is None else parse_subjects(y.id, len(y.id))[0]

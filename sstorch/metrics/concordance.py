@@ -233,7 +233,7 @@ class ComparablePairs:
             start = self.start[block]
             rows = self.order[start[0] :]
             if rows.size == 0:
-                break  # nobody lasts longer than these events, nor than those after them
+                break  # no row lasts longer than these events, nor than those after them
             columns, which = np.unique(column[block], return_inverse=True)
             at_columns = curves[:, np.maximum(columns, 0)]
             at_columns[:, columns < 0] = 1.0

@@ -24,7 +24,7 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """Ask an estimator for the curves of X on a grid, shape (n, n_times).
 
     It has ``predict_survival_function(X, times)`` -> (n, n_times); that of lifelines, which gives a DataFrame
-    with a row a time and a column a person; or that of scikit-survival, ``(X, return_array=False)``, which
+    with a row a time and a column a subject; or that of scikit-survival, ``(X, return_array=False)``, which
     gives a step function per row: it is 1 before its first time and keeps its last value beyond its last one.
 
     Raises:

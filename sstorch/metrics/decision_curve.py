@@ -6,7 +6,7 @@ needless actions. So the gain of acting on a model, in events found at no cost, 
     NB(p) = P(R >= p) [ F(t | R >= p) - (1 - F(t | R >= p)) p / (1 - p) ],
 
 R the predicted risk and F one minus Kaplan-Meier, or with competing causes the estimate of Aalen and
-Johansen, of the rows that are acted on. Acting on everybody has F(t) - (1 - F(t)) p / (1 - p), on nobody 0.
+Johansen, of the rows that are acted on. Acting on all rows has F(t) - (1 - F(t)) p / (1 - p), on none 0.
 """
 
 import numpy as np
@@ -118,7 +118,7 @@ def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
         return incidence_of(rows.take(np.flatnonzero(inside)))[0]
     failed = rows.event[inside] & (time <= rows.t)
     at_risk = np.cumsum(weight[::-1])[::-1]
-    # The last row leaves nobody, whatever its weight rounds to.
+    # The last row leaves none, whatever its weight rounds to.
     return 1.0 - float(np.prod(np.where(weight < at_risk, 1.0 - weight / at_risk, 0.0)[failed]))
 
 

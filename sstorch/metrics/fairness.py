@@ -165,7 +165,7 @@ def gap(values: npt.ArrayLike) -> float:
 
 
 def _comparable(rows: Observed) -> bool:
-    """Whether somebody was at risk at an event who stayed longer."""
+    """Whether some row at risk at an event was observed longer."""
     time, at = rows.time, np.unique(rows.time[rows.event])
     # Of those who came before an event, the one who stayed longest.
     since = np.full(time.size, -np.inf) if rows.entry is None else rows.entry

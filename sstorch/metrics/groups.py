@@ -50,7 +50,7 @@ class RiskTable(NamedTuple):
     at_risk: FloatArray
 
     def survival(self) -> FloatArray:
-        """Kaplan-Meier of each group, (n_groups, n_times); where nobody is at risk it keeps its value."""
+        """Kaplan-Meier of each group, (n_groups, n_times); where no row is at risk it keeps its value."""
         hazard = self.events / np.where(self.at_risk > 0, self.at_risk, 1.0)
         return np.cumprod(1.0 - hazard, axis=1, dtype=np.float64)
 
@@ -331,7 +331,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     """Concordance of a model that knows only the group of a row.
 
     It predicts the Kaplan-Meier curve of the training rows of the group, or of all training rows for a group
-    that has none there. Pairs of one group count half: 0.5 means that the groups separate nobody.
+    that has none there. Pairs of one group count half: 0.5 means that the groups separate no rows.
 
     Args:
         y: outcome of the rows, a `Surv`, whose weights and entry times (left truncation) count, or the tuple
@@ -384,7 +384,9 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         concordant += float((own * longer * ((curves > curve) + 0.5 * (curves == curve))).sum())
         pairs += float((own * longer).sum())
     if pairs == 0:
-        raise DataError("time: no two rows can be compared: nobody stays longer than one with an event.")
+        raise DataError(
+            "time: no two rows can be compared: no row is observed longer than one with an event."
+        )
     return concordant / pairs
 
 

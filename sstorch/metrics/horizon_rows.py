@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_horizon
 from sstorch.data import Surv
-from sstorch.data.persons import parse_persons
+from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_observed_horizon, check_probability
 from sstorch.metrics.outcome import (
@@ -111,7 +111,7 @@ class HorizonRows:
             horizon,
             weight,
             seen.entry,
-            None if id is None else parse_persons(id, n)[0],
+            None if id is None else parse_subjects(id, n)[0],
             competing,
             isinstance(y, Surv) and y.recurrent,
             expected,

@@ -258,8 +258,8 @@ def brier_interval(
 
     With competing causes it is `brier_score_incidence`. Arguments and errors are those of
     `concordance_interval`, without late entry; `scaled` asks for 1 - BS / BS_0, with Kaplan-Meier of these
-    rows, or the estimate of Aalen and Johansen, as everybody's prediction. No other prediction that is the
-    same for all has a lower Brier score than that, so that its own error does not count to first order.
+    rows, or the estimate of Aalen and Johansen, as the prediction of all rows. No other prediction that is
+    the same for all has a lower Brier score than that, so that its own error does not count to first order.
 
     Returns:
         The score and its limits, floats, by Student's t with a degree of freedom less than subjects; those of

@@ -69,8 +69,8 @@ def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> F
     ended = alive <= 0.0
     if ended.any():
         raise DataError(
-            f"survival: by the model nobody like {name_rows(ended)} is alive at after={after:g}; choose an "
-            "earlier time."
+            f"survival: predicted survival of {name_rows(ended)} at after={after:g} is 0, so that "
+            "conditional survival is undefined; choose an earlier time."
         )
     return np.asarray(curves / alive[:, None])
 

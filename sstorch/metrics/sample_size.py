@@ -62,8 +62,8 @@ def sample_size(
     * optimism: the same with S = R2 / (R2 + optimism max R2), so that the apparent R2 of Nagelkerke is above
       the true one by no more than `optimism`. max R2 = 1 - exp(2 (q log q - q)), q = rate x follow-up, the
       events per row (equation 23 of the paper).
-    * risk: the limits of 95 % of the risk by t, 1 - exp(-rate t) at rate +- 1.96 sqrt(rate / (n follow-up)),
-      are at most `margin` away.
+    * risk: the 95 % confidence limits of the risk by t, 1 - exp(-rate t) at rate +- 1.96 sqrt(rate /
+      (n follow-up)), are at most `margin` away.
 
     Args:
         n_parameters: candidate parameters: columns, levels beyond the first, further spline terms; all that

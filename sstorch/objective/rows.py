@@ -44,8 +44,8 @@ class Sample(Batched):
             (R, M), -inf for time zero; None if all rows were observed from time zero.
         total_weight: sum of the weights of each problem in all shards, shape (R, 1), where these rows are one
             of several; None where they are all.
-        rows_per_person: weight of the rows over that of the people whose they are, shape (R, 1): the
-            objective is a mean over people. None where rows are people.
+        rows_per_subject: weight of the rows over that of the subjects whose they are, shape (R, 1): the
+            objective is a mean over subjects. None where rows are subjects.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
@@ -66,7 +66,7 @@ class Sample(Batched):
     merged_weight: Tensor | None = None
     log_lower: Tensor | None = None
     log_upper: Tensor | None = None
-    rows_per_person: Tensor | None = None
+    rows_per_subject: Tensor | None = None
 
     @property
     def n_problems(self) -> int:
@@ -86,9 +86,9 @@ class Sample(Batched):
 
     @property
     def loss_weight(self) -> Tensor:
-        """Weights of the losses in the objective, a mean over people, who may have several rows."""
+        """Weights of the losses in the objective, a mean over subjects, who may have several rows."""
         weight = self.normalised_weight
-        return weight if self.rows_per_person is None else weight * self.rows_per_person
+        return weight if self.rows_per_subject is None else weight * self.rows_per_subject
 
     def restrict(self, keep: Tensor) -> Sample:
         """Rows with ``keep`` (R, M) true, gathered so that the others leave the computation.
@@ -143,7 +143,7 @@ class Sample(Batched):
             None if self.log_entry is None else self.log_entry[:, rows],
             log_lower=None if self.log_lower is None else self.log_lower[:, rows],
             log_upper=None if self.log_upper is None else self.log_upper[:, rows],
-            rows_per_person=self.rows_per_person,
+            rows_per_subject=self.rows_per_subject,
         )
 
     def take(self, rows: Tensor) -> Sample:
@@ -160,7 +160,7 @@ class Sample(Batched):
             None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
             None if self.log_lower is None else self.log_lower.gather(-1, rows),
             None if self.log_upper is None else self.log_upper.gather(-1, rows),
-            self.rows_per_person,
+            self.rows_per_subject,
         )
 
 

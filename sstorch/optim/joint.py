@@ -17,7 +17,7 @@ from sstorch.optim.run import TrainingRun
 from sstorch.optim.steps import JointStep, ShardedStep
 from sstorch.optim.trainer import Trainer
 
-# The race of ``trainer=joint``: of eight starts one is left after three laps.
+# The race of ``trainer=joint``: of eight starts one is left after three rounds.
 JOINT_RACE = Race((1, 2, 3))
 
 
@@ -27,7 +27,7 @@ class Joint(Trainer):
 
     Attributes:
         lbfgs: tolerances and limits.
-        race: drops the worse starts after some laps, each a pass; None minimises all at one go.
+        race: drops the worse starts after some rounds, each a pass; None minimises all at one go.
         lap: iterations of a lap, at least 1; with ``holdout`` a start stops after the first lap that does not
             improve the loss of the rows held out.
 
@@ -47,7 +47,7 @@ class Joint(Trainer):
 
     @property
     def n_passes(self) -> int:
-        """See :attr:`Trainer.n_passes`: the laps of a race, and one; with ``holdout`` all laps."""
+        """See :attr:`Trainer.n_passes`: the rounds of a race, and one; with ``holdout`` all rounds."""
         if self.holdout:
             return -(-self.lbfgs.max_iterations // self.lap)
         return 1 + (0 if self.race is None else self.race.after[-1])
@@ -58,7 +58,7 @@ class Joint(Trainer):
             pass
 
     def _lap(self, run: TrainingRun) -> bool:
-        """Minimise for a lap, or to the end if nothing can stop a start before; true if laps remain."""
+        """Minimise for a round, or to the end if nothing can stop a start before; true if rounds remain."""
         races = self.race is not None and self._may_drop(run, self.race)
         stops = self.holdout > 0 and run.held_out is not None
         options = self.lbfgs

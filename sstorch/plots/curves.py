@@ -282,7 +282,7 @@ def plot_scores_by_rho(
 def plot_curves_by_rho(
     trees: Mapping[str, TreeWithCurves], parts: Mapping[str, Part], unit: str = "time"
 ) -> Figure:
-    """Survival curves of all persons in the colour of their leaf: a row a tree, a column a part.
+    """Survival curves of all subjects in the colour of their leaf: a row a tree, a column a part.
 
     Args:
         trees: fitted, by title, such as those of several rhos.

@@ -17,7 +17,7 @@ def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None, *, horizon:
     """Net benefit of a model against the threshold of the risk, compared with treating all and none.
 
     Where the net benefit is not known, the curve has a gap. The axis ends at the highest threshold at which a
-    row is treated: beyond the highest predicted risk the model treats nobody.
+    row is treated: beyond the highest predicted risk the model treats none.
 
     Args:
         table: a row a threshold, of :func:`sstorch.metrics.net_benefit`.

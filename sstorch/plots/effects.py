@@ -56,7 +56,7 @@ def plot_effects(
 ) -> list[Axes]:
     """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
 
-    A line says how the hazard, time or odds of a person change with a number, against the median (the dot)
+    A line says how the hazard, time or odds of a subject change with a number, against the median (the dot)
     and with all other columns at their reference; points do the same for categories, and for columns of two
     numbers. Ticks at the bottom are
     rows, a few hundred at most. Groups have a colour each where they differ, and those that no row is in are

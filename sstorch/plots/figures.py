@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 
 COLOURS = ("#3b6fb6", "#d1603d", "#4a9a5b", "#8e5ea2", "#c9a227", "#56a3a6", "#b5495b", "#6b6b6b")
 
@@ -41,7 +41,7 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
 
 
 def detached(axes: Sequence[Axes]) -> Figure:
-    """The root figure of axes that were drawn on a new one, which pyplot then forgets: it is only written."""
+    """The root figure of axes that were drawn on a new one, which pyplot then drops: it is only written."""
     from matplotlib import pyplot
 
     figure = axes[0].get_figure(root=True)

@@ -97,7 +97,7 @@ def plot_groups(
     below = figure.add_axes((0.095, 0.3 * _ROW / height, 0.63, table / height), sharex=ax)
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
-    # Curves that hold while the covariates stay as in the row are none of the same persons.
+    # Curves that hold while the covariates stay as in the row are none of the same subjects.
     compared, left_band = rows.outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = rows.rows(number), colour_of(number)

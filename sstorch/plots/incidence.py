@@ -1,4 +1,4 @@
-"""Figure of competing causes: what happens to the people of each group."""
+"""Figure of competing causes: what happens to the subjects of each group."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plot_incidence(
     end: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> list[Axes]:
-    """Draw what happens to the people of each group: incidences of the causes, stacked, a panel a group.
+    """Draw what happens to the subjects of each group: incidences of the causes, stacked, a panel a group.
 
     The height of a colour at a time is the share of the group whom this cause has ended by then, by the mean
     of the tree's predictions; what is white is without any event. Lines are the same of the group's rows, by

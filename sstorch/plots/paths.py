@@ -1,4 +1,4 @@
-"""Figure of one person whose columns change: the leaves she goes through, and her curve along them."""
+"""Figure of one subject with time-varying covariates: its leaves over time, and its curve along them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def plot_path(
     tree: SoftEstimator, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
 ) -> Axes:
-    """Draw the survival of one person along her rows, on bands in the colours of the leaves she is in.
+    """Draw the survival of one subject along its rows, on bands in the colours of its leaves.
 
     Where she changes leaf, it says which columns were different. The last row is carried forward.
 
     Args:
         tree: fitted.
-        X: the rows of one person.
+        X: the rows of one subject.
         entry: time from which each row holds, (n,).
         ax: axes to draw on; of a new figure if None.
         unit: of time, for the label of the axis; that of the tree if None.
@@ -37,7 +37,7 @@ def plot_path(
     """
     begin = np.asarray(entry, dtype=np.float64)
     if begin.size == 0:
-        raise DataError("a person without rows has no path")
+        raise DataError("a subject without rows has no path")
     stays = path_table(tree, X, entry=begin, id=np.zeros(begin.size, dtype=int))
     ax = given_or_new(ax, 8, 4.2)
     grid = np.unique(np.r_[np.linspace(begin.min(), float(tree.event_times_[-1]), 301), begin])

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.columns import numeric_values
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to

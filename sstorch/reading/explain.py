@@ -13,7 +13,7 @@ import torch
 
 from sstorch._types import FloatArray
 from sstorch.data.coded import dense
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, to_numbers
@@ -25,7 +25,7 @@ _CONSTANT = "(constant)"
 
 @dataclass(frozen=True)
 class Explanation:
-    """Path and contributions of one person.
+    """Path and contributions of one subject.
 
     Attributes:
         group: that of the most probable path, 1 .. L.

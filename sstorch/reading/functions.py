@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from sstorch.data.persons import Paths
+from sstorch.data.subjects import Paths
 from sstorch.inference.model import covariance_of
 from sstorch.reading import tables
 from sstorch.reading.effects import SampleOfTrees

@@ -7,7 +7,7 @@ from html import escape
 
 import pandas as pd
 
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import longer_sides, shown_node
 from sstorch.reading.rules import GateRule

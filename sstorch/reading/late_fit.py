@@ -26,7 +26,7 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         x: the training rows, encoded, shape (n, p).
         data: the same rows; none is compared with left truncation, intervals or subjects of several rows.
     """
-    if tree.competing or data.intervals is not None or data.person is not None or data.entry.any():
+    if tree.competing or data.intervals is not None or data.subject is not None or data.entry.any():
         return ()
     group, found = tree.apply(x), []
     for number in np.unique(group):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sstorch.data.persons import Paths
+from sstorch.data.subjects import Paths
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.rules import GateRule
 
@@ -31,15 +31,15 @@ def path_table(
     columns = _columns_of_gates(tree)
     stays: list[dict[str, object]] = []
     before = -1
-    for row in np.lexsort((path.begin, path.person)):
-        same = before >= 0 and path.person[row] == path.person[before]
+    for row in np.lexsort((path.begin, path.subject)):
+        same = before >= 0 and path.subject[row] == path.subject[before]
         if same and leaf[row] == leaf[before]:
             stays[-1]["until"] = path.end[row]
         else:
             gate, why = _turned(rules, columns, leaf, depth, frame, before, int(row)) if same else (0, "")
             stays.append(
                 {
-                    "id": path.ids[path.person[row]],
+                    "id": path.ids[path.subject[row]],
                     "from": path.begin[row],
                     "until": path.end[row],
                     "group": int(tree.group_numbers[leaf[row]]),

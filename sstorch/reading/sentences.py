@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions

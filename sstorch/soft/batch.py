@@ -120,7 +120,7 @@ def train_encoded(
 ) -> tuple[TrainedBatch, SplitFeatures]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
 
-    Rows of a person that only continue the row before are joined, see :meth:`SurvivalData.joined`. Of honest
+    Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`. Of honest
     groups the rows are those that estimate the hazards, the second of :func:`~sstorch.soft.honest.halves`.
     """
     splits = [data.joined() for data in splits]

@@ -346,7 +346,7 @@ class Estimator:
         for split, data in enumerate(self.splits):
             report("distilling", split, len(self.splits))
             rows, x, share = self._placing_rows(split, settings)
-            subject = np.arange(len(data)) if data.person is None else data.person
+            subject = np.arange(len(data)) if data.subject is None else data.subject
             subject = np.unique(subject[rows], return_inverse=True)[1]
             precision = np.stack([each[split, rows] for each in curvatures])
             columns, seen = self._gate_columns[split], x

@@ -37,7 +37,7 @@ def fit_covariance(
     if estimator is not None:
         return FitCovariance(estimator.covariances(0))
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
-        return FitCovariance(reason="it is restricted by monotone, fairness or penalties of one's own")
+        return FitCovariance(reason="it is restricted by monotone, fairness or penalties of your own")
     if settings.trainer.holdout:
         return FitCovariance(reason="training stopped by rows held out")
     hazards = {}

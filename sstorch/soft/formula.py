@@ -1,4 +1,4 @@
-"""A fitted tree as code and pages need it: a formula of a person's columns, and what one reads of it."""
+"""A fitted tree as code and pages need it: a formula of a subject's columns, and what one reads of it."""
 
 from __future__ import annotations
 

@@ -61,4 +61,4 @@ def halves(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:
 
 def count_subjects(data: SurvivalData) -> int:
     """Number of subjects in some rows."""
-    return len(data) if data.person is None else len(set(data.person.tolist()))
+    return len(data) if data.subject is None else len(set(data.subject.tolist()))

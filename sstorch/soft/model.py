@@ -18,7 +18,7 @@ from sstorch.base import CurveKind, Times, check_alive, check_times
 from sstorch.checks import check_after, wording
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.coded import RowFeatures
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exceptions import ConfigError, DataWarning
@@ -193,7 +193,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
-            DataError: by the model nobody like a row lives until ``after``.
+            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
         """
         self._refuse_unknown_future(after)
         x = self._encode_new(X)
@@ -212,7 +212,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
         Raises:
             ConfigError: ``tau`` is not positive.
-            DataError: by the model nobody like a row lives until ``after``.
+            DataError: predicted survival at ``after`` is 0: conditional survival is undefined.
         """
         self._refuse_unknown_future(after)
         x = self._encode_new(X)

@@ -42,7 +42,7 @@ class Penalties(Parameters):
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
         rho: its coefficient: of the mean over pairs of subjects of different groups of the integral of
             (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
-        own: penalties of one's own, each a :class:`sstorch.objective.LeafPenalty`,
+        own: penalties of your own, each a :class:`sstorch.objective.LeafPenalty`,
             :class:`sstorch.objective.GatePenalty` or :class:`sstorch.objective.RowPenalty`; they act in all
             folds, starts and resamples.
     """

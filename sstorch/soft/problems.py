@@ -236,7 +236,7 @@ def _monotone(
 def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
     """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
 
-    Of persons with several rows all are kept or none. The starts of a split hold out the same rows, so that
+    Of subjects with several rows all are kept or none. The starts of a split hold out the same rows, so that
     their losses there can be compared.
 
     Raises:
@@ -245,17 +245,17 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
     kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
     for number, data in enumerate(splits):
         draws = np.random.default_rng(problem_seed(settings.seed, number, settings.n_starts))
-        person = np.arange(len(data)) if data.person is None else data.person
-        had = np.bincount(person, data.event) > 0
+        subject = np.arange(len(data)) if data.subject is None else data.subject
+        had = np.bincount(subject, data.event) > 0
         for event in (True, False):
-            persons = draws.permutation(np.flatnonzero(had == event))
-            count = round(settings.trainer.holdout * len(persons))
-            if event and not 0 < count < len(persons):
+            subjects = draws.permutation(np.flatnonzero(had == event))
+            count = round(settings.trainer.holdout * len(subjects))
+            if event and not 0 < count < len(subjects):
                 raise DataError(
-                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(persons)} rows with an "
-                    "event; at least one must be left out and one kept: choose another share, or more rows"
+                    f"holdout={settings.trainer.holdout:g} leaves out {count} of {len(subjects)} rows with "
+                    "an event; at least one must be left out and one kept: choose another share, or more rows"
                 )
-            kept[number, np.flatnonzero(np.isin(person, persons[:count]))] = False
+            kept[number, np.flatnonzero(np.isin(subject, subjects[:count]))] = False
     return torch.as_tensor(kept, device=settings.device).repeat_interleave(
         n_settings * settings.n_starts, dim=0
     )

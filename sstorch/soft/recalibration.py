@@ -85,7 +85,7 @@ class _Loss:
         self._influence = self._weight
         if not weighting.robust and weighting.values is not None:
             self._influence = torch.as_tensor(weighting.values).sqrt() / total
-        self._subject = None if data.person is None else torch.as_tensor(data.person)
+        self._subject = None if data.subject is None else torch.as_tensor(data.subject)
         late = bool(data.entry.any())
         self._log_entry = torch.as_tensor(data.entry).log()[:, None] - scale if late else None
         self.observed = float((self._weight * self._event[:, 0]).sum())

@@ -101,11 +101,11 @@ def stack_splits(
             (stacked(bounds) - log_scale[:, None])[split].to(device, dtype) for bounds in (lowers, uppers)
         )
         sample = replace(sample, log_lower=log_lower, log_upper=log_upper)
-    if any(data.person is not None for data in splits):
-        # Penalties are held against a mean over persons: cutting a row in two must not weaken them.
-        per_person = [float(data.sample_weight.sum() / persons_weight(data).sum()) for data in splits]
-        each = torch.tensor(per_person, device=device, dtype=dtype)[split][:, None]
-        sample = replace(sample, rows_per_person=each)
+    if any(data.subject is not None for data in splits):
+        # Penalties are held against a mean over subjects: cutting a row in two must not weaken them.
+        per_subject = [float(data.sample_weight.sum() / persons_weight(data).sum()) for data in splits]
+        each = torch.tensor(per_subject, device=device, dtype=dtype)[split][:, None]
+        sample = replace(sample, rows_per_subject=each)
     if settings.fairness is not None and splits[0].groups is not None:
         codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
         sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
@@ -129,17 +129,17 @@ def _bounds(data: SurvivalData) -> tuple[FloatArray, FloatArray]:
 
 
 def last_times(data: SurvivalData) -> FloatArray:
-    """The last time of each person, (P,); of each row where rows are persons."""
-    if data.person is None:
+    """The last time of each subject, (P,); of each row where rows are subjects."""
+    if data.subject is None:
         return data.nominal_time
-    last = np.zeros(int(data.person.max()) + 1)
-    np.maximum.at(last, data.person, data.time)
+    last = np.zeros(int(data.subject.max()) + 1)
+    np.maximum.at(last, data.subject, data.time)
     return last
 
 
 def persons_weight(data: SurvivalData) -> FloatArray:
-    """The weight of each person, the mean of the rows', (P,)."""
-    if data.person is None:
+    """The weight of each subject, the mean of the rows', (P,)."""
+    if data.subject is None:
         return data.sample_weight
-    mean: FloatArray = np.bincount(data.person, data.sample_weight) / np.bincount(data.person)
+    mean: FloatArray = np.bincount(data.subject, data.sample_weight) / np.bincount(data.subject)
     return mean

@@ -283,7 +283,7 @@ class BatchSettings:
             )
         if self.monotone or self.fairness is not None or self.own_penalties or self.trainer.holdout:
             raise ConfigError(
-                f"an offset or strata ({names}) do not support monotone, fairness, penalties of one's own or "
+                f"an offset or strata ({names}) do not support monotone, fairness, penalties of your own or "
                 "holdout: leave one of the two out"
             )
         if any(family.can_rise or family.ancillary != "constant" for family in families):

@@ -17,7 +17,7 @@ _STEP = 1.1
 def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Oddity]:
     """Leaves in which S(t | x) falls from .9 to .1 while t grows by less than 10 %.
 
-    Where a leaf has hardly more events than features, its regression meets each of their times, and nothing
+    Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
     but the ridge keeps the shape from growing: the likelihood of the training rows rewards every sharper
     step. A new row beside the step then has a log-likelihood of minus millions. Unconstrained splines have no
     quantiles and are left out. Encoded rows x (n, p) are those of `data`, by which the tree was trained.

@@ -34,7 +34,7 @@ def _drawn(data: SurvivalData, rng: np.random.Generator) -> IntArray:
     n = len(data)
     if n <= GATE_ROWS:
         return np.arange(n)
-    subject = np.arange(n) if data.person is None else data.person
+    subject = np.arange(n) if data.subject is None else data.subject
     n_subjects = int(subject.max()) + 1
     chosen = np.zeros(n_subjects, dtype=bool)
     chosen[rng.permutation(n_subjects)[: max(1, GATE_ROWS * n_subjects // n)]] = True

@@ -369,9 +369,9 @@ def with_column_priors(
 def _folds(event: Tensor, data: SurvivalData, seed: int) -> IntArray | None:
     """Fold of each row, by subject and stratified by event, (n,), -1 for padding; None for too few events."""
     had = event[: len(data)].cpu().numpy() > 0
-    events = int(had.sum()) if data.person is None else len(np.unique(data.person[had]))
+    events = int(had.sum()) if data.subject is None else len(np.unique(data.subject[had]))
     if events < N_FOLDS:
         return None
     fold = np.full(len(event), -1)
-    fold[: len(data)] = stratified_folds(had, N_FOLDS, seed, data.person)
+    fold[: len(data)] = stratified_folds(had, N_FOLDS, seed, data.subject)
     return fold

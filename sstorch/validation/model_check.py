@@ -298,9 +298,9 @@ def _influence(
 ) -> pd.DataFrame:
     """By contrast the row, or the subject by its first row, of the largest change in standard errors."""
     change = next(iter(dfbeta(model, rows).values()))
-    if data.person is not None:
-        change = change.groupby(data.person).sum()
-        labels = labels[np.unique(data.person, return_index=True)[1]]
+    if data.subject is not None:
+        change = change.groupby(data.subject).sum()
+        labels = labels[np.unique(data.subject, return_index=True)[1]]
     found = []
     for key in change.columns:
         term, contrast = (str(part) for part in key)

@@ -16,7 +16,7 @@ from sstorch.checks import blocks, check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
-from sstorch.data.persons import check_histories, join_rows, parse_persons
+from sstorch.data.subjects import check_histories, join_rows, parse_subjects
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
@@ -85,7 +85,7 @@ class Cohort(NamedTuple):
             return cohort._take(rows)._replace(y=later, after=after)
         several = False
         if cohort.y.id is not None and cohort.y.entry is not None:
-            several = len(parse_persons(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
+            several = len(parse_subjects(cohort.y.id, len(cohort.y))[1]) < len(cohort.y)
         return cohort._replace(path=several or bool(getattr(model, "time_varying_", False)))
 
     def _take(self, rows: IntArray) -> Self:
@@ -99,7 +99,7 @@ class Cohort(NamedTuple):
         rows = np.repeat(np.arange(count.size), count)
         parts: dict[str, Any] = {"weight": None}
         if self.y.id is not None:  # copies of a history are those of different subjects
-            subject = parse_persons(self.y.id, count.size)[0][rows]
+            subject = parse_subjects(self.y.id, count.size)[0][rows]
             copy = np.arange(rows.size) - np.repeat(np.cumsum(count) - count, count)
             parts["id"] = subject * int(count.max()) + copy
         cohort = self._take(rows)
@@ -113,7 +113,7 @@ class Cohort(NamedTuple):
         """
         y = self.y
         time, event, entry = y.right_censored("validate")
-        subject, ids = parse_persons(y.id, len(y))
+        subject, ids = parse_subjects(y.id, len(y))
         check_histories(subject, ids, entry, time, event, y.recurrent)
         X = to_pandas(self.X)
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))

@@ -203,7 +203,7 @@ def validate(
       come from the rows of the validation, as in that paper, not from the training rows as in
       :func:`sstorch.metrics.evaluate`.
     * AUC and Brier score are those at the horizon itself. The published example has them at 4.99 of 5 years,
-      since its rows were cut at 5 and riskRegression needs somebody beyond: .677 for .681 there.
+      since its rows were cut at 5 and riskRegression needs a row beyond: .677 for .681 there.
     * Limits of Uno's concordance count the error of its weights, which R's survival leaves out.
     * oe_ratio compares risks at the horizon, oe_hazard events with the sum of predicted cumulative hazards
       while rows were observed (Crowson et al.), whose logarithm is the intercept of a Poisson regression.
@@ -211,7 +211,7 @@ def validate(
       pseudo-observations with a complementary log-log link; ICI, E50, E90 and Emax are measured from a Cox
       model on a restricted cubic spline of log(-log S) with three knots. With competing causes all of them
       are those of pseudo-values of the incidence with a complementary log-log link.
-    * Net benefit is not known, NaN, where nobody above the threshold was followed up to the horizon; some
+    * Net benefit is not known, NaN, where no row above the threshold was followed up to the horizon; some
       scripts have 0 there.
 
     Left truncation: pairs are those at risk together, Cox models, hazards and Kaplan-Meier see rows from

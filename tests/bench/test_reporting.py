@@ -70,7 +70,7 @@ def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) ->
         "The tree",
         "The groups",
         "Scores beside plain models",
-        "Calibration on rows left out",
+        "Calibration on held-out rows",
         "Model card",
     ]
     assert page.count("data:image/svg+xml;base64,") == 3

@@ -67,11 +67,11 @@ def test_causes_are_spread_evenly():
 
 
 def test_subjects_with_causes_stay_together():
-    person, draws = np.repeat(np.arange(60), 2), np.random.default_rng(1)
+    subject, draws = np.repeat(np.arange(60), 2), np.random.default_rng(1)
     start, stop = np.tile([0.0, 1.0], 60), np.tile([1.0, 2.0], 60) + 0.01 * np.arange(120)
     cause = np.where(np.arange(120) % 2, draws.integers(0, 3, 120), 0)
     start[1::2] = stop[::2]
-    y = Surv(stop, cause, entry=start, id=person, causes=("a", "b"))
+    y = Surv(stop, cause, entry=start, id=subject, causes=("a", "b"))
     folds = folds_of(SurvivalData(draws.normal(size=(120, 1)), y), 3, 0)
     assert (folds[::2] == folds[1::2]).all()
     for k in (1, 2):

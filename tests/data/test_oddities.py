@@ -91,17 +91,17 @@ ODD_AGE = some(COHORT["age"], {3: -999, 9: -999})
 
 FILES: dict[str, Case] = {
     # identifiers
-    "numbered persons": refused(
+    "numbered subjects": refused(
         cohort(id=np.arange(N)), "column 'id' has a different whole number", "drop=['id']", lenient="warned"
     ),
     "numbers of a register": refused(
         cohort(120, mrn=DRAWS.choice(10**8, 120, replace=False)), "'mrn'", "an identifier", lenient="warned"
     ),
-    "numbered persons, some of them twice": refused(
+    "numbered subjects, some of them twice": refused(
         pd.concat([cohort(id=np.arange(N)), cohort(id=np.arange(N))[:5]]), "'id' has a different whole",
         lenient="warned",
     ),
-    "persons in two rows each": accepted(cohort(120, id=np.repeat(np.arange(N), 2))),
+    "subjects in two rows each": accepted(cohort(120, id=np.repeat(np.arange(N), 2))),
     "surnames": refused(
         cohort(name=SURNAMES), "column 'name' has 60 different values in 60 rows", lenient="warned"
     ),
@@ -134,7 +134,7 @@ FILES: dict[str, Case] = {
         cohort(bmi=some(DRAWS.normal(25, 3, N).round(1), {1: -888, 2: -999})), "'bmi' is -999 or -888",
         "missing=[-999, -888]", lenient="warned",
     ),
-    "a person of 99": accepted(cohort(age=some(COHORT["age"], {3: 99}))),
+    "a subject of 99": accepted(cohort(age=some(COHORT["age"], {3: 99}))),
     "unknown among numbers": refused(
         cohort(marker=some(COHORT["marker"], {3: "unknown"})), "beside 'unknown' in 1 row (line 5)",
         "missing=['unknown']",

@@ -275,12 +275,12 @@ def test_the_stay_of_uissurv(load):
 def uis_dat(tmp_path, monkeypatch):
     """A file in the format of uis.dat with made-up stays, and its table."""
     need(SURVSET)
-    persons = read_survset("uis")
-    table = pd.DataFrame({"id": persons["pid"] + 1}).assign(
+    subjects = read_survset("uis")
+    table = pd.DataFrame({"id": subjects["pid"] + 1}).assign(
         **dict.fromkeys(("age", "beck", "hercoc", "ivhx", "ndrugtx", "race", "treat", "site"), "."),
-        los=0.5 * np.arange(len(persons)),
-        time=persons["time"],
-        censor=persons["event"],
+        los=0.5 * np.arange(len(subjects)),
+        time=subjects["time"],
+        censor=subjects["event"],
     )
 
     def write(changed):

@@ -27,7 +27,7 @@ from sstorch.deploy import export_calculator, export_code, export_onnx, export_p
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.prediction import main as predict
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
-from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
+from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
 
 KINDS = {
     "soft": lambda: PrognosticTree(leaf="weibull", time_unit="days"),
@@ -47,7 +47,7 @@ REMEDY = r"time-varying covariates: one row does not determine survival from tim
 @cache
 def start_stop() -> tuple[pd.DataFrame, Surv]:
     """Subjects in one or two rows, in the second of which a number has changed."""
-    data, rng = people(150, 1), np.random.default_rng(0)
+    data, rng = subjects(150, 1), np.random.default_rng(0)
     split = np.flatnonzero(data.time > 5)[::2]
     middle = data.time[split] * rng.uniform(0.2, 0.8, len(split))
     time, event = data.time.copy(), data.event.copy()
@@ -75,7 +75,7 @@ def varying(kind: str) -> Tree:
 def test_code_with_after_computes_conditional_survival(
     kind: str, language: str, after: float, tmp_path: Path
 ) -> None:
-    model, frame = varying(kind), people(40, 2).frame
+    model, frame = varying(kind), subjects(40, 2).frame
     group, survival, _ = LANGUAGES[language](model, frame, tmp_path, after)
     np.testing.assert_array_equal(group, model.apply(frame))
     asked = ~np.isnan(survival)
@@ -123,7 +123,7 @@ def test_code_states_its_condition_in_one_line() -> None:
         assert line in code.replace(mark, ""), code[:600]
         code = export_code(model, language, horizon=7.0, after=0)
         assert "Survival from time 0 of a subject whose covariates stay as entered." in code
-    right = people(150, 1)
+    right = subjects(150, 1)
     plain = OptimalSurvivalTree(1).fit(right.frame, (right.time, right.event))
     assert "stay as entered" not in export_code(plain, "python")
     assert "at risk at 3" in export_code(plain, "python", after=3)
@@ -207,7 +207,7 @@ def test_page_without_entry_or_id_raises(tmp_path: Path) -> None:
 
 
 def test_left_truncation_alone_needs_no_after() -> None:
-    data = people(150, 1)
+    data = subjects(150, 1)
     y = Surv(data.time, data.event, entry=0.3 * data.time)
     model = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear")).fit(data.frame, y)
     names: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from sstorch.metrics import KaplanMeierBand
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
-# Enters patients as a person would, field by field, and keeps what the page shows of each.
+# Enters patients as a subject would, field by field, and keeps what the page shows of each.
 DRIVER = """
 <script>
 const seen = [];

@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError
 from tests.conftest import nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
-from tests.deploy.test_code import LANGUAGES, TIMES, Tree, people
+from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
 
 ENDS = ("lower", "upper")
 FALLING = ["exponential", "weibull", "log_logistic", "log_normal", "logistic_hazard", "gompertz"]
@@ -175,4 +175,4 @@ def test_exact_tree_as_a_torch_program_raises(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="export_program is for soft trees"):
         export_program(fitted("exact", "pbc"), tmp_path / "tree.pt2")
     with pytest.raises(ConfigError, match="tree must be a fitted survival tree, got SurvivalData"):
-        export_code(people(10, 0), "python")  # type: ignore[arg-type]
+        export_code(subjects(10, 0), "python")  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ TIMES = np.array([0.0, 1e-3, 7.0, 30.0, 61.5, 1000.0])
 Tree = SoftSurvivalTree | OptimalSurvivalTree
 
 
-def people(n: int, seed: int) -> SurvivalData:
+def subjects(n: int, seed: int) -> SurvivalData:
     """Numbers, some missing, and categories with quotes, keywords and integers for names."""
     rng = np.random.default_rng(seed)
     age = rng.normal(50, 10, n)
@@ -71,7 +71,7 @@ def people(n: int, seed: int) -> SurvivalData:
 
 @cache
 def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
-    data = people(150, 1)
+    data = subjects(150, 1)
     more: dict[str, Any] = {"numeric": {"age": "spline:3", "class": "log"}} if leaf in FAMILIES[1:4] else {}
     if leaf == "log_normal":
         more = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
@@ -83,7 +83,7 @@ def tree(leaf: str, prediction: str = "hbp") -> SoftSurvivalTree:
 
 @cache
 def exact() -> OptimalSurvivalTree:
-    data = people(150, 1)
+    data = subjects(150, 1)
     return OptimalSurvivalTree(3, time_unit="days").fit(data.frame, (data.time, data.event))
 
 
@@ -178,7 +178,7 @@ def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path) -> None
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("leaf", nightly_but({"weibull", "log_normal"}, FAMILIES))
 def test_code_computes_what_a_soft_tree_predicts(leaf: str, language: str, tmp_path: Path) -> None:
-    frame = people(40, 2).frame
+    frame = subjects(40, 2).frame
     frame.iloc[:2, 0] = [-1e4, 1e4]  # far outside the training range
     with pytest.warns(UserWarning, match="far outside"):
         check(tree(leaf), language, frame, tmp_path)
@@ -186,7 +186,7 @@ def test_code_computes_what_a_soft_tree_predicts(leaf: str, language: str, tmp_p
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_code_computes_what_an_exact_tree_and_a_mixture_predict(language: str, tmp_path: Path) -> None:
-    frame = people(60, 3).frame
+    frame = subjects(60, 3).frame
     check(exact(), language, frame, tmp_path)
     check(tree("weibull", "mixture"), language, frame, tmp_path)
 
@@ -219,7 +219,7 @@ def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> N
 
 def test_misspelt_columns_and_categories_raise(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
-    data = people(150, 1)
+    data = subjects(150, 1)
     model = SurvivalRegression("exponential", penalties=Penalties(ridge=0.1)).fit(
         data.frame, (data.time, data.event)
     )
@@ -271,7 +271,7 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
         export_code(model, "sql", horizon=-1.0)
     with pytest.raises(ConfigError, match="choose another file"):
         export_code(model, "python", tmp_path / "no" / "model.py")
-    data = people(30, 1)
+    data = subjects(30, 1)
     gamma = SurvivalRegression(leaf="generalized_gamma").fit(data.frame, (data.time, data.event))
     for export in (lambda: export_code(gamma, "python"), lambda: export_onnx(gamma, tmp_path / "m.onnx")):
         with pytest.raises(ConfigError, match="generalized_gamma leaves cannot be written as code"):
@@ -292,7 +292,7 @@ def test_code_of_a_thousand_products_compiles() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="the extra deploy is not installed")
 def test_columns_that_are_called_as_what_a_graph_gives(tmp_path: Path) -> None:
-    data = people(60, 1)
+    data = subjects(60, 1)
     frame = data.frame.rename(columns={"age": "survival"})
     model = SurvivalRegression().fit(frame, (data.time, data.event))
     with pytest.raises(ConfigError, match="columns called survival"):

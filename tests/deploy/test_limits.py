@@ -19,7 +19,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards import Weibull
 from tests.conftest import nightly_but
 from tests.deploy.test_causes import FALLING, fitted, patients, rows
-from tests.deploy.test_code import people
+from tests.deploy.test_code import subjects
 
 TIMES = [0.0, 3.0, 20.0, 61.5]
 
@@ -61,14 +61,14 @@ def check(model: Any, frame: pd.DataFrame, folder: Path) -> None:
 
 @pytest.mark.parametrize("leaf", nightly_but({"log_normal", "spline_po"}, FALLING))
 def test_limits_of_every_family(leaf: str, tmp_path: Path) -> None:
-    data = people(150, 1)
+    data = subjects(150, 1)
     columns = Columns(numeric={"age": "spline:3", "class": "log"}, interactions=[("age", 'gr"ade')])
     model = SurvivalRegression(leaf, columns=columns).fit(data.frame, (data.time, data.event))
     check(model, data.frame[:30], tmp_path)
 
 
 def test_limits_where_shapes_depend_on_covariates(tmp_path: Path) -> None:
-    data = people(150, 1)
+    data = subjects(150, 1)
     model = SurvivalRegression(Weibull("linear")).fit(data.frame, (data.time, data.event))
     check(model, data.frame[:30], tmp_path)
 
@@ -82,7 +82,7 @@ def test_limits_of_groups_with_competing_causes(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_limits_that_the_data_do_not_determine_are_nan(tmp_path: Path) -> None:
-    data = people(150, 1)
+    data = subjects(150, 1)
     frame = data.frame[["age", "class"]].fillna(50.0)
     frame = frame.assign(twice=2 * frame["age"])
     lines = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
@@ -96,7 +96,7 @@ def test_limits_that_the_data_do_not_determine_are_nan(tmp_path: Path) -> None:
 
 
 def test_limits_that_a_model_has_not_raise(tmp_path: Path) -> None:
-    data = people(150, 1)
+    data = subjects(150, 1)
     exact = OptimalSurvivalTree(2).fit(data.frame, (data.time, data.event))
     with pytest.raises(ConfigError, match="OptimalSurvivalTree estimates no covariance"):
         export_code(exact, "python", level=0.95)

@@ -1,4 +1,4 @@
-"""Exact trees of rows that entered late: brute force, lifelines, and rows that are split in two."""
+"""Exact trees of left-truncated rows: brute force, lifelines, and rows that are split in two."""
 
 import numpy as np
 import pandas as pd

@@ -402,9 +402,9 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
     alone = tree.curves_.survival_at([100.0])[tree.apply(first) - 1, 0]
     np.testing.assert_allclose(stays[:, 0], alone, rtol=1e-12)
     # Row 3 follows row 2 of a subject that changes its leaf, or not: the product over both rows.
-    rows = data.person == data.person[np.bincount(data.person)[data.person] == 2][0]
+    rows = data.subject == data.subject[np.bincount(data.subject)[data.subject] == 2][0]
     path = tree.predict_survival_function(
-        data.frame[rows], [100.0], entry=data.entry[rows], id=data.person[rows]
+        data.frame[rows], [100.0], entry=data.entry[rows], id=data.subject[rows]
     )
     leaf, begin = tree.apply(data.frame[rows]) - 1, data.entry[rows][1]
     before, after = (tree.curves_.survival_at([begin, 100.0])[k] for k in leaf)
@@ -412,7 +412,7 @@ def test_covariates_that_change_ask_for_a_path(tmp_path):
     with pytest.raises(DataError, match="y has no entry and no id"):
         tree.score(data.frame, (data.time, data.event))
     y = Surv(data.time, 1 * data.event + (data.event & (data.frame["age"] > 0)), causes="auto",
-             entry=data.entry, id=data.person)  # fmt: skip
+             entry=data.entry, id=data.subject)  # fmt: skip
     causes = OptimalSurvivalTree(max_depth=1, min_leaf=20).fit(data.frame, y)
     with pytest.raises(ConfigError, match="after="):
         causes.predict_cumulative_incidence(first, [100.0])

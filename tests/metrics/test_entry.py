@@ -1,4 +1,4 @@
-"""Scores of rows that entered late, beside R (entry.R), lifelines and plain loops."""
+"""Scores of left-truncated rows, beside R (entry.R), lifelines and plain loops."""
 
 import itertools
 import json
@@ -231,7 +231,7 @@ def test_evaluation_scores_what_knows_entry_and_refuses_the_rest():
     curves = tree.predict_survival_function(frame, np.unique(time)), np.unique(time)
     only = evaluate(curves, pair, pair, metrics=["c_harrell"])["value"]
     assert only.item() == table.loc["c_harrell", "value"]
-    # Weights from training rows that entered late are refused as well.
+    # Weights from training left-truncated rows are refused as well.
     with pytest.raises(DataError, match="c_uno: it takes every row as at risk from time zero"):
         evaluate(curves, data, (frame, (time, event)), metrics=["c_uno"])
     with pytest.raises(DataError, match="test: y has no entry, and the model was trained on counting data"):
@@ -338,7 +338,7 @@ def test_landmarks_that_cannot_be_are_refused():
     with pytest.raises(DataError, match="times: the curves end at 3, and after=3 is no earlier"):
         evaluate(curves, late, late, after=3.0)
     ended = (np.array([[0.4, 0.0, 0.0], [0.8, 0.5, 0.2], [0.9, 0.0, 0.0]]), curves[1])
-    with pytest.raises(DataError, match=r"by the model nobody like row.* is alive at after=2"):
+    with pytest.raises(DataError, match=r"predicted survival of row.* at after=2 is 0"):
         evaluate(ended, rows, rows, after=2.0)
 
 

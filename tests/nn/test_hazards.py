@@ -212,7 +212,7 @@ def test_quantile_inverts_survival(case: str) -> None:
     reached = torch.isfinite(y)
     failure = -torch.expm1(-family.cumulative_hazard(y, g, shape))
     torch.testing.assert_close(failure[reached], q.expand_as(y)[reached], rtol=1e-8, atol=1e-12)
-    # Only Gompertz distributions with a < 0 leave some people without the event.
+    # Only Gompertz distributions with a < 0 leave some subjects without the event.
     assert reached.all() or case == "gompertz"
     at_the_end = torch.exp(-family.cumulative_hazard(torch.tensor(300.0).double(), g, shape))
     assert (at_the_end.expand_as(y)[~reached] > (1 - q).expand_as(y)[~reached]).all()
@@ -445,7 +445,7 @@ def test_aranda_ordaz_holds_the_hazards_and_odds_models(theta: float, scale: str
 
 @pytest.mark.parametrize("log_sigma", [4.0, 8.0, 200.0, 700.0])
 def test_restricted_mean_of_a_wide_log_normal(log_sigma: float) -> None:
-    # Half of the people are gone at once, and nearly all of the others are there at tau.
+    # Half of the subjects are gone at once, and nearly all of the others are there at tau.
     zero, shape = torch.zeros((), dtype=torch.float64), torch.tensor([log_sigma], dtype=torch.float64)
     mean = make_family("log_normal").restricted_mean(zero, zero, shape)
     within = quad(lambda t: scipy.stats.norm.sf(math.log(t) * math.exp(-log_sigma)), 0, 1)[0]

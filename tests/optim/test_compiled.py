@@ -46,15 +46,15 @@ def _problems(
 ) -> tuple[SoftTree, Sample]:
     """Trees whose gates see the first features and whose leaves the last, on weighted rows of two splits.
 
-    Rows that entered late are of people with several.
+    Rows that entered late are of subjects with several.
     """
     sample = random_sample(n, n_splits=2, n_rows=230, p=P + 1, seed=3)
     generator = torch.Generator().manual_seed(5)
     weight = sample.weight * torch.rand(sample.weight.shape, generator=generator, dtype=torch.float64)
     sample = replace(sample, weight=weight)
     if entry:
-        per_person = torch.linspace(1.0, 3.0, n, dtype=torch.float64)[:, None]
-        sample = replace(with_entry(sample), rows_per_person=per_person)
+        per_subject = torch.linspace(1.0, 3.0, n, dtype=torch.float64)[:, None]
+        sample = replace(with_entry(sample), rows_per_subject=per_subject)
     family = make_family(leaf, ancillary=ancillary)
     zero = torch.zeros(n, dtype=torch.float64)
     family = family.prepare(sample.log_time, sample.event, sample.weight, zero)

@@ -176,7 +176,7 @@ def test_a_race_of_the_joint_trainer_goes_in_laps() -> None:
     # A lap begins a new search from where the last one ended: the same minimum, or another one.
     assert (_value(raced, sample)[stayed] < _value(full, sample)[stayed] + 0.02).all()
     assert history.steps["evaluations"].sum() < 0.7 * without.steps["evaluations"].sum()
-    # Where nobody can be dropped there are no laps.
+    # Where no start can be dropped there are no rounds.
     alone = raced.select(torch.tensor([0]))
     history = trainer.train(alone, OBJECTIVE, sample.select(torch.tensor([0])))
     assert history.macro_iterations["macro_iteration"].max() == 1

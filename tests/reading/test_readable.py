@@ -81,7 +81,7 @@ def test_gate_tables_hold_the_gates_in_original_units(fitted: SoftSurvivalTree, 
         assert own["share"].sum() == pytest.approx(1.0)
         assert (np.diff(own["effect"].abs()) <= 0).all()
         assert table["features"][node] == list(own.index[:4])
-        # Differences between persons leave the constant out.
+        # Differences between subjects leave the constant out.
         score = raw[own.index] @ own["coefficient"]
         with torch.no_grad():
             expected = fitted.module_.gate_logits(fitted._encode(gbsg2.frame), [node])[0].numpy()

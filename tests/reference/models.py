@@ -102,7 +102,7 @@ def target() -> tuple[Any, Any]:
 
 
 def late_target() -> Surv:
-    """Times and events of rows that entered late."""
+    """Times and events of left-truncated rows."""
     return Surv(*target(), entry=cohort()["entry"].to_numpy())
 
 

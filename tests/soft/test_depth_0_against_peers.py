@@ -174,23 +174,23 @@ def test_piecewise_exponential_without_covariates(name: str) -> None:
 
 
 def test_logistic_hazard_is_a_logistic_regression_of_persons_and_periods() -> None:
-    """Rossi's weeks in quarters: a row per person and quarter at risk, an indicator per quarter."""
+    """Rossi's weeks in quarters: a row per subject and quarter at risk, an indicator per quarter."""
     x, week, event = rows("rossi")
     quarter = np.ceil(week / 13)
     tree = exact(LogisticHazard())
     tree.fit(x, (quarter, event))
-    person = np.repeat(np.arange(len(x)), quarter.astype(int))
+    subject = np.repeat(np.arange(len(x)), quarter.astype(int))
     period = np.concatenate([np.arange(1, last + 1) for last in quarter.astype(int)])
-    design = np.hstack([x.to_numpy()[person], period[:, None] == np.arange(1, 5)])
+    design = np.hstack([x.to_numpy()[subject], period[:, None] == np.arange(1, 5)])
     peer = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-12, max_iter=10000)
-    peer.fit(design, event[person] & (period == quarter[person]))
+    peer.fit(design, event[subject] & (period == quarter[subject]))
     slope, intercept, shape = parameters(tree)
     np.testing.assert_allclose(slope, peer.coef_[0, : x.shape[1]], atol=1e-6)
     np.testing.assert_allclose(intercept + shape[:4], peer.coef_[0, x.shape[1] :], atol=1e-6)
     hazard = peer.predict_proba(design)[:, 1]
-    survival = pd.Series(1 - hazard).groupby([person, period]).first().groupby(level=0).cumprod()
+    survival = pd.Series(1 - hazard).groupby([subject, period]).first().groupby(level=0).cumprod()
     ours = tree.predict_survival_function(x, [1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(ours[person, period - 1], survival, atol=1e-6)
+    np.testing.assert_allclose(ours[subject, period - 1], survival, atol=1e-6)
 
 
 def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
@@ -205,7 +205,7 @@ def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
 
 
 def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() -> None:
-    """Nearly three quarters of Rossi's people are not arrested again: only a fifth has a time."""
+    """Nearly three quarters of Rossi's subjects are not arrested again: only a fifth has a time."""
     x, week, event = rows("rossi")
     month, one = np.ceil(week / 4), pd.DataFrame({"one": np.ones(len(x))})
     peer = KaplanMeierFitter().fit(month, event).survival_function_at_times(np.arange(14.0)).to_numpy()

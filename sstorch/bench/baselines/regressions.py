@@ -183,7 +183,7 @@ class Cox(Baseline):
 
     The penalty maximises the cross-validated partial log-likelihood: for each inner fold, that of all
     training rows minus that of the rows fitted to, at the coefficients fitted without the fold. Unlike the
-    concordance of the rows left out it judges the size of the coefficients, on which the curves depend, and
+    concordance of the held-out rows it judges the size of the coefficients, on which the curves depend, and
     it is steady where a fold has a handful of events.
 
     Args:

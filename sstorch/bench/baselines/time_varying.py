@@ -17,9 +17,9 @@ from sstorch.exceptions import TrainingError
 
 @dataclass(frozen=True)
 class CoxTimeVarying(Baseline):
-    """``CoxTimeVaryingFitter``: rows of persons, each at risk from its entry to its time; Efron's ties.
+    """``CoxTimeVaryingFitter``: rows of subjects, each at risk from its entry to its time; Efron's ties.
 
-    A curve is that of somebody whose columns stay as they are from time zero.
+    A curve is that of a subject whose covariates stay as they are from time zero.
 
     Args:
         penalizer: ridge, relative to the mean log-likelihood, on coefficients of features on [0, 1].
@@ -42,7 +42,7 @@ class CoxTimeVarying(Baseline):
         encoder = Encoder(schema, train)
         names = [f"x{j}" for j in range(encoder.x.shape[1])]
         frame = pd.DataFrame(encoder.x, columns=names).assign(
-            id=np.arange(len(train)) if train.person is None else train.person,
+            id=np.arange(len(train)) if train.subject is None else train.subject,
             start=train.entry,
             stop=train.time,
             event=train.event.astype(int),

@@ -82,7 +82,7 @@ def _results(run: Run, parts: _Numbered) -> Section:
     median = median_text(data, run.in_unit)
     text = f"{n_subjects(run)} subjects had {data.n_events} events; median {until} was {median}."
     first = parts.table("characteristics", characteristics(run))
-    people: list[Block] = [
+    subjects: list[Block] = [
         Paragraph(f"{text} {follow_up_text(run)}".strip()),
         Paragraph(gap("flow of participants, from those approached to those analysed")),
         first,
@@ -106,7 +106,7 @@ def _results(run: Run, parts: _Numbered) -> Section:
     return Section(
         "Results",
         [
-            Section("Participants", people),
+            Section("Participants", subjects),
             Section("The model and its groups" if len(table.rows) > 1 else "The model", groups),
             Section(
                 "Performance in held-out rows",

@@ -70,7 +70,7 @@ def methods(run: Run) -> Section:
 
 def n_subjects(run: Run) -> int:
     """Subjects of the data; rows where no subject has several."""
-    return len(run.data) if run.data.person is None else int(run.data.person.max()) + 1
+    return len(run.data) if run.data.subject is None else int(run.data.subject.max()) + 1
 
 
 def follow_up_text(run: Run) -> str:
@@ -84,14 +84,14 @@ def follow_up_text(run: Run) -> str:
 
 
 def with_limits(run: Run, found: Estimate[float]) -> str:
-    """A time with its unit and limits of 95 %."""
+    """A time with its unit and 95 % confidence limits."""
     text = interval_text(found.value, found.lower, found.upper).replace("(", "(95 % CI ", 1)
     return text.replace(" (", f"{run.in_unit} (", 1)
 
 
 def _source(run: Run) -> list[str]:
-    people, n = n_subjects(run), len(run.data)
-    rows = f"{n} rows of {people} subjects" if people != n else f"{n} subjects"
+    subjects, n = n_subjects(run), len(run.data)
+    rows = f"{n} rows of {subjects} subjects" if subjects != n else f"{n} subjects"
     return [
         f"The data set {run.name} has {rows}.",
         gap("source of the data, setting, dates of enrolment and of the end of follow-up"),
@@ -212,7 +212,7 @@ def _validation(run: Run) -> list[str]:
     by = "causes" if run.data.causes is not None else "events"
     texts = [
         f"Internal validation is by {folds}-fold cross-validation, folds stratified by {by} (seed {seed})"
-        f"{', all rows of a subject in one fold' if run.data.person is not None else ''}.",
+        f"{', all rows of a subject in one fold' if run.data.subject is not None else ''}.",
         "All statistics of preprocessing, penalties and gates come from the training rows of a fold.",
         "The final model was trained on all rows.",
     ]

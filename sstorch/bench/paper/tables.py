@@ -20,7 +20,7 @@ from sstorch.reading.rules import conditions
 
 
 def group_table(run: Run) -> Table:
-    """Rule, rows, events, estimates at two horizons and hazard ratio of each group, with limits of 95 %."""
+    """Rule, rows, events, survival at two horizons and hazard ratio of each group, with 95 % limits."""
     model, data = run.model, run.data
     times, rows = usual_horizons(model), data.joined()
     table = table_of(model, rows, times) if data.intervals is None else interval_table(run, times)
@@ -95,8 +95,8 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     except DataError:
         return None  # a group without an event, of which the table shows the count
     covariance = found.covariance
-    if data.uneven_weight is not None or data.person is not None:
-        subject = np.arange(len(data)) if data.person is None else data.person
+    if data.uneven_weight is not None or data.subject is not None:
+        subject = np.arange(len(data)) if data.subject is None else data.subject
         influence = pd.DataFrame(found.influence).groupby(subject).sum().to_numpy()
         covariance = influence.T @ influence
     half = half_width(0.95) * np.sqrt(np.diag(covariance))

@@ -67,7 +67,7 @@ class Run:
         name: of the data.
         data: all rows.
         model: the tree trained on all of them.
-        held_out: predictions for rows left out, :meth:`~sstorch.bench.CrossValidation.held_out`.
+        held_out: predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`.
         peers: scores of the trees and of models beside them, :func:`~sstorch.bench.peers.score_run`;
             None if the run has none.
         config: its settings, by group.
@@ -187,7 +187,7 @@ def _rows(run: Run) -> Section:
             (f"{until} (Kaplan-Meier, 95 %)", survival),
         ]
     if late := int(np.count_nonzero(data.entry)):
-        facts.append(("rows that entered late", str(late)))
+        facts.append(("left-truncated rows", str(late)))
     if data.n_moved:
         facts.append(("times of zero, moved", str(data.n_moved)))
     rows = [[Cell(name), Cell(text)] for name, text in facts]
@@ -204,8 +204,8 @@ def characteristics(run: Run, most: int | None = None) -> Table:
     """The columns in all rows and by group; of start-stop data in the first row of each subject."""
     data, frame, group = run.data, run.data.frame, run.model.apply(run.data.frame)
     whose = "All rows"
-    if data.time_varying and data.person is not None:
-        first = np.sort(np.unique(data.person, return_index=True)[1])
+    if data.time_varying and data.subject is not None:
+        first = np.sort(np.unique(data.subject, return_index=True)[1])
         frame, group, whose = frame.iloc[first].reset_index(drop=True), group[first], "First rows of subjects"
     caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
     several = len(np.unique(group)) > 1
@@ -213,7 +213,7 @@ def characteristics(run: Run, most: int | None = None) -> Table:
 
 
 def follow_up(data: SurvivalData) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with limits of 95 %, infinite where it is not reached.
+    """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits, infinite where it is not reached.
 
     Of start-stop rows the last one of a subject can be censored.
 
@@ -221,10 +221,10 @@ def follow_up(data: SurvivalData) -> Estimate[float]:
         Schemper and Smith (1996), Controlled Clinical Trials 17, 343-346.
     """
     censored = ~data.event
-    if data.person is not None:
-        order = np.lexsort((data.time, data.person))
+    if data.subject is not None:
+        order = np.lexsort((data.time, data.subject))
         last = np.zeros(len(data), dtype=bool)
-        last[order[np.append(np.diff(data.person[order]) > 0, True)]] = True
+        last[order[np.append(np.diff(data.subject[order]) > 0, True)]] = True
         censored &= last
     if not censored.any():
         return Estimate(math.inf, math.inf, math.inf)
@@ -238,7 +238,7 @@ def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
 
 
 def median_text(data: SurvivalData, in_unit: str = "") -> str:
-    """Median by Kaplan-Meier with its limits of 95 %, or by Turnbull without; with the unit, if given."""
+    """Median by Kaplan-Meier with 95 % confidence limits, or by Turnbull without; with the unit, if given."""
     if data.intervals is not None:
         middle = metrics.TurnbullCurve.fit(data.weighted_y).quantile()
         text = f"{middle:.4g}"
@@ -296,8 +296,8 @@ _BY_OUTCOME = {
     "event": (
         "KM",
         "Kaplan-Meier",
-        "Kaplan-Meier of the rows of each group with pointwise limits of 95 %, the mean of the predicted "
-        "curves over it, and how many rows are still observed.",
+        "Kaplan-Meier of the rows of each group with pointwise 95 % confidence limits, the mean of the "
+        "predicted curves over it, and how many rows are still observed.",
     ),
 }
 
@@ -326,7 +326,7 @@ def groups_section(run: Run) -> Section:
     curve = "F(t) is predicted cumulative incidence" if kind == "competing" else "S(t) is predicted survival"
     caption = f"{curve}, mean over the rows, with {estimate} in small print."
     if kind != "competing":
-        limits = " with limits of 95 %" * (kind == "event")
+        limits = " with 95 % confidence limits" * (kind == "event")
         caption = f"Median by {estimate}{limits}; {caption}"
     alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
     picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
@@ -389,13 +389,13 @@ def _scores(run: Run) -> Section | None:
 
 
 def calibration_section(run: Run) -> Section:
-    """Observed against predicted survival of rows left out, at each time that they were predicted for."""
+    """Observed against predicted survival of held-out rows, at each time that they were predicted for."""
     data = run.data
     if data.causes is not None or data.intervals is not None:
         return _calibration_in_the_large(run)
     if data.entry.any():
         text = "Curves of calibration take every row as observed from time zero, and some entered later."
-        return Section("Calibration on rows left out", [Paragraph(text)])
+        return Section("Calibration on held-out rows", [Paragraph(text)])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
     panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
     for name in times:
@@ -406,9 +406,9 @@ def calibration_section(run: Run) -> Section:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
     if len(data) < _LEAST_ROWS:
         text = f"{len(data)} rows are too few for curves of calibration, which need {_LEAST_ROWS}."
-        return Section("Calibration on rows left out", [Paragraph(text)])
+        return Section("Calibration on held-out rows", [Paragraph(text)])
     if not panels:
-        return Section("Calibration on rows left out", [Bullets(undefined)])
+        return Section("Calibration on held-out rows", [Bullets(undefined)])
     figure = Figure(figsize=(3.3 * len(panels), 3.5), layout="constrained")
     for ax, (time, curve, predicted) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
@@ -428,11 +428,11 @@ def calibration_section(run: Run) -> Section:
         "band of 95 %; on the diagonal both agree. Ticks are rows."
     )
     picture = Picture("calibration", figure, caption, "Calibration curves: " + " ".join(said))
-    return Section("Calibration on rows left out", [picture, Bullets([*said, *undefined])])
+    return Section("Calibration on held-out rows", [picture, Bullets([*said, *undefined])])
 
 
 def _calibration_in_the_large(run: Run) -> Section:
-    """Mean predictions for rows left out and nonparametric estimates of the same rows."""
+    """Mean predictions for held-out rows and nonparametric estimates of the same rows."""
     data, lines, predicted = run.data, list[str](), run.held_out
     names = [str(name) for name in predicted if str(name).startswith(("S(", "F("))]
     for name in names:
@@ -446,7 +446,7 @@ def _calibration_in_the_large(run: Run) -> Section:
             estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
         mean = number(float(predicted[name].mean()))
         lines.append(f"{run.unit_of(float(time[0]))}: {what} {number(estimate)}, mean predicted {mean}.")
-    return Section("Calibration on rows left out", [Bullets(lines)])
+    return Section("Calibration on held-out rows", [Bullets(lines)])
 
 
 # ---------------------------------------------------------------------- model card

@@ -122,7 +122,7 @@ def completeness_section(results: Results) -> Section:
         if absent:
             items.append(f"{model.label} has no results on {listed(absent)}.")
     items += [*_incomplete_grids(results), *_unclear_choices(results)]
-    # Of data of one's own the paper says nothing.
+    # Of a user's data the paper says nothing.
     of_paper = bool(set(published_datasets()) & set(results.datasets))
     without = [name for name in published_datasets() if name not in results.datasets]
     if without and of_paper:

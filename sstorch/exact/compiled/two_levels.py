@@ -299,8 +299,8 @@ def two_levels(t, w, order, known, cutoff, slack):
     found: columns, thresholds, and bounds of the excess below and above them, sorted; what is tried here is
     in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
 
-    Returns the excess of the best tree that meets the conditions, or of some tree, or infinite, if none is
-    below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
+    Returns the excess of the best tree that satisfies the conditions, or of some tree, or infinite, if none
+    is below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
     cutoff; the column and threshold of the root, column -1 for a leaf.
     """
     whole = 0.0

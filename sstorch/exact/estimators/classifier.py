@@ -50,7 +50,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         min_leaf: least number of training rows of a leaf.
         binarize: how columns become questions: a preset of :class:`~sstorch.exact.Binarizer`
             (``"surtree"``, ``"quantiles"``, ``"all"``, ``"osst"``, ``"boosted"``), a Binarizer with settings
-            of one's own, or False for columns that hold 0 and 1 already.
+            of your own, or False for columns that hold 0 and 1 already.
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;

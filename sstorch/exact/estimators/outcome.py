@@ -17,7 +17,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
-from sstorch.data.persons import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import Observed

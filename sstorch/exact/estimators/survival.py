@@ -385,7 +385,7 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
         min_events: least number of training events of a leaf, of any cause.
         binarize: how columns become questions: a preset of :class:`~sstorch.exact.Binarizer`
             (``"surtree"``, ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer with settings
-            of one's own, or False for columns that hold 0 and 1 already.
+            of your own, or False for columns that hold 0 and 1 already.
         leaf_curve: curve of a leaf, ``"kaplan_meier"`` with either objective; ``"proportional_hazards"`` with
             the log-likelihood, exp(-theta Λ(t)), the curve that is its loss; ``"ipcw"`` with the Brier score,
             the step function of least weighted Brier score, which is then searched with, too (the curve is

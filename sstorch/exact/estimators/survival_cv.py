@@ -43,7 +43,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     """Exact survival tree with depth, number of nodes or leaf penalty chosen by cross-validation.
 
     Each fold is searched once, on its training rows, with questions that come from these rows; that search
-    holds the trees of all sizes, and those are compared on the rows left out. One more search, of the chosen
+    holds the trees of all sizes, and those are compared on the held-out rows. One more search, of the chosen
     size, takes all rows.
 
     Args:
@@ -54,7 +54,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
             ``"budget"``, every pair of both; ``"leaf_penalty"``, every penalty at which a tree of some fold
             changes.
-        scoring: ``"loss"``, the loss of `objective` on the rows left out (mean by row of the deviance with
+        scoring: ``"loss"``, the loss of `objective` on the held-out rows (mean by row of the deviance with
             the training rows' baseline and hazard ratios, summed over competing causes; integrated Brier
             score, convention ``"osst"``), or
             a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
@@ -233,7 +233,7 @@ def _size(candidate: _Candidate, search: TreeSearch) -> tuple[int, int]:
 
 
 def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scoring: Any) -> tuple[float, int]:
-    """Score on rows left out, greater is better, and number of leaves, of a fold's tree."""
+    """Score on held-out rows, greater is better, and number of leaves, of a fold's tree."""
     train, settings = search.data, search.settings
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
@@ -262,7 +262,7 @@ def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scorin
 def _deviance(
     leaf: IntArray, here: IntArray, n_leaves: int, train: SurvivalData, rows: SurvivalData
 ) -> float:
-    """Mean deviance of rows left out, in the leaves `here`, by the hazard of one event."""
+    """Mean deviance of held-out rows, in the leaves `here`, by the hazard of one event."""
     # Both parts by the baseline of the training rows; late entry of either counts for both.
     known, test = _alike(observed(train), observed(rows))
     baseline = BaselineHazard.of(known)

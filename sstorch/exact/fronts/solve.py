@@ -164,7 +164,7 @@ class FrontSolution:
         counters: FrontCounters,
     ) -> None:
         if not points.shape[1]:
-            raise DataError("no tree meets min_leaf and the limit of the task; loosen one of them")
+            raise DataError("no tree satisfies min_leaf and the limit of the task; loosen one of them")
         self._patterns, self._problem, self._target = patterns, problem, target
         self._points, self._origins = points, origins
         self.task: FrontTask = problem.task

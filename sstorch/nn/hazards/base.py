@@ -150,7 +150,7 @@ class HazardFamily(nn.Module, ABC):
         """
         before = self.hazard_before(log_lower, log_upper, linear, shape)
         after = self.cumulative_hazard(log_upper, linear, shape)
-        # Beyond what can be represented nobody is left: whoever had no event by the lower bound has it here.
+        # Beyond what can be represented survival is 0: a row without an event by the lower bound has it here.
         between = torch.where(after.isinf(), torch.inf, after - before)
         between = between.clamp(min=torch.finfo(between.dtype).tiny)
         return before - torch.log(-torch.expm1(-between))

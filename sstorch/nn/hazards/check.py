@@ -1,4 +1,4 @@
-"""Checks of a hazard family of one's own, before it is trained for the first time."""
+"""Checks of a user's hazard family, before it is trained for the first time."""
 
 from __future__ import annotations
 

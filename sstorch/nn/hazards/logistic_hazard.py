@@ -36,7 +36,7 @@ class LogisticHazard(HazardFamily):
     an event counts log(S_{k-1} - S_k). Where all times are at ends, also those of censored rows, the curve
     without covariates is Kaplan and Meier's at these times. A row censored in the middle of an interval
     counts as free of the event for that part of it: where events are only found at the ends (visits), while
-    people drop out on any day, survival comes out too high.
+    subjects drop out on any day, survival comes out too high.
 
     Shape parameters are the alpha_k, then that of the time beyond the last end, where the hazard is constant,
     log(1 + exp(g + alpha)) per length of all intervals together. The intercept of g and a constant added to
@@ -140,7 +140,7 @@ class LogisticHazard(HazardFamily):
         logit_own = _interval_logit_of_rows(number, linear, shape)
         loss.addcmul_(observed, logit_own, value=-1)
         share = observed
-        if bool(partly.any()):  # somebody was censored within an interval
+        if bool(partly.any()):  # some rows were censored within an interval
             slope, rest = sigmoid_and_softplus(logit_own.add_(log_left).clamp_(min=-1e4))
             loss.addcmul_(partly, rest, value=-1)
             share = slope.mul_(partly).add_(observed)
@@ -180,7 +180,7 @@ class LogisticHazard(HazardFamily):
 
     def _beyond(self, tail: Tensor, late: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
         """Loss of time beyond the last end, and its derivative in the logit there; ``late`` marks events."""
-        if not bool(excess.any()):  # nobody was observed there, and so nobody had the event
+        if not bool(excess.any()):  # no row was observed there, and so none had the event
             return torch.zeros_like(tail), torch.zeros_like(tail)
         slope, risen = sigmoid_and_softplus(tail)
         loss, last = risen.mul(excess), slope.mul(excess)
@@ -288,7 +288,7 @@ class LogisticHazard(HazardFamily):
         else:
             rows = [self._ends_of(times) for times in placement_times(log_time, event, weight, "intervals")]
             width = max(len(row) for row in rows)
-            # Intervals of no length at the end, for problems with fewer: nobody is ever in them.
+            # Intervals of no length at the end, for problems with fewer: no row is ever in them.
             ends = torch.as_tensor(np.stack([np.pad(row, (0, width - len(row)), "edge") for row in rows]))
         chosen = self._with({}, (log_time.shape[0],))
         chosen._set_ends(ends.to(log_time))

@@ -41,7 +41,7 @@ _FIELDS = {
     "entry": _THREE,
     "late": _TWO,
     "weight": _TWO,
-    "rows_per_person": _NUMBERS,
+    "rows_per_subject": _NUMBERS,
     "gates": _THREE,
     "leaves": _THREE,
     "ridge": _TWO,

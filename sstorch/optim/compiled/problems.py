@@ -49,8 +49,10 @@ class CompiledProblems:
         self._split = np.repeat(np.arange(len(counts)), counts)
         self._features = np.ascontiguousarray(sample.x.matrices.mT.numpy())
         self._weight = _array(sample.weight)
-        per_person = sample.rows_per_person
-        self._rows_per_person = np.ones(len(self._weight)) if per_person is None else _array(per_person[:, 0])
+        per_subject = sample.rows_per_subject
+        self._rows_per_subject = (
+            np.ones(len(self._weight)) if per_subject is None else _array(per_subject[:, 0])
+        )
         self._owner, self._times = _times(tree.family, sample, counts)
         self._penalties = _penalties(objective, tree)
 
@@ -124,7 +126,7 @@ class CompiledProblems:
             self._owner,
             *self._times,
             self._weight,
-            self._rows_per_person,
+            self._rows_per_subject,
             gates.contiguous().numpy(),
             leaves.contiguous().numpy(),
             *self._penalties,

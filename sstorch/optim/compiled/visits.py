@@ -206,14 +206,14 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     high = not balanced and (share <= e2 or share >= 1 - e2)
     nowhere = _nowhere(b.leaves.shape[2])
     no_ranges = np.empty((0, 2), np.int64)
-    people = mass / b.rows_per_person[k]
+    subjects = mass / b.rows_per_subject[k]
     if balanced:
         losses = _leaf_losses_under(b, k, rows, first, under, room)
         thawed = 1 if node == 1 else under - 1
         if thawed == under - 1:
             for leaf in range(under):
                 for i in range(m):
-                    losses[leaf, i] *= weight[i] / people
+                    losses[leaf, i] *= weight[i] / subjects
         else:
             half = under // 2
             ends = np.zeros((2, m))
@@ -223,7 +223,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
                     for i in range(m):
                         ends[side, i] += reach[leaf, i] * losses[side * half + leaf, i]
                 for i in range(m):
-                    ends[side, i] *= weight[i] / people
+                    ends[side, i] *= weight[i] / subjects
             losses = ends
         x = _gates_under(b, k, node, thawed)
         weights = Weights(GATES, thawed, losses, no_ranges, nowhere)
@@ -264,10 +264,10 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
         write_skip(record, m, record[SHARE])
         return
     reach = _reach(b, k, rows, node, under - 1, room)
-    people = mass / b.rows_per_person[k]
+    subjects = mass / b.rows_per_subject[k]
     for leaf in range(under):
         for i in range(m):
-            reach[leaf, i] *= weight[i] / people
+            reach[leaf, i] *= weight[i] / subjects
     ranges = np.empty((under, 2), np.int64)
     ranges[:, 0], ranges[:, 1] = 0, m
     fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)

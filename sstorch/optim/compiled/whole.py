@@ -52,9 +52,9 @@ def _objective(b, k):
     d, n_leaves = b.leaves.shape[2], b.leaves.shape[1]
     n_gates = b.gates.shape[1]
     share = np.empty((1, weight.size))
-    people = total(weight, weight.size) / b.rows_per_person[k]
+    subjects = total(weight, weight.size) / b.rows_per_subject[k]
     for i in range(weight.size):
-        share[0, i] = weight[i] / people if people > 0 else 0.0
+        share[0, i] = weight[i] / subjects if subjects > 0 else 0.0
     place = places(n_leaves, d, n_gates * (b.model.p_gate + 1))
     leaves = leaf_penalties(b, k, 0, n_leaves)
     penalties = Penalties(
@@ -162,9 +162,9 @@ def train_leaves(b, problems, queue, options, records):
         rows = copied(rows_of(b, k), keep)
         weight = picked(b.weight[k], keep)
         ends = np.empty((1, m))
-        people = total(weight, weight.size) / b.rows_per_person[k]
+        subjects = total(weight, weight.size) / b.rows_per_subject[k]
         for i in range(m):
-            ends[0, i] = weight[i] / people
+            ends[0, i] = weight[i] / subjects
         records[j, SHARE] = math.nan
         fit_leaves(b, k, 0, rows, ends, ranges, b.shared[k], options, records[j], room)
 

@@ -156,7 +156,7 @@ def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) ->
         ),
     )
     fitted = make_baseline("cox_time_varying").fit(rows, Schema.of(rows.frame))
-    table = encoded(rows).assign(id=rows.person, start=rows.entry, stop=rows.time).drop(columns="time")
+    table = encoded(rows).assign(id=rows.subject, start=rows.entry, stop=rows.time).drop(columns="time")
     columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
     peer = CoxTimeVaryingFitter(penalizer=0.01).fit(table, **columns)
     hazard = peer.baseline_cumulative_hazard_["baseline hazard"]

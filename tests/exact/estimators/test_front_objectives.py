@@ -20,7 +20,7 @@ METRICS = {"f1": f1_score, "mcc": matthews_corrcoef, "balanced_accuracy": balanc
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    """People with an outcome that depends on age, dose and, through the dose, on sex."""
+    """Subjects with an outcome that depends on age, dose and, through the dose, on sex."""
     rng = np.random.default_rng(0)
     sex = rng.choice(["f", "m"], 400)
     frame = pd.DataFrame(

@@ -73,7 +73,7 @@ def test_one_search_per_fold_none_of_which_sees_the_rows_left_out(
     assert [len(features) for features, _ in calls] == [*(120 - np.bincount(tree.folds_)), 120]
     for fold in range(4):
         np.testing.assert_array_equal(calls[fold][1].time, data.time[tree.folds_ != fold])
-    # Other features in the rows left out: the same questions, and the same search.
+    # Other features in the held-out rows: the same questions, and the same search.
     held_out = tree.folds_ == 2
     other = data.frame.copy()
     other.loc[held_out] = other.loc[held_out] * 7 + 3

@@ -25,7 +25,7 @@ _MIN_FOLLOWING, _FOLLOWING = 10, 0.9
 CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 
-def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
+def parse_subjects(id: object, n: int) -> tuple[IntArray, list[object]]:
     """Number the subjects of rows in the order in which they first appear.
 
     Args:
@@ -48,7 +48,7 @@ def parse_persons(id: object, n: int) -> tuple[IntArray, list[object]]:
 
 
 def check_histories(
-    person: IntArray,
+    subject: IntArray,
     ids: Sequence[object],
     entry: FloatArray,
     time: FloatArray,
@@ -58,7 +58,7 @@ def check_histories(
     """Check that the rows of each subject do not overlap and that none follows an event.
 
     Args:
-        person: subject of each row, (n,).
+        subject: subject of each row, (n,).
         ids: of the subjects.
         entry: (n,), before the time.
         time: (n,).
@@ -71,17 +71,17 @@ def check_histories(
     Raises:
         DataError: two rows of a subject overlap, or a row comes after the event.
     """
-    order = np.lexsort((entry, person))
+    order = np.lexsort((entry, subject))
     one, other = order[:-1], order[1:]
-    follows = person[one] == person[other]
+    follows = subject[one] == subject[other]
     one, other = one[follows], other[follows]
 
     def rows(pairs: BoolArray) -> str:
         k = int(np.flatnonzero(pairs)[0])
-        both = np.zeros(len(person), dtype=bool)
+        both = np.zeros(len(subject), dtype=bool)
         both[[one[k], other[k]]] = True
         more = f" ({pairs.sum()} such pairs)" if pairs.sum() > 1 else ""
-        return f"{rows_text(both)} of id {ids[person[one[k]]]!r}{more}"
+        return f"{rows_text(both)} of id {ids[subject[one[k]]]!r}{more}"
 
     if (overlap := entry[other] < time[one]).any():
         raise DataError(
@@ -96,7 +96,7 @@ def check_histories(
     gaps = entry[other] > time[one]
     if not gaps.any():
         return []
-    names = names_text([str(ids[p]) for p in np.unique(person[one[gaps]])][:_IDS_SHOWN])
+    names = names_text([str(ids[p]) for p in np.unique(subject[one[gaps]])][:_IDS_SHOWN])
     text = f"{gaps.sum()} gap{'s' * int(gaps.sum() > 1)} between rows of a subject, such as id {names}"
     return [Oddity(text, "a subject is not at risk in a gap; close gaps that were observed")]
 
@@ -219,13 +219,13 @@ class Paths:
     """Rows of subjects, each valid from its entry to the subject's next row, the last one without end.
 
     Attributes:
-        person: subject of each row, (n,), 0 .. P - 1 in the order in which they first appear.
+        subject: subject of each row, (n,), 0 .. P - 1 in the order in which they first appear.
         ids: of the subjects.
         begin: of each row, (n,).
         end: of each row, (n,); infinite of the last.
     """
 
-    person: IntArray
+    subject: IntArray
     ids: list[object]
     begin: FloatArray
     end: FloatArray
@@ -242,26 +242,26 @@ class Paths:
             raise ConfigError(
                 "a path needs entry, the time from which each row is valid, and id, its subject: give both"
             )
-        person, ids = parse_persons(id, n)
+        subject, ids = parse_subjects(id, n)
         begin = check_after(entry, n, "entry")
-        order = np.lexsort((begin, person))
+        order = np.lexsort((begin, subject))
         end = np.full(n, np.inf)
-        follows = person[order[:-1]] == person[order[1:]]
+        follows = subject[order[:-1]] == subject[order[1:]]
         end[order[:-1][follows]] = begin[order[1:][follows]]
         if (twice := end <= begin).any():
             raise DataError(
-                f"{rows_text(twice)} of id {ids[person[twice][0]]!r} begin when another row of the subject "
+                f"{rows_text(twice)} of id {ids[subject[twice][0]]!r} begin when another row of the subject "
                 "does; a path has one row at a time"
             )
-        return cls(person, ids, begin, end)
+        return cls(subject, ids, begin, end)
 
     def within(self, at: FloatArray) -> FloatArray:
         """Times of subjects (P, T) moved into each of their rows, (n, T + 1), its begin first."""
-        inside = np.clip(at[self.person], self.begin[:, None], self.end[:, None])
+        inside = np.clip(at[self.subject], self.begin[:, None], self.end[:, None])
         return np.concatenate([self.begin[:, None], inside], axis=1)
 
     def summed(self, values: FloatArray) -> FloatArray:
         """Sum of rows (n, T) by subject, (P, T)."""
         total = np.zeros((len(self.ids), values.shape[1]))
-        np.add.at(total, self.person, values)
+        np.add.at(total, self.subject, values)
         return total
