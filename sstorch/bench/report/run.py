@@ -382,7 +382,7 @@ def _scores(run: Run) -> Section | None:
     legend.append(f"{ABSENT}: step functions have no likelihood.")
     if run.data.entry.any():
         legend.append(
-            "Rows that entered late are compared where both were at risk; Brier scores take every row as "
+            "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
     return Section("Scores beside plain models", [*performance_tables(run.peers), Bullets(legend)])
