@@ -287,11 +287,24 @@ class ComparedCurves:
         grid = check_times(times)
         curves = check_survival(survival, rows.time.size, grid.size)
         pairs = _pairs(rows, tied_time, tau)
-        _total(pairs)
         check_grid_unit(rows.time, rows.event, grid)
         time = rows.time[pairs.events]
         column = np.searchsorted(grid, time, side="right") - 1
         return cls(pairs, time, *pairs.count_curves(curves, column))
+
+    def with_tied_times(self, rows: Observed, survival: FloatArray, times: FloatArray) -> Self:
+        """These curves, compared by ``tied_time="exclude"``, with the pairs of equal times of ``"all"`` too.
+
+        Rows of one time read one column, so that all pairs of equal times are counted by one ranking.
+        """
+        pairs = _pairs(rows, "all", None)
+        time, event = rows.time[pairs.order], rows.event[pairs.order]
+        column = np.searchsorted(times, time, side="right") - 1
+        own = np.where(column >= 0, survival[pairs.order, np.maximum(column, 0)], 1.0)
+        rank = np.unique(-own, return_inverse=True)[1].astype(np.int32)
+        end = np.searchsorted(time, self.time, side="right")
+        lower, tied = rank_sums(rank[event], rank, pairs.start, end, pairs.row_weight)
+        return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs._own)
 
     def concordance(
         self, tau: float | None = None, event_weight: FloatArray | None = None, tied_risk: str = "half"

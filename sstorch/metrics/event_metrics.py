@@ -11,7 +11,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
 from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.concordance import concordance_harrell, uno_weights
+from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
 from sstorch.metrics.registry import metric
@@ -82,7 +82,7 @@ def _c_harrell(rows: ScoredRows, tau: float | None) -> float:
     alias="c_harrell",
 )
 def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
-    return concordance_harrell(rows.y, rows.survival, rows.times, tied_time="all", tau=tau)
+    return rows.compared.with_tied_times(rows.y, rows.survival, rows.times).concordance(tau)
 
 
 @metric(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     censoring_distribution,
@@ -16,6 +17,8 @@ from sstorch.metrics import (
     count_floored,
     ipcw_weights,
 )
+from sstorch.metrics.concordance import ComparedCurves
+from sstorch.metrics.outcome import read_rows
 
 from .cohorts import cohorts, scored
 from .oracles import (
@@ -205,3 +208,20 @@ def test_mismatched_units_are_refused():
         concordance_harrell((days, event), curves, years)
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
         concordance_harrell((days / 365.25, event), curves, years * 365.25)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_of_equal_times_are_added_to_compared_curves(seed: int) -> None:
+    """With weights, entry times and a grid that is not that of the times."""
+    rng = np.random.default_rng(seed)
+    n, grid = 50, np.array([2.0, 3.5, 7.0])
+    time, event = rng.integers(1, 8, n).astype(float), rng.random(n) < 0.6
+    weight = rng.choice([0.0, 0.5, 1.0, 2.0], n) if seed % 2 else None
+    entry = np.where(rng.random(n) < 0.4, time - 0.5, 0.0) if seed % 3 else None
+    survival = np.sort(rng.integers(1, 5, (n, 3)) / 5, axis=1)[:, ::-1]
+    y = Surv(time, event, entry=entry)
+    rows = read_rows(y, "C", entry=True, weight=True, sample_weight=weight, survival=survival)
+    compared = ComparedCurves.of(rows, survival, grid).with_tied_times(rows, survival, grid)
+    for tau in (None, 5.0):
+        expected = concordance_harrell(y, survival, grid, tied_time="all", sample_weight=weight, tau=tau)
+        assert compared.concordance(tau) == pytest.approx(expected, rel=1e-12)
