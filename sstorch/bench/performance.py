@@ -14,6 +14,8 @@ from sstorch.metrics.registry import METRICS, Metric
 
 # Names of models in texts.
 SHOWN = {TREE: "this model", ONE_LEAF: "regression without groups"}
+# Scores that differ by less in every fold are those of the same curves.
+_EQUAL = 1e-12
 
 
 def metric_of(score: str) -> tuple[Metric, str]:
@@ -63,6 +65,8 @@ def performance(peers: pd.DataFrame) -> pd.DataFrame:
             if model != TREE:
                 both = table[[TREE, model]].dropna()
                 other = _interval(both[TREE], both[model], n_folds)
+                if abs(both[TREE] - both[model]).max() <= _EQUAL:  # the same curves: there is no variance
+                    other = 0.0, np.nan, np.nan
             names = "difference", "difference lower", "difference upper"
             rows[score, model] = line | dict(zip(names, other, strict=True))
     index = pd.MultiIndex.from_tuples(list(rows), names=["score", "model"])

@@ -47,6 +47,15 @@ def test_intervals_are_those_of_the_corrected_t_test(peers: pd.DataFrame) -> Non
     assert table.loc[("ibs_graf", COX), "difference"] == pytest.approx(gap.mean(), rel=1e-12)
 
 
+def test_equal_scores_have_no_interval_of_their_difference(peers: pd.DataFrame) -> None:
+    same = peers[peers["model"] == TREE].assign(model=ONE_LEAF)
+    same["c_harrell"] += 1e-16
+    equal = pd.concat([peers[peers["model"] != ONE_LEAF], same])
+    found = performance(equal).loc[("c_harrell", ONE_LEAF)]
+    assert found["difference"] == 0 and np.isnan(found["difference lower"])
+    assert "regression without groups +0.000," in performance_lines(equal)[2]
+
+
 def test_lines_name_the_models_and_their_numbers(peers: pd.DataFrame) -> None:
     head, scores, gains = performance_lines(peers)
     table = performance(peers).loc["c_harrell"]
