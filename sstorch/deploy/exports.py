@@ -30,7 +30,8 @@ from sstorch.deploy.deployable import (
     headline,
     no_limits,
 )
-from sstorch.deploy.languages import Language, source_code
+from sstorch.deploy.dialects import DialectName
+from sstorch.deploy.languages import Language, check_language, functions, query
 from sstorch.deploy.onnx import write_graph
 from sstorch.deploy.script import Missing
 from sstorch.exceptions import ConfigError, DataError
@@ -43,49 +44,67 @@ def export_code(
     language: Language,
     path: str | Path | None = None,
     *,
-    horizon: float | None = None,
+    horizon: float | Sequence[float] | None = None,
     after: float | None = None,
     level: float | None = None,
     missing: Missing = "raise",
+    dialect: DialectName | None = None,
+    table: str = "patients",
+    key: str | Sequence[str] = (),
 ) -> str:
     """The tree as source code that needs neither this package nor torch, with imputation and scaling.
 
-    ``"python"`` (standard library alone) and ``"javascript"`` give functions of a patient, a dictionary of
-    the columns in original units (missing where None or NaN): ``group(patient)``, the number of the
-    group, ``survival(patient, time)``, S(t), free of any event, and of competing causes
-    ``incidence(patient, time)``, F(t) by cause. ``"sql"`` gives a query of a table ``patients`` with these
-    columns, NULL where missing: its rows with ``predicted_group``, ``predicted_survival``, and of competing
-    causes ``predicted_incidence_CAUSE`` for each (SQLite, PostgreSQL, DuckDB). Predictions are those of
+    ``"python"`` (standard library alone), ``"javascript"`` and ``"r"`` (base R) give functions of a patient,
+    a dictionary, object or list of the columns in original units (missing where None, null, NA or NaN):
+    ``group(patient)``, the number of the group, ``survival(patient, time)``, S(t), free of any event, and of
+    competing causes ``incidence(patient, time)``, F(t) by cause. In R a patient may be a data frame: the
+    functions then give a vector with an entry for each row. ``"sql"`` gives a query with a row for each row
+    of a table of these columns, NULL where missing: ``predicted_group``, ``predicted_survival``, and of
+    competing causes ``predicted_incidence_CAUSE`` for each. Predictions are those of
     ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding. A query checks no columns.
 
     Args:
         tree: fitted, soft or exact.
-        language: ``"python"``, ``"javascript"`` or ``"sql"``.
+        language: ``"python"``, ``"javascript"``, ``"r"`` or ``"sql"``.
         path: file to write; None writes none.
-        horizon: time of the query, which needs one, or of functions that are called without a time.
+        horizon: time of the query, which needs one, or of functions that are called without a time. A query
+            takes several as well: the names of its columns then end with ``_TIME``.
         after: time at which the patients are at risk: the code then computes S(after + t) / S(after) and
             (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
             there, and its head says so. nan (NULL) where S(after) is 0. A model with time-varying covariates
             needs it; 0 is time zero.
-        level: of confidence limits, in (0, 1): Python and JavaScript then have ``survival_limits(patient,
-            time)``, of competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and
-            ``upper``, those of :func:`sstorch.inference.predict`. None exports none.
-        missing: ``"raise"``: Python and JavaScript raise an error where a patient lacks a column that the
-            model uses, or has an unknown category there, as where one is misspelt; ``"typical"``: the column
-            is then filled as in the training rows, and the category counts as none.
+        level: of confidence limits, in (0, 1): functions then include ``survival_limits(patient, time)``, of
+            competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and ``upper``, those
+            of :func:`sstorch.inference.predict`. None exports none.
+        missing: ``"raise"``: functions raise an error where a patient lacks a column that the model uses, or
+            has an unknown category there, as where one is misspelt; ``"typical"``: the column is then filled
+            as in the training rows, and the category counts as none.
+        dialect: database of the query: ``"postgresql"`` (12 or later), ``"sqlite"`` (3.35), ``"duckdb"``,
+            ``"tsql"`` (SQL Server), ``"mysql"`` (8.0.17), ``"oracle"``, ``"bigquery"``.
+        table: of the query, as the database stores its name, with a schema before a point.
+        key: columns that identify a row of the table: the query returns them in place of the columns of the
+            model, for a join. In ``tsql``, ``mysql``, ``oracle`` and ``bigquery`` the incidences of competing
+            causes of soft trees need it, and are NULL where several rows have one key.
 
     Returns:
         the code.
 
     Raises:
-        ConfigError: the language does not exist, a query has no horizon, the file cannot be written, the
-            leaves are of a family without a formula (``generalized_gamma``), or the model has
+        ConfigError: the language or dialect does not exist, a query has no horizon, the file cannot be
+            written, the leaves are of a family without a formula (``generalized_gamma``), or the model has
             time-varying covariates and ``after`` is None; ``level`` is given for a query, with ``after``
-            above 0, or for a model without a covariance.
+            above 0, or for a model without a covariance; ``dialect``, ``table`` or ``key`` is given for
+            another language.
     """
-    if level is not None and language == "sql":
-        raise ConfigError("level is for Python and JavaScript: queries have no confidence limits")
-    code = source_code(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
+    check_language(language)
+    if language == "sql":
+        if level is not None:
+            raise ConfigError("level is for functions: queries have no confidence limits")
+        code = query(conditional_formula(tree, after), headline(tree), dialect, horizon, table, key)
+    else:
+        if dialect is not None or table != "patients" or [*key]:
+            raise ConfigError(f"dialect, table and key are of language='sql', got language={language!r}")
+        code = functions(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
     if path is not None:
         _write(path, code)
     return code

@@ -223,6 +223,13 @@ def rank(a: Operand, values: Sequence[float]) -> Expression:
     return Expression("rank", (a,), tuple(map(float, values)))
 
 
+def is_truth(a: Expression) -> bool:
+    """Whether it is a truth value, not a number."""
+    return a.op in ("less", "less_equal", "equal", "and", "or", "not", "known", "category") or (
+        a.is_constant and isinstance(a.value, bool)
+    )
+
+
 def let(name: str, a: Operand) -> Expression:
     """A name that readers of the code will see."""
     a = as_expression(a)
@@ -320,7 +327,6 @@ class Formula:
         survival: S(t) of the patient, ``TIME`` in original units; of several causes free of any event.
         incidence: F_k(t) of each of several causes, by name, where it is a formula of ``TIME``.
         hazards: of several causes, where incidences are integrals of them.
-        horizon: the time that was put in the place of ``TIME``; None if it is free.
         after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
             counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
         slopes: for confidence limits; None without them.
@@ -332,7 +338,6 @@ class Formula:
     survival: Expression
     incidence: Mapping[str, Expression] = field(default_factory=dict)
     hazards: Hazards | None = None
-    horizon: float | None = None
     after: float | None = None
     slopes: Slopes | None = None
     gates: Mapping[int, Expression] = field(default_factory=dict)
@@ -350,7 +355,6 @@ class Formula:
             group=_with_time(self.group, time),
             survival=_with_time(self.survival, time),
             incidence={name: _with_time(each, time) for name, each in self.incidence.items()},
-            horizon=horizon,
         )
 
     def conditional(self, after: float | None) -> Formula:

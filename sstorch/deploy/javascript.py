@@ -11,10 +11,10 @@ from typing_extensions import override
 from sstorch.deploy.printer import SIGNS
 from sstorch.deploy.script import Script, indented
 
-_JAVASCRIPT = """
+_READING = """
 function _value(patient, column) {
   const value = patient[column];
-@ABSENT@  const empty = value === undefined || value === null || value === "" || Number.isNaN(value);
+  const empty = value === undefined || value === null || value === "" || Number.isNaN(value);
   return empty ? null : value;
 }
 
@@ -22,7 +22,7 @@ function _number(patient, column, missing) {
   const value = _value(patient, column);
   if (value === null) return missing;
   const number = Number(value);
-  if (Number.isNaN(number)) throw new Error(column + " is a number, got " + value);
+  if (Number.isNaN(number)) throw new Error(`${column} must be a number, got ${value}`);
   return number;
 }
 
@@ -38,21 +38,27 @@ function _rank(values, x) {
 function _label(patient, column) {
   const value = _value(patient, column);
   if (value === null) return null;
-  const label = value === true ? "True" : value === false ? "False" : String(value);
-@CHECK@  return label;
+  return value === true ? "True" : value === false ? "False" : String(value);
 }
 """
-_ABSENT = """  if (value === undefined) throw new Error(`no ${column}: give null where it is unknown`);
-"""
-_CHECK = """  if (!_CATEGORIES[column].includes(label)) {
-    throw new Error(column + " is one of " + _CATEGORIES[column].join(", ") + "; got " + label);
+_CHECK = """
+function _check(patient) {
+  for (const [column, categories] of Object.entries(_COLUMNS)) {
+    if (!(column in patient)) {
+      throw new Error(`the patient has no column ${column}, got ${Object.keys(patient).join(", ")}: correct `
+        + "the name, or give null where the value is unknown");
+    }
+    const label = _label(patient, column);
+    if (categories.length && label !== null && !categories.includes(label)) {
+      throw new Error(`${column} must be one of ${categories.join(", ")}, got ${label}: correct the `
+        + "category, or give null where it is unknown");
+    }
   }
+}
 """
-
-
 _JAVASCRIPT_QUADRATURE = """
-const _EDGES = [@EDGES@];
-const _RULE = [@RULE@];
+const _EDGES = @EDGES@;
+const _RULE = @RULE@;
 
 // Probabilities of the causes between a time and a later one, for those without an event by then.
 function _incidences(at, start, time) {
@@ -135,7 +141,7 @@ class JavaScript(Script):
         "minimum": "Math.min",
         "maximum": "Math.max",
     }
-    _reading, _absent, _check = _JAVASCRIPT, _ABSENT, _CHECK
+    _reading, _check, _checking = _READING, _CHECK, "_check(patient);"
     _quadrature = _JAVASCRIPT_QUADRATURE
     _limits = _JAVASCRIPT_LIMITS
     _complement = _JAVASCRIPT_COMPLEMENT
@@ -145,8 +151,8 @@ class JavaScript(Script):
         return "".join(f"// {line}\n" for line in facts)
 
     @override
-    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
-        return f"\nconst _CATEGORIES = {json.dumps(categories, ensure_ascii=False)};\n"
+    def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
+        return f"\nconst _COLUMNS = {json.dumps(columns, ensure_ascii=False)};\n"
 
     @override
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
@@ -165,8 +171,8 @@ class JavaScript(Script):
         return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in pairs.items()) + "}"
 
     @override
-    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
-        body = [*lines, f"return [{', '.join(rows)}];"]
+    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
+        body = [*lines, f"return {result};"]
         return ["const at = (time) => {", *("  " + line for line in body), "};"]
 
     @override

@@ -2,43 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+from sstorch.deploy.dialects import DIALECTS, DialectName
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.deploy.python import Python
-from sstorch.deploy.script import Missing
+from sstorch.deploy.r import R
+from sstorch.deploy.script import Missing, Script
 from sstorch.deploy.sql import SQL
 from sstorch.exceptions import ConfigError
 
-Language = Literal["python", "javascript", "sql"]
+Language = Literal["python", "javascript", "r", "sql"]
+_SCRIPTS: Mapping[Language, type[Script]] = {"python": Python, "javascript": JavaScript, "r": R}
 
 
-def source_code(
-    formula: Formula, language: Language, title: str, horizon: float | None = None, missing: Missing = "raise"
+def functions(
+    formula: Formula,
+    language: Language,
+    title: str,
+    horizon: float | Sequence[float] | None = None,
+    missing: Missing = "raise",
 ) -> str:
-    """A formula as source code that needs nothing but the language.
+    """Functions of a patient, which need nothing but the language.
 
     Args:
         formula: of the model.
-        language: ``"python"`` and ``"javascript"`` give functions ``group(patient)`` and ``survival(patient,
-            time)`` of a dictionary of columns; ``"sql"`` a query with a row for each of a table ``patients``.
-        title: what the model is, for the comment above.
-        horizon: original units; the time of the query, or of functions that are called without one.
-        missing: whether an absent column or an unknown category of a dictionary raises, or is missing.
+        language: any but ``"sql"``.
+        title: of the model, for the comment above.
+        horizon: original units; the time of functions that are called without one.
+        missing: whether an absent column or an unknown category of a patient raises, or counts as missing.
 
     Raises:
-        ConfigError: there is no such language, no such way with what is absent, or a query without a horizon.
+        ConfigError: there is no such treatment of absent columns, or several times.
     """
-    if language not in get_args(Language):
-        raise ConfigError(f"language must be one of {', '.join(get_args(Language))}, got {language!r}")
-    if missing not in get_args(Missing):
-        raise ConfigError(f"missing must be one of {', '.join(get_args(Missing))}, got {missing!r}")
-    if language == "sql":
-        if horizon is None:
-            raise ConfigError("a query is for one time: give horizon, in the time unit of the training rows")
-        return SQL().source(formula.at(horizon), title)
+    _check_choice(missing, Missing, "missing")
     if horizon is not None:
+        if not isinstance(horizon, int | float):
+            raise ConfigError(f"horizon must be one time for language={language!r}, got {horizon!r}")
         formula.at(horizon)  # checks it
-    printer = Python() if language == "python" else JavaScript()
-    return printer.source(formula, title, horizon, missing)
+    return _SCRIPTS[language]().source(formula, title, horizon, missing)
+
+
+def query(
+    formula: Formula,
+    title: str,
+    dialect: DialectName | None,
+    horizon: float | Sequence[float] | None,
+    table: str = "patients",
+    key: str | Sequence[str] = (),
+) -> str:
+    """A query with the predictions for each row of a table.
+
+    Args:
+        formula: of the model.
+        title: of the model, for the comment above.
+        dialect: the database.
+        horizon: time or times, original units; of several the names of the columns end with the time.
+        table: its name as the database stores it, with a schema before a point.
+        key: columns that identify a row and are returned in place of the columns of the model.
+
+    Raises:
+        ConfigError: there is no such database, no time, no table, or a key that is none.
+    """
+    _check_choice(dialect, DialectName, "dialect")
+    assert dialect is not None
+    if horizon is None:
+        raise ConfigError("a query needs times: give horizon, in the time unit of the training rows")
+    key = [key] if isinstance(key, str) else [*key]
+    if not table.strip(" .") or not all(isinstance(name, str) and name for name in key):
+        raise ConfigError(f"table and key must be names, got table={table!r} and key={key!r}")
+    if isinstance(horizon, int | float):
+        times = {"": float(horizon)}
+    else:
+        times = {f"_{time:g}": float(time) for time in horizon}
+        if not times or len(times) < len(horizon):
+            raise ConfigError(f"horizon must be one time or several distinct times, got {horizon!r}")
+    return SQL(DIALECTS[dialect]).source(formula, f"{title} Query for {dialect}.", times, table, key)
+
+
+def check_language(language: object) -> None:
+    """Raise ConfigError for anything but a language."""
+    _check_choice(language, Language, "language")
+
+
+def _check_choice(value: object, choices: object, name: str) -> None:
+    if value not in get_args(choices):
+        raise ConfigError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")

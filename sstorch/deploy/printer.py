@@ -35,6 +35,8 @@ SIGNS = {
     "divide": "/",
     "negative": "-",
 }
+# Operations that SQL and Excel print with their arguments more than once: these are steps of their own.
+REPEATING = ("minimum", "maximum", "exp", "expm1", "log", "log1p")
 INCIDENCE = "Probability by cause that it has come by a time, and no other cause before."
 # A number is compared with a constant, not a constant with a number.
 _MIRRORED = {"less": ">", "less_equal": ">="}
@@ -47,7 +49,6 @@ class Printer(ABC):
     infinity: str
     nan: str
     time = "time"
-    decimals = False  # whether whole numbers need a decimal point
     words: ClassVar[Mapping[str, str]]
     signs: ClassVar[Mapping[str, str]]
 
@@ -95,9 +96,11 @@ class Printer(ABC):
             return self.nan
         if math.isinf(value):
             return self.infinity if value > 0 else f"(-{self.infinity})"
-        text = repr(value)
-        text = text.removesuffix(".0") if abs(value) < 1e15 and not self.decimals else text
-        return f"({text})" if value < 0 else text
+        return f"(-{self.digits(-value)})" if value < 0 else self.digits(value)
+
+    def digits(self, value: float) -> str:
+        """A number >= 0 with all its digits."""
+        return repr(value).removesuffix(".0") if value < 1e15 else repr(value)
 
     def name(self, name: str) -> str:
         """A step's name as the language can have it."""
@@ -138,7 +141,7 @@ def identifiers(steps: Steps, taken: Sequence[str] = ()) -> dict[str, str]:
     used = {*_RESERVED, *taken}
     for name, _ in steps.steps:
         plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
-        plain = f"_{plain}" if plain[0].isdigit() else plain
+        plain = f"v_{plain}" if plain[0].isdigit() else plain
         free, k = plain, 2
         while free.lower() in used:
             free, k = f"{plain}_{k}", k + 1
@@ -155,7 +158,7 @@ def facts_of(formula: Formula, title: str) -> list[str]:
             f"  {name}: " + ("a number" if categories is None else f"one of {', '.join(categories)}")
         )
     lines.append("A value that is missing is filled as in the training rows. This is no medical device.")
-    return [" ".join(line.split("\n")) if line[0] != " " else line.replace("\n", " ") for line in lines]
+    return [line.replace("\n", " ") for line in lines]
 
 
 # Names that a step must not have, in any of the languages.
@@ -165,6 +168,6 @@ _RESERVED = [
         r"\w+",
         "patient time math min max abs int float str const var let new this function typeof null undefined "
         "switch case default do enum export extends catch throw void delete super interface package private "
-        "protected public static eval arguments nan infinity number string",
+        "protected public static eval arguments nan infinity number string next repeat inf na",
     ),
 ]

@@ -34,35 +34,47 @@ def _log1p(x):
 def _divide(x, y):
     return x / y if y else math.nan if x == 0 else math.copysign(math.inf, x)
 """
-_VALUES = """
+_READING = """
 
 def _value(patient, column):
-@ABSENT@    value = patient.get(column)
+    value = patient.get(column)
     return None if value is None or value != value else value
 
 
 def _number(patient, column, missing):
     value = _value(patient, column)
-    return missing if value is None else float(value)
+    try:
+        return missing if value is None else float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{column!r} must be a number, got {value!r}") from None
 
 
 def _label(patient, column):
     value = _value(patient, column)
     if value is None:
         return None
-    label = str(int(value) if isinstance(value, float) and value.is_integer() else value)
-@CHECK@    return label
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 """
-_ABSENT = """    if column not in patient:
-        raise ValueError(f"the patient has no {column!r}: give None where it is unknown")
-"""
-_CHECK = """    if label not in _CATEGORIES[column]:
-        raise ValueError(f"{column!r} is one of {_CATEGORIES[column]}, got {label!r}")
+_CHECK = """
+
+def _check(patient):
+    for column, categories in _COLUMNS.items():
+        if column not in patient:
+            raise ValueError(
+                f"the patient has no column {column!r}, got {', '.join(map(repr, patient))}: correct the "
+                "name, or give None where the value is unknown"
+            )
+        label = _label(patient, column)
+        if categories and label is not None and label not in categories:
+            raise ValueError(
+                f"{column!r} must be one of {', '.join(map(repr, categories))}, got {label!r}: correct the "
+                "category, or give None where it is unknown"
+            )
 """
 _PYTHON_QUADRATURE = """
 
-_EDGES = [@EDGES@]
-_RULE = [@RULE@]
+_EDGES = @EDGES@
+_RULE = @RULE@
 
 
 def _incidences(at, start, time):
@@ -146,7 +158,7 @@ class Python(Script):
         "minimum": "min",
         "maximum": "max",
     }
-    _reading, _absent, _check = _VALUES, _ABSENT, _CHECK
+    _reading, _check, _checking = _READING, _CHECK, "_check(patient)"
     _quadrature = _PYTHON_QUADRATURE
     _limits = _PYTHON_LIMITS
     _complement = _PYTHON_COMPLEMENT
@@ -156,8 +168,8 @@ class Python(Script):
         return '"""' + "\n".join(facts).replace("\\", "\\\\").replace('"', "'") + '\n"""' + _PYTHON
 
     @override
-    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
-        return f"\n\n_CATEGORIES = { ({name: [*labels] for name, labels in categories.items()})!r}\n"
+    def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
+        return f"\n\n_COLUMNS = { ({name: [*labels] for name, labels in columns.items()})!r}\n"
 
     @override
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
@@ -177,8 +189,8 @@ class Python(Script):
         return "{" + ", ".join(f"{name!r}: {text}" for name, text in pairs.items()) + "}"
 
     @override
-    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
-        body = [*lines, f"return [{', '.join(rows)}]"]
+    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
+        body = [*lines, f"return {result}"]
         return ["def at(time):", *("    " + line for line in body)]
 
     @override

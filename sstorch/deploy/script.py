@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from typing_extensions import override
 
 from sstorch.deploy.expression import Expression, Formula, Hazards, Matrix, Slopes
 from sstorch.deploy.printer import INCIDENCE, Printer, facts_of, identifiers
-from sstorch.deploy.steps import Steps
+from sstorch.deploy.steps import Steps, used_columns
 
 # What a patient without a column, or with an unknown category, is: an error, or one with a missing value.
 Missing = Literal["raise", "typical"]
@@ -20,14 +20,15 @@ Missing = Literal["raise", "typical"]
 class Script(Printer):
     """Functions of a patient in a language of statements.
 
-    Functions that read a patient are text with @ABSENT@ and @CHECK@ where an absent column and an unknown
-    category raise.
+    Attributes:
+        private: first character of the names of what is no result.
     """
 
     names: dict[str, str]
+    private = "_"
     _reading: str
-    _absent: str
     _check: str
+    _checking: str
     _quadrature: str
     _limits: str
     _complement: str
@@ -35,12 +36,12 @@ class Script(Printer):
     def source(
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
     ) -> str:
-        """A module: ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
+        """A module with ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
         time = "time" if horizon is None else self._optional("time", horizon)
         event = "any event" if formula.causes else "the event"
         parts = [
             self._head(facts_of(formula, title)),
-            self._values(missing, {k: labels for k, labels in formula.columns.items() if labels is not None}),
+            self._values(missing, {name: formula.columns[name] or () for name in used_columns(formula)}),
             self._of_results("group(patient)", _GROUP, formula.group),
             self._of_results(
                 f"survival(patient, {time})", f"Probability of no event by a time: {event}.", formula.survival
@@ -69,22 +70,23 @@ class Script(Printer):
         self.names = identifiers(steps)
         texts = [self.text(each) for each in steps.results]
         result = self._pairs(dict(zip(names, texts, strict=True))) if names else texts[0]
-        return self._function(head, says, self._lines(steps), result)
+        return self._function(head, says, [*self._checks, *self._lines(steps)], result)
 
     def _of_hazards(self, hazards: Hazards, head: str, after: float | None) -> list[str]:
         """The functions by which incidences are integrated."""
         curves = [[each] for each in hazards.log_hazard.values()]
-        parts = [self._of_curves("_hazards(patient)", _HAZARDS, [*curves, [hazards.cumulative]])]
+        p = self.private
+        parts = [self._of_curves(f"{p}hazards(patient)", _HAZARDS, [*curves, [hazards.cumulative]])]
         constants = {
-            "EDGES": ", ".join(map(repr, hazards.edges)),
-            "RULE": ", ".join(f"[{place!r}, {weight!r}]" for place, weight in hazards.rule),
+            "EDGES": self._list(map(repr, hazards.edges)),
+            "RULE": self._list(self._list(map(repr, each)) for each in hazards.rule),
             "WIDTH": repr(hazards.width),
             "CAUSES": str(len(curves)),
         }
         parts.append(re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature))
         start = repr(after or 0.0)
-        shares = {name: f"found[{k}]" for k, name in enumerate(hazards.log_hazard)}
-        lines = [self._step("found", f"_incidences(_hazards(patient), {start}, time)")]
+        shares = {name: self._item("found", k) for k, name in enumerate(hazards.log_hazard)}
+        lines = [self._step("found", f"{p}incidences({p}hazards(patient), {start}, time)")]
         parts.append(self._function(head, INCIDENCE, lines, self._pairs(shares)))
         return parts
 
@@ -92,15 +94,20 @@ class Script(Printer):
         """The functions that compute confidence limits."""
         level = f"{100 * slopes.level:.4g} %"
         says = f"Confidence limits ({level}) of the mean {{}} of patients with these values."
-        row, result = self._step("row", "_slopes(patient)"), f"_limits(row[0](time)[{len(causes)}], row[1])"
+        p, row = self.private, self._step("row", f"{self.private}slopes(patient)")
+        at, covariance = self._item("row", 0), self._item("row", 1)
+        result = f"{p}limits({self._item(f'{at}(time)', len(causes))}, {covariance})"
         parts = [
-            self._of_curves("_slopes(patient)", _SLOPES, slopes.curves, slopes.covariance),
+            self._of_curves(f"{p}slopes(patient)", _SLOPES, slopes.curves, slopes.covariance),
             self._limits.replace("@CRITICAL@", repr(slopes.critical)),
             self._function(f"survival_limits(patient, {time})", says.format("survival"), [row], result),
         ]
         if causes:
-            lines = [row, self._step("found", "_integrals(row[0], time)")]
-            shares = {name: f"_complement(found[{k}], row[1])" for k, name in enumerate(causes)}
+            lines = [row, self._step("found", f"{p}integrals({at}, time)")]
+            shares = {
+                name: f"{p}complement({self._item('found', k)}, {covariance})"
+                for k, name in enumerate(causes)
+            }
             head, text = f"incidence_limits(patient, {time})", says.format("incidence")
             parts += [self._complement, self._function(head, text, lines, self._pairs(shares))]
         return parts
@@ -111,10 +118,10 @@ class Script(Printer):
         self.names = identifiers(steps, ["at"])
         moving, texts = steps.moving(), iter([self.text(each) for each in steps.results])
         fixed = self._lines(steps, [name for name, _ in steps.steps if name not in moving])
-        rows = [f"[{', '.join(next(texts) for _ in row)}]" for row in (*curves, *covariance)]
-        at = self._curves(self._lines(steps, moving), rows[: len(curves)])
-        result = f"[at, [{', '.join(rows[len(curves) :])}]]" if covariance else "at"
-        return self._function(head, says, [*fixed, *at], result)
+        rows = [self._list(next(texts) for _ in row) for row in (*curves, *covariance)]
+        at = self._curves(self._lines(steps, moving), self._list(rows[: len(curves)]))
+        result = self._list(["at", self._list(rows[len(curves) :])]) if covariance else "at"
+        return self._function(head, says, [*self._checks, *fixed, *at], result)
 
     def _lines(self, steps: Steps, chosen: Collection[str] | None = None) -> list[str]:
         """Statements of the steps, or of some."""
@@ -132,16 +139,22 @@ class Script(Printer):
     def _head(self, facts: Sequence[str]) -> str:
         """Comments and helpers."""
 
-    def _values(self, missing: Missing, categories: Mapping[str, Sequence[str]]) -> str:
-        """Functions that read a patient."""
-        if missing == "typical":
-            return self._reading.replace("@ABSENT@", "").replace("@CHECK@", "")
-        reading = self._reading.replace("@ABSENT@", self._absent).replace("@CHECK@", self._check)
-        return self._categories(categories) + reading
+    def _values(self, missing: Missing, columns: Mapping[str, Sequence[str]]) -> str:
+        """Functions that read a patient, and from now on the statement that checks one."""
+        self._checks = [] if missing == "typical" else [self._checking]
+        return self._reading + (self._constant(columns) + self._check if self._checks else "")
+
+    def _list(self, items: Iterable[str]) -> str:
+        """Values in their order."""
+        return f"[{', '.join(items)}]"
+
+    def _item(self, of: str, k: int) -> str:
+        """One of the values, the first being 0."""
+        return f"{of}[{k}]"
 
     @abstractmethod
-    def _categories(self, categories: Mapping[str, Sequence[str]]) -> str:
-        """The known categories by column, as a constant."""
+    def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
+        """The columns with their categories, none of numbers, as a constant."""
 
     @abstractmethod
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
@@ -160,7 +173,7 @@ class Script(Printer):
         """Values by name."""
 
     @abstractmethod
-    def _curves(self, lines: Sequence[str], rows: Sequence[str]) -> list[str]:
+    def _curves(self, lines: Sequence[str], result: str) -> list[str]:
         """Statements that define ``at``, lists of curves at a time."""
 
 

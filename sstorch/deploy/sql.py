@@ -4,71 +4,121 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from typing_extensions import override
 
-from sstorch.deploy.expression import Expression, Formula
-from sstorch.deploy.printer import SIGNS, Printer, facts_of, identifiers
-from sstorch.deploy.steps import Steps
+from sstorch.deploy.dialects import Dialect
+from sstorch.deploy.expression import Expression, Formula, Hazards, is_truth
+from sstorch.deploy.printer import REPEATING, SIGNS, Printer, facts_of, identifiers
+from sstorch.deploy.steps import Steps, used_columns
+from sstorch.exceptions import ConfigError
 
-# Columns of the nodes of a quadrature, those that are no integers, and names that a step must not have.
-_NUMBERS = ("q_later", "q_earlier", "q_weight", "q_log_time", "q_time")
-_NODES = ("q_panel", "q_side", *_NUMBERS)
-_NAMES = (*_NODES, "q_patient", "q_largest", "q_lost", "q_hazard")
+# Columns of the nodes of a quadrature that are no integers, and names that a step must not have.
+_NUMBERS = ("q_weight", "q_log_time", "q_time")
+_NAMES = ("q_panel", "q_side", *_NUMBERS, "q_row", "q_rows", "q_largest", "q_lost", "q_hazard")
 
 
 class SQL(Printer):
-    """A query that SQLite, PostgreSQL and DuckDB run: common table expressions, one for what each needs."""
+    """A query with a common table expression for each level of what is computed.
+
+    Conditions stand only after WHEN: not every database has columns of truth values.
+
+    Args:
+        dialect: of the database.
+    """
 
     truths = ("(1 = 0)", "(1 = 1)")
-    infinity = "9e999"
     nan = "NULL"
     time = "q_time"
-    decimals = True
     signs: ClassVar = {**SIGNS, "and": "AND", "or": "OR", "not": "NOT ", "equal": "="}
-    words: ClassVar = {"exp": "EXP", "log": "LN", "absolute": "ABS"}
+    words: ClassVar = {"absolute": "ABS"}
     names: dict[str, str]
 
-    def source(self, formula: Formula, title: str) -> str:
-        """A query of the table ``patients``; its rows with two columns more, and one for each cause."""
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect, self.infinity, self.quoted = dialect, dialect.infinity, dialect.quoted
+        self.chains: set[str] = set()
+
+    def source(
+        self,
+        formula: Formula,
+        title: str,
+        horizons: Mapping[str, float],
+        table: str = "patients",
+        key: Sequence[str] = (),
+    ) -> str:
+        """A query with a row for each of a table: its key or columns, the group, and predictions.
+
+        Args:
+            formula: of the model.
+            title: what the model is.
+            horizons: times, by the end of the names of their columns.
+            table: its name, with a schema before a point.
+            key: columns that identify a row; empty for all columns of the model in their place.
+
+        Raises:
+            ConfigError: incidences need a key in a database that may evaluate row numbers anew.
+        """
         hazards, start = formula.hazards, formula.after or 0.0
+        at = [formula.at(time) for time in horizons.values()]
         curves = [] if hazards is None else [*hazards.log_hazard.values(), hazards.cumulative]
         alive = [hazards.survival_at(start)] if hazards is not None and start else []
-        steps = Steps.of(formula.group, formula.survival, *formula.incidence.values(), *alive, *curves)
-        added = ["predicted_group", "predicted_survival"]
-        added += [f"predicted_incidence_{name}" for name in formula.causes]
-        self.names = identifiers(steps, [*map(str.lower, [*formula.columns, *added]), *_NAMES])
+        rows = [[each.survival, *each.incidence.values()] for each in at]
+        results = [formula.group, *(each for row in rows for each in row)]
+        steps = Steps.of(*results, *alive, *curves, repeating=REPEATING)
+        added = ["predicted_group"]
+        for suffix in horizons:
+            names = ["survival", *(f"incidence_{name}" for name in formula.causes)]
+            added += [f"predicted_{name}{suffix}" for name in names]
+        columns = [*dict.fromkeys([*key, *(used_columns(formula) if key else formula.columns)])]
+        self.names = identifiers(steps, [*map(str.lower, [*columns, *added]), *_NAMES])
+        self.conditions = {name for name, a in steps.steps if is_truth(a)}
         moving = steps.moving()
         fixed = [each for each in steps.steps if each[0] not in moving]
-        parts: list[str] = []
+        quoted = [self.quoted(name) for name in columns]
+        if len({each.lower() for each in quoted}) < len(quoted):
+            raise ConfigError("names of columns must differ in more than upper and lower case; rename them")
+        parts = [self._table("q_source", quoted, f"{self.dialect.table(table)} q_table")]
+        texts = iter(steps.results)
         if hazards is None:
-            from_ = self._levels(parts, "step", "patients", fixed)
-            columns = list(map(self.text, steps.results))
+            from_ = self._levels(parts, "q_step", "q_source", fixed)
+            found = [self.text(each) for each in texts]
         else:
-            parts.append(_table("numbered", ["*", "ROW_NUMBER() OVER () AS q_patient"], "patients"))
-            last = self._levels(parts, "step", "numbered", fixed)
+            ids = self._identified(parts, [self.quoted(name) for name in key])
+            last = self._levels(parts, "q_step", "q_numbered", fixed)
+            found = [self.text(next(texts)) for _ in results]
+            at_start = [self.text(next(texts), 8) for _ in alive]
             later = [each for each in steps.steps if each[0] in moving]
-            self._integrals(parts, last, later, steps.results[-len(curves) :], formula)
-            from_ = f"{last} JOIN incidences USING (q_patient)\nORDER BY q_patient"
-            columns = list(map(self.text, steps.results[:2]))
-            at_start = [self.text(each, 8) for each in steps.results[2 : -len(curves)]]
-            for k in range(len(formula.causes)):
-                gained = f"q_later_{k}" if not at_start else f"(q_later_{k} - q_earlier_{k}) / {at_start[0]}"
-                columns.append(gained if not at_start else f"CASE WHEN {at_start[0]} > 0.0 THEN {gained} END")
-        columns[0] = f"CAST({columns[0]} AS INTEGER)"
-        kept = "*" if from_ == "patients" else ", ".join(map(_quoted, formula.columns))
-        with_ = "WITH " + ",\n".join(parts) + "\n" if parts else ""
-        named = ",\n  ".join(f"{text} AS {_quoted(n)}" for text, n in zip(columns, added, strict=True))
-        return f"{self._head(formula, title)}{with_}SELECT {kept},\n  {named}\nFROM {from_};\n"
+            times = [start + time for time in horizons.values()]
+            self._integrals(parts, last, later, [*texts], hazards, [*times, *([start] if start else [])], ids)
+            for position in range(len(horizons)):
+                place, causes = 2 + position * (1 + len(formula.causes)), range(len(formula.causes))
+                found[place:place] = [self._gained(k, position, len(horizons), at_start, ids) for k in causes]
+            matched = " AND ".join(f"{last}.{each} = q_incidences.{each}" for each in ids)
+            from_ = f"{last} JOIN q_incidences ON {matched}"
+            from_ += f"\nORDER BY {last}.q_row" if ids == ["q_row"] else ""
+        found[0] = f"CAST({found[0]} AS {self.dialect.integer})"
+        owner = from_.split(" ")[0]
+        kept = [f"{owner}.{self.quoted(name)}" for name in (key or formula.columns)]
+        kept += [f"{text} AS {self.quoted(n)}" for text, n in zip(found, added, strict=True)]
+        chosen = ",\n  ".join(kept)
+        with_ = "WITH " + ",\n".join(parts) + "\n"
+        return f"{self._head(formula, title, horizons)}{with_}SELECT {chosen}\nFROM {from_};\n"
 
-    def _head(self, formula: Formula, title: str) -> str:
-        event, at = "any event" if formula.causes else "the event", f"at time {formula.horizon:g}"
+    def _head(self, formula: Formula, title: str, horizons: Mapping[str, float]) -> str:
+        event, times = "any event" if formula.causes else "the event", [f"{t:g}" for t in horizons.values()]
+        at = f"at time {', '.join(times)}"
         lines = [*facts_of(formula, title), f"predicted_survival: probability of being free of {event} {at}."]
         if formula.causes:
             lines.append("predicted_incidence_CAUSE: probability that it came by then, and no other before.")
         return "".join(f"-- {line}\n" for line in lines)
+
+    def _table(self, name: str, columns: Sequence[str], source: str) -> str:
+        """A common table expression; the first column may be *, all columns of its source."""
+        first = [f"{source}.*"] if columns[0] == "*" else [columns[0]]
+        chosen = ",\n    ".join([*first, *columns[1:]])
+        return f"{name} {self.dialect.once} (\n  SELECT {self.dialect.hint}{chosen}\n  FROM {source}\n)"
 
     def _levels(
         self, parts: list[str], prefix: str, before: str, steps: Sequence[tuple[str, Expression]]
@@ -78,10 +128,43 @@ class SQL(Printer):
         for name, a in steps:
             level[name] = 1 + max((level.get(b, 0) for b in _used(a)), default=0)
         for depth in range(1, max(level.values(), default=0) + 1):
-            new = [f"{self.text(a)} AS {self.name(n)}" for n, a in steps if level[n] == depth]
-            parts.append(_table(f"{prefix}_{depth}", ["*", *new], before))
+            new = [f"{self._column(a)} AS {self._named(n)}" for n, a in steps if level[n] == depth]
+            parts.append(self._table(f"{prefix}_{depth}", ["*", *new], before))
             before = f"{prefix}_{depth}"
         return before
+
+    def _column(self, a: Expression) -> str:
+        """A step as a number: 1 or 0 of a condition."""
+        text = self.text(a)
+        return f"CASE WHEN {text} THEN 1 ELSE 0 END" if is_truth(a) else text
+
+    def _identified(self, parts: list[str], key: Sequence[str]) -> list[str]:
+        """Add a table whose rows can be found again; the columns that identify them.
+
+        Raises:
+            ConfigError: no column does.
+        """
+        if self.dialect.evaluates_once:
+            parts.append(self._table("q_numbered", ["*", "ROW_NUMBER() OVER () AS q_row"], "q_source"))
+            return ["q_row"]
+        if not key:
+            raise ConfigError(
+                "key must name the columns that identify a row: in this dialect the incidences of competing "
+                "causes are joined by it"
+            )
+        rows = f"COUNT(*) OVER (PARTITION BY {', '.join(key)}) AS q_rows"
+        parts.append(self._table("q_numbered", ["*", rows], "q_source"))
+        return [*key]
+
+    def _gained(self, cause: int, horizon: int, start: int, alive: Sequence[str], ids: Sequence[str]) -> str:
+        """The incidence of a cause; NULL where nobody is at risk, or where several rows have one key."""
+        text, conditions = f"q_until_{horizon}_{cause}", []
+        if alive:
+            text = f"({text} - q_until_{start}_{cause}) / {alive[0]}"
+            conditions.append(f"{alive[0]} > 0.0")
+        if [*ids] != ["q_row"]:
+            conditions.append("q_rows = 1")
+        return f"CASE WHEN {' AND '.join(conditions)} THEN {text} END" if conditions else text
 
     def _integrals(
         self,
@@ -89,7 +172,9 @@ class SQL(Printer):
         before: str,
         moving: Sequence[tuple[str, Expression]],
         curves: Sequence[Expression],
-        formula: Formula,
+        hazards: Hazards,
+        times: Sequence[float],
+        ids: Sequence[str],
     ) -> None:
         """Add tables of nodes, of densities there, of panels, and of incidences, a row for each patient.
 
@@ -98,73 +183,88 @@ class SQL(Printer):
             before: the last of them.
             moving: steps that depend on time.
             curves: log hazard of each cause, and the cumulative hazard of any event.
-            formula: of the model, at a horizon.
+            hazards: of the causes.
+            times: until which they are integrated.
+            ids: columns that identify a row.
         """
-        causes, expressions = range(len(formula.causes)), [*(a for _, a in moving), *curves]
+        causes, expressions = range(len(curves) - 1), [*(a for _, a in moving), *curves]
         ours = {name for name, _ in moving}
-        used = sorted({self.name(name) for a in expressions for name in _used(a) if name not in ours})
-        nodes = ",\n    ".join(self._nodes(formula))
-        parts.append(f"nodes({', '.join(_NODES)}) AS (\n  VALUES {nodes}\n)")
-        cast = [f"CAST({each} AS DOUBLE PRECISION) AS {each}" for each in _NUMBERS]
-        moments = ["q_patient", *used, "q_panel", "q_side", *cast]
-        parts.append(_table("moments", moments, f"{before} CROSS JOIN nodes"))
-        last = self._levels(parts, "moment", "moments", moving)
+        used = sorted({self._named(name) for a in expressions for name in _used(a) if name not in ours})
+        until = [f"q_until_{j}" for j in range(len(times))]
+        parts.append(self._nodes(hazards, times, ["q_panel", "q_side", *until, *_NUMBERS]))
+        cast = [f"CAST({each} AS {self.dialect.number}) AS {each}" for each in (*until, *_NUMBERS)]
+        moments = [*ids, *used, "q_panel", "q_side", *cast]
+        parts.append(self._table("q_moments", moments, f"{before} CROSS JOIN q_nodes"))
+        last = self._levels(parts, "q_moment", "q_moments", moving)
         *log_hazards, total = (self.text(a, 7) for a in curves)
-        densities = [f"{each} + q_log_time - {total} AS density_{k}" for k, each in enumerate(log_hazards)]
-        of_panel = ["q_patient", "q_panel", "q_later", "q_earlier"]
-        parts.append(
-            _table("densities", [*of_panel, "q_side", "q_weight", f"{total} AS q_hazard", *densities], last)
-        )
-        largest = "density_0"
+        densities = [f"{each} + q_log_time - {total} AS q_density_{k}" for k, each in enumerate(log_hazards)]
+        of_panel = [*ids, "q_panel", *until]
+        found = [*of_panel, "q_side", "q_weight", f"{total} AS q_hazard", *densities]
+        parts.append(self._table("q_densities", found, last))
+        largest = "q_density_0"
         for k in causes[1:]:
-            largest = f"CASE WHEN density_{k} > {largest} THEN density_{k} ELSE {largest} END"
-        largest = f"MAX(CASE WHEN q_side = 0 THEN {largest} END) OVER (PARTITION BY q_patient, q_panel)"
-        parts.append(_table("scaled", ["*", f"{largest} AS q_largest"], "densities"))
+            largest = self.call("maximum", [f"q_density_{k}", largest])
+        panel = f"PARTITION BY {', '.join(ids)}, q_panel"
+        largest = f"MAX(CASE WHEN q_side = 0 THEN {largest} END) OVER ({panel})"
+        parts.append(self._table("q_scaled", ["*", f"{largest} AS q_largest"], "q_densities"))
         sums = []
         for k in causes:
-            mass = f"q_weight * {_exp(f'density_{k} - q_largest')}"
-            sums.append(f"SUM(CASE WHEN q_side = 0 THEN {mass} ELSE 0.0 END) AS mass_{k}")
-        left, right = (f"MAX(CASE WHEN q_side = {side} THEN {_exp('-q_hazard')} END)" for side in (-1, 1))
+            mass = f"q_weight * {self.call('exp', [f'(q_density_{k} - q_largest)'])}"
+            sums.append(f"SUM(CASE WHEN q_side = 0 THEN {mass} ELSE 0.0 END) AS q_mass_{k}")
+        alive = self.call("exp", ["(-q_hazard)"])
+        left, right = (f"MAX(CASE WHEN q_side = {side} THEN {alive} END)" for side in (-1, 1))
         sums.append(f"COALESCE({left}, 1.0) - {right} AS q_lost")
-        by_panel = f"scaled\n  GROUP BY {', '.join(of_panel)}"
-        parts.append(_table("panels", [*of_panel, *sums], by_panel))
-        mass = " + ".join(f"mass_{k}" for k in causes)
+        by_panel = f"q_scaled\n  GROUP BY {', '.join(of_panel)}"
+        parts.append(self._table("q_panels", [*of_panel, *sums], by_panel))
+        mass = " + ".join(f"q_mass_{k}" for k in causes)
         shares = []
         for k in causes:
-            share = f"CASE WHEN {mass} > 0.0 THEN mass_{k} / ({mass}) ELSE 1.0 / {len(causes)} END"
+            share = f"CASE WHEN {mass} > 0.0 THEN q_mass_{k} / ({mass}) ELSE {1 / len(causes)!r} END"
             gained = f"CASE WHEN q_lost > 0.0 THEN q_lost * {share} ELSE 0.0 END"
-            shares += [f"SUM({which} * {gained}) AS {which}_{k}" for which in ("q_later", "q_earlier")]
-        by_patient = "panels\n  GROUP BY q_patient"
-        parts.append(_table("incidences", ["q_patient", *shares], by_patient))
+            shares += [f"SUM({which} * {gained}) AS {which}_{k}" for which in until]
+        by_patient = f"q_panels\n  GROUP BY {', '.join(ids)}"
+        parts.append(self._table("q_incidences", [*ids, *shares], by_patient))
 
-    def _nodes(self, formula: Formula) -> list[str]:
-        """Rows of the quadrature: nodes and ends of each panel, and the integrals to which it belongs."""
-        hazards, start = formula.hazards, formula.after or 0.0
-        assert hazards is not None
-        assert formula.horizon is not None
+    def _nodes(self, hazards: Hazards, times: Sequence[float], names: Sequence[str]) -> str:
+        """A table of the nodes and ends of each panel, and of the integrals to which it belongs."""
         counted: dict[tuple[float, float, bool], list[float]] = {}
-        for which, time in enumerate((start + formula.horizon, start)):
+        for which, time in enumerate(times):
             for number, (left, right) in enumerate(hazards.panels(time)):
-                counted.setdefault((left, right, number == 0), [0.0, 0.0])[which] = 1.0
+                counted.setdefault((left, right, number == 0), [0.0] * len(times))[which] = 1.0
         if not counted:  # nothing has come by time zero
-            counted[-1.0, 0.0, True] = [0.0, 0.0]
+            counted[-1.0, 0.0, True] = [0.0] * len(times)
         rows = []
         for panel, ((left, right, is_first), integrals) in enumerate(counted.items()):
             inner = [(0, left + (right - left) / 2 * (1 + place), weight) for place, weight in hazards.rule]
             # Before the first panel no survival is lost.
             ends = [(side, end, 0.0) for side, end in ((-1, left), (1, right))[is_first:]]
             for side, log_time, weight in inner + ends:
-                values = (panel, side, *integrals, weight, log_time, math.exp(log_time))
-                rows.append(f"({', '.join(map(repr, values))})")
-        return rows
+                rows.append([*map(repr, (panel, side, *integrals, weight, log_time, math.exp(log_time)))])
+        if self.dialect.has_values:
+            values = ",\n    ".join(f"({', '.join(row)})" for row in rows)
+            return f"q_nodes({', '.join(names)}) AS (\n  VALUES {values}\n)"
+        first = ", ".join(f"{value} AS {name}" for value, name in zip(rows[0], names, strict=True))
+        lines = [f"SELECT {each}{self.dialect.dual}" for each in (first, *map(", ".join, rows[1:]))]
+        return "q_nodes AS (\n  " + " UNION ALL\n  ".join(lines) + "\n)"
+
+    def _named(self, step: str) -> str:
+        return self.quoted(self.names[step])
 
     @override
     def name(self, name: str) -> str:
-        return f'"{self.names[name]}"'
+        return f"({self._named(name)} = 1)" if name in self.conditions else self._named(name)
+
+    @override
+    def digits(self, value: float) -> str:
+        # Without an exponent it is a decimal number of few digits in some databases.
+        return text if "e" in (text := repr(value)) else f"{text}e0"
 
     @override
     def where(self, condition: str, a: str, b: str) -> str:
-        return f"CASE WHEN {condition} THEN {a} ELSE {b} END"
+        # One CASE for a chain: parsers allow few of them inside each other.
+        rest = b.removeprefix("CASE ") if b in self.chains else f"ELSE {b} END"
+        self.chains.add(text := f"CASE WHEN {condition} THEN {a} {rest}")
+        return text
 
     @override
     def pick(self, position: str, values: Sequence[str]) -> str:
@@ -173,42 +273,53 @@ class SQL(Printer):
 
     @override
     def rank(self, a: str, values: Sequence[str]) -> str:
-        return " + ".join(f"CASE WHEN {value} <= {a} THEN 1.0 ELSE 0.0 END" for value in values)
+        passed = (f"CASE WHEN {value} <= {a} THEN 1.0 ELSE 0.0 END" for value in values)
+        return f"({' + '.join(passed)})"
 
     @override
     def number(self, column: str, missing: float) -> str:
-        return f"COALESCE({_quoted(column)}, {self.constant(missing)})"
+        return f"COALESCE(CAST({self.quoted(column)} AS {self.dialect.number}), {self.constant(missing)})"
 
     @override
     def known(self, column: str) -> str:
-        return f"({_quoted(column)} IS NOT NULL)"
+        return f"({self.quoted(column)} IS NOT NULL)"
 
     @override
     def category(self, column: str, label: str) -> str:
-        quoted = label.replace("'", "''")
-        same = [f"'{quoted}'", f"'{quoted}.0'"] if re.fullmatch(r"-?\d+", label) else [f"'{quoted}'"]
-        given = f"CAST({_quoted(column)} AS VARCHAR)"
+        same = [label]
+        if re.fullmatch(r"-?\d+", label):
+            same.append(f"{label}.0")  # of a column of numbers
+        elif label in ("True", "False"):
+            same += [label.lower(), str(int(label == "True"))]
+        given = f"CAST({self.quoted(column)} AS {self.dialect.text}){self.dialect.exact}"
         # A missing value is no label, and neither is its comparison with one.
-        return f"COALESCE({given} IN ({', '.join(same)}), (1 = 0))"
+        return f"({self.known(column)[1:-1]} AND {given} IN ({', '.join(map(self.dialect.label, same))}))"
 
     @override
     def call(self, op: str, args: Sequence[str]) -> str:
-        a = args[0]
+        a, log = args[0], self.dialect.log
         match op:
             case "minimum" | "maximum":
+                sign = "<" if op == "minimum" else ">"
+                return f"CASE WHEN {a} {sign} {args[1]} THEN {a} ELSE {args[1]} END"
+            # Where a result is no number of double precision many databases stop with an error.
+            case "exp":
                 return (
-                    f"CASE WHEN {a} {'<' if op == 'minimum' else '>'} {args[1]} THEN {a} ELSE {args[1]} END"
+                    f"CASE WHEN {a} < -700.0 THEN 0.0 WHEN {a} > 700.0 THEN {self.infinity} ELSE EXP({a}) END"
                 )
+            case "log":
+                return f"CASE WHEN {a} > 0.0 THEN {log}({a}) WHEN {a} = 0.0 THEN -{self.infinity} END"
             # Kahan's forms, exact where 1 + x or exp(x) - 1 would lose the digits.
             case "log1p":
                 return (
-                    f"CASE WHEN 1.0 + {a} = 1.0 THEN {a} ELSE LN(1.0 + {a}) * {a} / ((1.0 + {a}) - 1.0) END"
+                    f"CASE WHEN 1.0 + {a} = 1.0 THEN {a} "
+                    f"ELSE {log}(1.0 + {a}) * {a} / ((1.0 + {a}) - 1.0) END"
                 )
             case "expm1":
                 e = f"EXP({a})"
                 return (
-                    f"CASE WHEN {e} = 1.0 THEN {a} WHEN {e} - 1.0 = -1.0 THEN -1.0 "
-                    f"ELSE ({e} - 1.0) * {a} / LN({e}) END"
+                    f"CASE WHEN {a} < -40.0 THEN -1.0 WHEN {a} > 700.0 THEN {self.infinity} "
+                    f"WHEN {e} = 1.0 THEN {a} ELSE ({e} - 1.0) * {a} / {log}({e}) END"
                 )
         return super().call(op, args)
 
@@ -216,18 +327,3 @@ class SQL(Printer):
 def _used(a: Expression) -> list[str]:
     """Steps inside an expression."""
     return [str(a.value)] if a.op == "step" else [name for b in a.args for name in _used(b)]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _table(name: str, columns: Sequence[str], source: str) -> str:
-    """A common table expression."""
-    chosen = ",\n    ".join(columns)
-    return f"{name} AS MATERIALIZED (\n  SELECT {chosen}\n  FROM {source}\n)"
-
-
-def _exp(x: str) -> str:
-    """The exponential, zero where it underflows: an error in PostgreSQL."""
-    return f"CASE WHEN {x} < -700.0 THEN 0.0 ELSE EXP({x}) END"

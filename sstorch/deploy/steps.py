@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sstorch.deploy.expression import Expression
+from sstorch.deploy.expression import Expression, Formula
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,18 @@ class Steps:
     results: tuple[Expression, ...]
 
     @classmethod
-    def of(cls, *results: Expression) -> Steps:
-        """Find what is shared."""
+    def of(cls, *results: Expression, repeating: Collection[str] = ()) -> Steps:
+        """Find what is shared.
+
+        Args:
+            results: the formulas.
+            repeating: operations that are printed with their arguments more than once.
+        """
         interned = _interned(results)
         count: dict[int, int] = {}
         for a in _in_order(interned):
             for b in a.args:
-                count[id(b)] = count.get(id(b), 0) + 1
+                count[id(b)] = count.get(id(b), 0) + 1 + (a.op in repeating)
         steps: list[tuple[str, Expression]] = []
         taken: set[str] = set()
         done: dict[int, Expression] = {}
@@ -38,7 +43,7 @@ class Steps:
             named = a.op == "let"
             if named:
                 new = new.args[0]
-            plain = new.op in ("constant", "time", "number", "step")
+            plain = new.op in ("constant", "time", "step") or (new.op == "number" and not repeating)
             if (named or count.get(id(a), 0) > 1) and not plain:
                 name = _free(str(a.value) if named else f"v{len(steps) + 1}", taken)
                 steps.append((name, new))
@@ -53,6 +58,21 @@ class Steps:
             if depends_on_time(a, found):
                 found.add(name)
         return found
+
+
+def used_columns(formula: Formula) -> list[str]:
+    """Names of the columns that a formula reads, in their order."""
+    hazards = formula.hazards
+    results = [formula.group, formula.survival, *formula.incidence.values()]
+    results += [] if hazards is None else [*hazards.log_hazard.values(), hazards.cumulative]
+    found = set()
+    for a in _in_order(results):
+        if a.op == "known":
+            found.add(a.value)
+        elif a.op in ("number", "category"):
+            assert isinstance(a.value, tuple)
+            found.add(a.value[0])
+    return [name for name in formula.columns if name in found]
 
 
 def depends_on_time(a: Expression, moving: Collection[str]) -> bool:

@@ -18,6 +18,7 @@ from sstorch.deploy.expression import (
     as_expression,
     constant,
     equal,
+    is_truth,
     maximum,
     minimum,
     pick,
@@ -140,15 +141,9 @@ def _clamp(a: Any, low: Any = None, high: Any = None, **bounds: Any) -> Array:
 
 
 def _sum(a: Array, dims: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Array:
-    numbers = _each(lambda x: where(x, 1.0, 0.0) if _is_truth(x) else x)(a)
+    numbers = _each(lambda x: where(x, 1.0, 0.0) if is_truth(x) else x)(a)
     axes = tuple(range(a.ndim)) if dims is None else tuple(dims)
     return np.asarray(np.sum(numbers, axis=axes, keepdims=keepdim), dtype=object)
-
-
-def _is_truth(a: Expression) -> bool:
-    return a.op in ("less", "less_equal", "equal", "and", "or", "not", "known", "category") or (
-        a.is_constant and isinstance(a.value, bool)
-    )
 
 
 def _gather(source: Array, dim: int, index: Array, **_: Any) -> Array:

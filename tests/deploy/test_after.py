@@ -90,7 +90,7 @@ def test_exports_without_after_raise_and_write_nothing(kind: str, tmp_path: Path
     exports = [
         lambda: export_code(model, "python", tmp_path / "m.py"),
         lambda: export_code(model, "javascript", tmp_path / "m.js"),
-        lambda: export_code(model, "sql", tmp_path / "m.sql", horizon=10.0),
+        lambda: export_code(model, "sql", tmp_path / "m.sql", horizon=10.0, dialect="sqlite"),
         lambda: export_onnx(model, tmp_path / "m.onnx"),
         lambda: export_calculator(model, tmp_path / "m.html"),
         lambda: export_calculator(model, tmp_path / "m.html", X, y),
@@ -117,11 +117,12 @@ def test_after_that_is_no_time_or_too_late_raises(tmp_path: Path) -> None:
 
 def test_code_states_its_condition_in_one_line() -> None:
     model = varying("soft")
-    for language, mark in (("python", "# "), ("javascript", "// "), ("sql", "-- ")):
-        code = export_code(model, language, horizon=7.0, after=12.5)
+    for language, mark in (("python", "# "), ("javascript", "// "), ("r", "# "), ("sql", "-- ")):
+        dialect = {"dialect": "tsql"} if language == "sql" else {}
+        code = export_code(model, language, horizon=7.0, after=12.5, **dialect)
         line = "For a subject at risk at 12.5, whose covariates stay as entered: times count from 12.5."
         assert line in code.replace(mark, ""), code[:600]
-        code = export_code(model, language, horizon=7.0, after=0)
+        code = export_code(model, language, horizon=7.0, after=0, **dialect)
         assert "Survival from time 0 of a subject whose covariates stay as entered." in code
     right = subjects(150, 1)
     plain = OptimalSurvivalTree(1).fit(right.frame, (right.time, right.event))

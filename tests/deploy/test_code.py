@@ -132,11 +132,34 @@ def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None =
     frame.to_sql("patients", base, index=False)
     survival = np.full((len(frame), len(TIMES)), np.nan)
     incidence = np.full((len(frame), len(model.causes_), len(TIMES)), np.nan)
-    for k in (0, 3):
-        table = pd.read_sql(export_code(model, "sql", horizon=TIMES[k], after=after), base)
-        survival[:, k] = table["predicted_survival"]
-        incidence[:, :, k] = table[[f"predicted_incidence_{cause}" for cause in model.causes_]]
+    asked = [0, 3]
+    query = export_code(model, "sql", horizon=TIMES[asked].tolist(), after=after, dialect="sqlite")
+    table = pd.read_sql(query, base)
+    for k in asked:
+        survival[:, k] = table[f"predicted_survival_{TIMES[k]:g}"]
+        names = [f"predicted_incidence_{cause}_{TIMES[k]:g}" for cause in model.causes_]
+        incidence[:, :, k] = table[names]
     return Computed(table["predicted_group"], survival, incidence)
+
+
+def by_r(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
+    if shutil.which("Rscript") is None:
+        pytest.skip("R is not installed")
+    script, data = folder / "model.R", folder / "rows.csv"
+    code = export_code(model, "r", script, after=after, missing="typical")
+    frame.to_csv(data, index=False)
+    times = f"c({', '.join(map(repr, TIMES.tolist()))})"
+    found = "c(group(d), sapply(times, function(t) survival(d, t))"
+    found += ", sapply(times, function(t) unlist(incidence(d, t))))" if model.causes_ else ")"
+    last = f'd <- read.csv("{data}", check.names = FALSE, na.strings = "", encoding = "UTF-8")\n'
+    last += f"times <- {times}\nwriteLines(format({found}, digits = 17))"
+    script.write_text(f"{code}\n{last}")
+    done = subprocess.run(["Rscript", script], capture_output=True, text=True, check=True)
+    values = np.array([*map(float, done.stdout.split())])
+    n, after_survival = len(frame), len(frame) * (1 + len(TIMES))
+    incidence = values[after_survival:].reshape(len(TIMES), len(model.causes_), n).transpose(2, 1, 0)
+    survival = values[n:after_survival].reshape(len(TIMES), n).T
+    return Computed(values[:n], survival, incidence if model.causes_ else None)
 
 
 def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
@@ -161,6 +184,7 @@ def by_onnx(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None 
 LANGUAGES: dict[str, Callable[..., Computed]] = {
     "python": by_python,
     "javascript": by_javascript,
+    "r": by_r,
     "sql": by_sql,
     "onnx": by_onnx,
 }
@@ -227,7 +251,10 @@ def test_misspelt_columns_and_categories_raise(tmp_path: Path) -> None:
     given = {"age": 50.0, "class": 2, 'gr"ade': "I", "Stage (T)": 2.0, "größe": None}
     assert 0 < names["survival"](given, 30.0) < 1
     wrong = [{"Age" if k == "age" else k: value for k, value in given.items()}, given | {'gr"ade': "i"}]
-    messages = ["has no 'age': give None", "is one of .*, got 'i'"]
+    messages = [
+        "has no column 'age', got 'Age', .*: correct the name",
+        "must be one of .*, got 'i': correct the",
+    ]
     for patient, message in zip(wrong, messages, strict=True):
         with pytest.raises(ValueError, match=message):
             names["survival"](patient, 30.0)
@@ -242,9 +269,9 @@ def test_misspelt_columns_and_categories_raise(tmp_path: Path) -> None:
     done = subprocess.run(["node", script], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found[0] == pytest.approx(names["survival"](given, 30.0), abs=1e-12)
-    assert found[1] == "no age: give null where it is unknown"
-    assert found[2].endswith("; got i")
-    assert found[3] == "age is a number, got old"
+    assert found[1].startswith("the patient has no column age, got Age, class, ")
+    assert ", got i: correct the category" in found[2]
+    assert found[3] == "age must be a number, got old"
 
 
 def test_the_normal_tail_is_exact_far_out() -> None:
@@ -263,12 +290,18 @@ def test_the_normal_tail_is_exact_far_out() -> None:
 
 def test_refusals_write_nothing(tmp_path: Path) -> None:
     model = tree("weibull")
-    with pytest.raises(ConfigError, match="one of python, javascript, sql"):
+    with pytest.raises(ConfigError, match="one of python, javascript, r, sql"):
         export_code(model, "fortran")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="give horizon"):
-        export_code(model, "sql", tmp_path / "q.sql")
+        export_code(model, "sql", tmp_path / "q.sql", dialect="sqlite")
     with pytest.raises(ConfigError, match=r"time >= 0, got -1"):
-        export_code(model, "sql", horizon=-1.0)
+        export_code(model, "sql", horizon=-1.0, dialect="sqlite")
+    with pytest.raises(ConfigError, match=r"dialect must be one of postgresql, .*, got None"):
+        export_code(model, "sql", horizon=1.0)
+    with pytest.raises(ConfigError, match="distinct times"):
+        export_code(model, "sql", horizon=[1.0, 1.0], dialect="sqlite")
+    with pytest.raises(ConfigError, match="are of language='sql', got language='python'"):
+        export_code(model, "python", key="id")
     with pytest.raises(ConfigError, match="choose another file"):
         export_code(model, "python", tmp_path / "no" / "model.py")
     data = subjects(30, 1)

@@ -33,6 +33,19 @@ def limits_by(language: str, model: Any, frame: pd.DataFrame, what: str, folder:
         names: dict[str, Any] = {}
         exec(code, names)
         found = [[names[function](row, time) for time in TIMES] for row in patients]
+    elif language == "r":
+        if shutil.which("Rscript") is None:
+            pytest.skip("R is not installed")
+        frame.to_csv(folder / "rows.csv", index=False)
+        last = f'd <- read.csv("{folder}/rows.csv", check.names = FALSE, na.strings = "")\n'
+        last += f"for (t in c({', '.join(map(repr, TIMES))})) {{ found <- {function}(d, t)\n"
+        last += "  writeLines(format(unlist(found), digits = 17)) }"
+        (folder / "model.R").write_text(f"{code}\n{last}")
+        done = subprocess.run(["Rscript", folder / "model.R"], capture_output=True, text=True, check=True)
+        values = np.array([*map(float, done.stdout.split())])  # times, causes, ends, rows
+        shape = (len(TIMES), max(1, len(model.causes_)) if what == "incidence" else 1, 2, len(frame))
+        pairs = values.reshape(shape).transpose(3, 1, 0, 2)
+        return pairs[:, 0] if what == "survival" else pairs
     else:
         if shutil.which("node") is None:
             pytest.skip("node is not installed")
@@ -50,7 +63,7 @@ def limits_by(language: str, model: Any, frame: pd.DataFrame, what: str, folder:
 
 
 def check(model: Any, frame: pd.DataFrame, folder: Path) -> None:
-    for language in ("python", "javascript"):
+    for language in ("python", "javascript", "r"):
         for what in ("survival", "incidence") if model.causes_ else ("survival",):
             expected = inference.predict(model, frame, what, TIMES, level=0.9)  # type: ignore[arg-type]
             assert (expected.lower <= expected.upper).all()
@@ -90,7 +103,7 @@ def test_limits_that_the_data_do_not_determine_are_nan(tmp_path: Path) -> None:
     apart = frame[:10].assign(twice=lambda rows: rows["twice"] + 3.0 * (np.arange(10) % 2))
     expected = inference.predict(model, apart, "survival", TIMES, level=0.9)
     assert np.isnan(expected.lower).any(axis=1).tolist() == [False, True] * 5
-    for language in ("python", "javascript"):
+    for language in ("python", "javascript", "r"):
         found = limits_by(language, model, apart, "survival", tmp_path)[:, 1:]
         np.testing.assert_allclose(found[..., 0], expected.lower[:, 1:], atol=1e-9, rtol=0)
 
@@ -101,8 +114,8 @@ def test_limits_that_a_model_has_not_raise(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="OptimalSurvivalTree estimates no covariance"):
         export_code(exact, "python", level=0.95)
     model = fitted("soft", "mgus2")
-    with pytest.raises(ConfigError, match="level is for Python and JavaScript"):
-        export_code(model, "sql", horizon=10.0, level=0.95)
+    with pytest.raises(ConfigError, match="level is for functions"):
+        export_code(model, "sql", horizon=10.0, level=0.95, dialect="sqlite")
     with pytest.raises(ConfigError, match="from time zero, not after a later time"):
         export_code(model, "python", after=24.0, level=0.95)
     with pytest.raises(ConfigError, match="level: expected a share"):

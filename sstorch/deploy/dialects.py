@@ -1,0 +1,111 @@
+"""Differences between the SQL of databases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+DialectName = Literal["postgresql", "sqlite", "duckdb", "tsql", "mysql", "oracle", "bigquery"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The SQL of one database.
+
+    Attributes:
+        number: type of a number in double precision.
+        text: type of a text that is long enough for a category.
+        integer: type of a whole number.
+        infinity: a number above all others.
+        log: function of the natural logarithm.
+        quotes: around a name.
+        literal: before a text.
+        escapes: characters of a text and how they are written.
+        exact: after a text that is compared: a collation that distinguishes upper and lower case.
+        once: ``"AS"`` of a common table expression, with the request to evaluate it once.
+        hint: after ``SELECT`` in a common table expression, for the same.
+        evaluates_once: whether that request is binding, so that row numbers are the same in each use.
+        has_values: whether ``VALUES`` makes a table of numbers.
+        dual: ``FROM`` of a query without a table.
+        upper: whether plain names are stored in capitals.
+    """
+
+    number: str = "DOUBLE PRECISION"
+    text: str = "VARCHAR"
+    integer: str = "INTEGER"
+    infinity: str = "CAST('Infinity' AS DOUBLE PRECISION)"
+    log: str = "LN"
+    quotes: str = '""'
+    literal: str = ""
+    escapes: Mapping[str, str] = field(default_factory=lambda: {"'": "''"})
+    exact: str = ""
+    once: str = "AS"
+    hint: str = ""
+    evaluates_once: bool = False
+    has_values: bool = False
+    dual: str = ""
+    upper: bool = False
+
+    def quoted(self, name: str) -> str:
+        """A name as the database stores it; in Oracle plain names stand for capitals, as without quotes."""
+        if self.upper and re.fullmatch(r"[A-Za-z][A-Za-z0-9_$#]*", name):
+            name = name.upper()
+        left, right = self.quotes[0], self.quotes[1]
+        return left + name.replace(right, 2 * right) + right
+
+    def table(self, name: str) -> str:
+        """A table, with its schema before a point; parts with a point inside stand in double quotes."""
+        parts = re.findall(r'"(?:[^"]|"")+"|[^."]+', name)
+        return ".".join(self.quoted(part.strip('"').replace('""', '"')) for part in parts)
+
+    def label(self, text: str) -> str:
+        """A text as a literal."""
+        return f"{self.literal}'{''.join(self.escapes.get(each, each) for each in text)}'"
+
+
+_BACKSLASH = {"\\": "\\\\", "'": "''"}
+# Large, yet a product of it with a coefficient is still a number where infinity is none.
+_LARGE = "1e300"
+DIALECTS: Mapping[DialectName, Dialect] = {
+    "postgresql": Dialect(once="AS MATERIALIZED", evaluates_once=True, has_values=True),
+    "sqlite": Dialect(infinity="9e999", once="AS MATERIALIZED", evaluates_once=True, has_values=True),
+    "duckdb": Dialect(once="AS MATERIALIZED", evaluates_once=True, has_values=True),
+    "tsql": Dialect(
+        number="FLOAT",
+        text="NVARCHAR(4000)",
+        infinity=_LARGE,
+        log="LOG",
+        quotes="[]",
+        literal="N",
+        exact=" COLLATE Latin1_General_BIN2",
+        hint="TOP (2147483647) ",  # keeps the server from expanding each step where it is used
+    ),
+    "mysql": Dialect(
+        number="DOUBLE",
+        text="CHAR CHARACTER SET utf8mb4",
+        integer="SIGNED",
+        infinity=_LARGE,
+        quotes="``",
+        escapes=_BACKSLASH,
+        exact=" COLLATE utf8mb4_bin",
+        hint="/*+ NO_MERGE() */ ",
+    ),
+    "oracle": Dialect(
+        number="BINARY_DOUBLE",
+        text="VARCHAR2(4000)",
+        infinity="BINARY_DOUBLE_INFINITY",
+        hint="/*+ MATERIALIZE */ ",
+        dual=" FROM DUAL",
+        upper=True,
+    ),
+    "bigquery": Dialect(
+        number="FLOAT64",
+        text="STRING",
+        integer="INT64",
+        infinity="CAST('inf' AS FLOAT64)",
+        quotes="``",
+        escapes={"\\": "\\\\", "'": "\\'", "\n": "\\n", "`": "\\`"},
+    ),
+}
