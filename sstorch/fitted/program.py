@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.data import Preprocessor
 from sstorch.exceptions import ConfigError
+from sstorch.files import write_whole
 from sstorch.fitted.tree import FittedTree
 
 METADATA = "sstorch.json"
@@ -20,6 +22,8 @@ METADATA = "sstorch.json"
 
 def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
     """Write the prediction as one file that torch runs without this package, with a JSON in the file.
+
+    After an error, what was at the path is as it was.
 
     Args:
         tree: trained.
@@ -29,7 +33,8 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
             several causes likewise for their incidences.
 
     Raises:
-        ConfigError: the file cannot be written, or the leaves are of a family that torch cannot trace.
+        ConfigError: the leaves are of a family that torch cannot trace, torch fails at it or at serializing
+            the program, or the file cannot be written. The message names the step.
     """
     names = tree.preprocessor.schema.feature_names_out
     for family in (module.family for module in tree.hazards.values()):
@@ -56,11 +61,22 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
         "causes": list(tree.causes) if tree.competing else [],
         "after": after,
     }
-    with torch.no_grad():
-        program = torch.export.export(PredictionModule(tree, after).eval(), example, dynamic_shapes=free)
+    content = io.BytesIO()
+    step = "trace"
     try:
-        torch.export.save(program, path, extra_files={METADATA: json.dumps(facts)})
-    except (OSError, RuntimeError) as error:
+        with torch.no_grad():
+            program = torch.export.export(PredictionModule(tree, after).eval(), example, dynamic_shapes=free)
+        step = "serialize"
+        torch.export.save(program, content, extra_files={METADATA: json.dumps(facts)})
+    except RuntimeError as error:
+        leaves = " and ".join(sorted({module.family.name for module in tree.hazards.values()}))
+        raise ConfigError(
+            f"torch {torch.__version__} cannot {step} the prediction with {leaves} leaves: {error}; "
+            "choose another family, or keep the tree with save()"
+        ) from error
+    try:
+        write_whole(path, content.getbuffer())
+    except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error
 
 

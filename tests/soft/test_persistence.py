@@ -7,10 +7,12 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 
 from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, files
@@ -212,7 +214,9 @@ def test_an_exported_prediction_runs_without_the_package(
     np.testing.assert_allclose(found, tree.predict_survival_function(frame, times), rtol=1e-12)
 
 
-def test_exports_that_cannot_be(small_data: SurvivalData, tmp_path: Path) -> None:
+def test_failed_exports_raise_and_leave_files_as_they_were(
+    small_data: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     y = (small_data.time, small_data.event)
     quick = {"depth": 0, "n_starts": 1, "init": "random", "trainer": Nodec(macro_iterations=1)}
     tree = soft_tree(leaf="generalized_gamma", **quick).fit(small_data.frame, y)
@@ -221,3 +225,15 @@ def test_exports_that_cannot_be(small_data: SurvivalData, tmp_path: Path) -> Non
     tree = soft_tree(leaf="weibull", **quick).fit(small_data.frame, y)
     with pytest.raises(ConfigError, match="cannot be written"):
         export_program(tree, tmp_path / "no" / "such" / "folder" / "tree.pt2")
+    before = tmp_path / "before.pt2"
+    before.write_text("an earlier export")
+
+    def interrupted(program: object, file: BinaryIO, **more: object) -> None:
+        file.write(b"half of it")
+        raise RuntimeError("numel: integer multiplication overflow")
+
+    monkeypatch.setattr(torch.export, "save", interrupted)
+    with pytest.raises(ConfigError, match=r"cannot serialize .* weibull .*numel"):
+        export_program(tree, before)
+    assert list(tmp_path.iterdir()) == [before]
+    assert before.read_text() == "an earlier export"
