@@ -157,7 +157,7 @@ class SQL(Printer):
         return [*key]
 
     def _gained(self, cause: int, horizon: int, start: int, alive: Sequence[str], ids: Sequence[str]) -> str:
-        """The incidence of a cause; NULL where nobody is at risk, or where several rows have one key."""
+        """The incidence of a cause; NULL where no row is at risk, or where several rows have one key."""
         text, conditions = f"q_until_{horizon}_{cause}", []
         if alive:
             text = f"({text} - q_until_{start}_{cause}) / {alive[0]}"

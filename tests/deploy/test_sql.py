@@ -19,7 +19,7 @@ from sstorch.deploy.dialects import DIALECTS, DialectName
 from sstorch.deploy.sql import SQL
 from sstorch.exceptions import ConfigError
 from tests.deploy.test_causes import fitted, patients
-from tests.deploy.test_code import Tree, exact, people, tree
+from tests.deploy.test_code import Tree, exact, subjects, tree
 
 TIMES = [30.0, 61.5]
 MODELS: dict[str, Callable[[], Tree]] = {
@@ -86,7 +86,7 @@ def by_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 def check(name: str, dialect: DialectName, run: Run, after: float | None = None) -> None:
     model = MODELS[name]()
-    frame = people(60, 3).frame.drop(columns="größe").assign(größe=1.0) if not model.causes_ else None
+    frame = subjects(60, 3).frame.drop(columns="größe").assign(größe=1.0) if not model.causes_ else None
     frame = patients("mgus2" if name == "causes" else "pbc") if frame is None else frame
     rng = np.random.default_rng(0)
     shuffled = frame.assign(v1=rng.normal(size=len(frame)), site="a", pid=rng.permutation(len(frame)))
@@ -129,7 +129,7 @@ def test_queries_parse_in_their_dialect(dialect: DialectName) -> None:
     sqlglot = pytest.importorskip("sqlglot", reason="sqlglot is not installed")
     for model in (MODELS["mixture"](), MODELS["causes"]()):
         query = export_code(
-            model, "sql", horizon=TIMES, dialect=dialect, key="pid", table="a.people", after=1.0
+            model, "sql", horizon=TIMES, dialect=dialect, key="pid", table="a.subjects", after=1.0
         )
         (parsed,) = sqlglot.parse(query, read={"postgresql": "postgres"}.get(dialect, dialect))
         names = [each.lower() for each in parsed.named_selects]
