@@ -36,6 +36,12 @@ def check_time_unit(value: object) -> str | None:
     return value.strip()
 
 
+def duration(value: float, unit: str | None) -> str:
+    """A time with its unit if that is known: ``"1 year"``, ``"2.5 years"``, ``"365 days"``; four digits."""
+    unit = unit or ""
+    return f"{value:.4g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
+
+
 def round_horizons(
     times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = QUARTILES
 ) -> FloatArray:

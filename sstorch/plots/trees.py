@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from sstorch._types import FloatArray, IntArray
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
 from sstorch.plots.figures import colour_of, dark, time_label
@@ -81,7 +81,7 @@ class _Groups:
     def _at_horizon(self, number: int, curve: FloatArray | None) -> list[str]:
         """Survival at the horizon in words: by Kaplan-Meier with limits, or else by the model."""
         at = (
-            f"{self.survival} at {self.horizon:g} {self.unit}:"
+            f"{self.survival} at {duration(self.horizon, self.unit)}:"
             if self.unit
             else f"{self.survival} at time {self.horizon:g}:"
         )

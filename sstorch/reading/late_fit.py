@@ -7,6 +7,7 @@ import numpy as np
 from sstorch._types import BoolArray, FloatArray
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
+from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics import KaplanMeierBand
 
@@ -46,10 +47,10 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         side = np.sign(mean - km)
         marks = outside(mean, lower, upper) & (side == side[-1])
         since = int(np.append(-1, np.flatnonzero(~marks))[-1]) + 1
-        unit = f" {tree.time_unit}" if tree.time_unit else ""
         at_end = f"{km[-1]:.3f} ({lower[-1]:.3f} to {upper[-1]:.3f})"
+        start = duration(times[since], tree.time_unit)
         found.append(
-            f"Group {number}: from {times[since]:.4g}{unit} on the mean curve is outside the 95 % confidence "
+            f"Group {number}: from {start} on the mean curve is outside the 95 % confidence "
             f"band of Kaplan-Meier, S({end:.4g}) = {mean[-1]:.3f} by the model, {at_end} observed: "
             f"compare with {_remedy(tree)}, or do not report later times"
         )

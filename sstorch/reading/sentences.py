@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions
@@ -68,7 +69,7 @@ def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:
     if math.isnan(value):
         return [*facts, "median not reached"]
     limits = "" if math.isnan(lower) else f" ({lower:.4g} to {_reached(upper)})"
-    return [*facts, f"median {_duration(value, tree)}{limits}"]
+    return [*facts, f"median {duration(value, tree.time_unit)}{limits}"]
 
 
 def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
@@ -81,19 +82,13 @@ def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
         limits = [row.get(f"{name} {side}", math.nan) for side in ("lower", "upper")]
         level = "" if parts else "95 % CI "
         within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
-        at = f"at {_duration(float(time[1]), tree)}" if tree.time_unit else f"at time {time[1]}"
+        at = f"at {duration(float(time[1]), tree.time_unit)}" if tree.time_unit else f"at time {time[1]}"
         parts.append(f"{row[name]:.3f}{within} {at}")
     return " and ".join(parts)
 
 
 def _reached(value: float) -> str:
     return "not reached" if math.isnan(value) else f"{value:.4g}"
-
-
-def _duration(value: float, tree: FittedTree) -> str:
-    """A time with its unit if that is known, ``"1 year"`` or ``"2 years"``."""
-    unit = tree.time_unit or ""
-    return f"{value:.4g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
 
 
 def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:

@@ -19,6 +19,7 @@ from sstorch.checks import check_horizon, check_same_order, check_share
 from sstorch.data import Schema, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_pandas
+from sstorch.data.time_unit import duration
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import write_whole
@@ -77,7 +78,7 @@ class DriftReport:
     @property
     def at_horizon(self) -> str:
         """The horizon with its unit."""
-        return f"{self.horizon:.4g} {self.time_unit}".rstrip()
+        return duration(self.horizon, self.time_unit)
 
     def __repr__(self) -> str:
         n = len(self.columns.index.get_level_values("period").unique())

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch._types import FloatArray
+from sstorch.data.time_unit import duration
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.validation.predicting import Cohort
@@ -128,7 +129,7 @@ class Facts:
 
     def with_unit(self, time: float) -> str:
         """A time and its unit."""
-        return f"{time:.4g} {self.time_unit}".rstrip()
+        return duration(time, self.time_unit)
 
     @property
     def at_horizon(self) -> str:

@@ -15,7 +15,7 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
-from sstorch.data.time_unit import check_time_unit, round_horizons
+from sstorch.data.time_unit import check_time_unit, duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
 from sstorch.reading.explain import median_text
@@ -112,3 +112,17 @@ def test_a_unit_is_a_word(value: object) -> None:
 )
 def test_medians_in_words(median: float, unit: str | None, text: str) -> None:
     assert median_text(median, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1, "years", "1 year"),
+        (2.5, "years", "2.5 years"),
+        (365, "days", "365 days"),
+        (1, None, "1"),
+        (1, "", "1"),
+    ],
+)
+def test_duration_has_a_singular(value: float, unit: str | None, text: str) -> None:
+    assert duration(value, unit) == text

@@ -22,7 +22,7 @@ from sstorch.bench.performance import performance_lines, performance_tables, sco
 from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
 from sstorch.data import Surv, SurvivalData
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import (
     ABSENT,
     Block,
@@ -94,7 +94,7 @@ class Run:
 
     def unit_of(self, time: float) -> str:
         """A time with its unit."""
-        return f"{time:.4g}{self.in_unit}"
+        return duration(time, self.model.time_unit_)
 
 
 def kind_text(model: SoftEstimator) -> str:
