@@ -287,7 +287,8 @@ class ComparedCurves:
         grid = check_times(times)
         curves = check_survival(survival, rows.time.size, grid.size)
         pairs = _pairs(rows, tied_time, tau)
-        check_grid_unit(rows.time, rows.event, grid)
+        if pairs.total() > 0:  # else `concordance` says that there is no pair
+            check_grid_unit(rows.time, rows.event, grid)
         time = rows.time[pairs.events]
         column = np.searchsorted(grid, time, side="right") - 1
         return cls(pairs, time, *pairs.count_curves(curves, column))

@@ -106,7 +106,7 @@ def test_exported_code_has_offset_and_strata(weibull: SurvivalRegression) -> Non
     expected = weibull.predict_survival_function(X[1:2], times=[50.0])[0, 0]
     assert survival(row, 50.0) == pytest.approx(expected, abs=1e-12)
     assert np.isnan(survival(row | {"exposure": None}, 50.0))
-    with pytest.raises(ValueError, match="'sex' is one of"):
+    with pytest.raises(ValueError, match="'sex' must be one of 'f', 'm'"):
         survival(row | {"sex": "x"}, 50.0)
     exec(export_code(weibull, "python", missing="typical"), names)
     assert np.isnan(names["survival"](row | {"sex": "x"}, 50.0))
