@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +40,13 @@ def check_time_unit(value: object) -> str | None:
 def duration(value: float, unit: str | None) -> str:
     """A time with its unit if that is known: ``"1 year"``, ``"2.5 years"``, ``"365 days"``; four digits."""
     unit = unit or ""
-    return f"{value:.4g} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
+    digits = f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"  # no power of ten
+    return f"{digits} {unit.removesuffix('s') if value == 1 else unit}".rstrip()
+
+
+def median_text(median: float, unit: str | None) -> str:
+    """A median in words, with its unit if that is known: ``"median 1 year"``, ``"median not reached"``."""
+    return f"median {duration(median, unit)}" if math.isfinite(median) else "median not reached"
 
 
 def round_horizons(

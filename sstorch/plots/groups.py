@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
 from sstorch.data.fingerprint import on_training_rows
+from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
 from sstorch.metrics import logrank_test
 from sstorch.metrics.weights import WeightKind
@@ -87,7 +88,6 @@ def plot_groups(
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
     numbers, end, label = rows.numbers, float(time.max()), time_label(tree, unit)
-    in_unit = f" {label}" if label != "time" else ""
     table = _ROW * (len(numbers) + 1)
     if figure is None:
         figure = new_figure(_WIDTH, _PANEL + _AXIS + table)
@@ -113,8 +113,7 @@ def plot_groups(
             off = outside(mean[seen], *band.at(grid[seen])[1:])
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
-        median = float(band.quantile().value)
-        reached = f"median {median:.4g}{in_unit}" if np.isfinite(median) else "median not reached"
+        reached = median_text(float(band.quantile().value), label if label != "time" else None)
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
         rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
         text = "\n".join([text, *rule])

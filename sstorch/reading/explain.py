@@ -14,6 +14,7 @@ import torch
 from sstorch._types import FloatArray
 from sstorch.data.coded import dense
 from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.time_unit import median_text
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.scores import Score, to_numbers
@@ -117,14 +118,6 @@ class Explanation:
         texts = [f"{value:+.{decimals}f}" for value, _ in lines]
         width = max(map(len, texts))
         return [f"    {text:>{width}}  {what}" for text, (_, what) in zip(texts, lines, strict=True)]
-
-
-def median_text(median: float, unit: str | None) -> str:
-    """A median in words, with its unit if that is known."""
-    if not math.isfinite(median):
-        return "median not reached"
-    digits = f"{median:.4g}" if median < 10_000 else f"{median:.0f}"  # no power of ten
-    return f"median {digits}" + (f" {unit}" if unit else "")
 
 
 def explain_row(

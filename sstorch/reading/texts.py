@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.time_unit import median_text
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text
 from sstorch.nn import SoftTree
-from sstorch.reading.explain import median_text
 from sstorch.reading.nodes import (
     KM_MEDIAN,
     NPMLE_MEDIAN,

@@ -15,10 +15,9 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
-from sstorch.data.time_unit import check_time_unit, duration, round_horizons
+from sstorch.data.time_unit import check_time_unit, duration, median_text, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
-from sstorch.reading.explain import median_text
 from sstorch.validation import group_table
 
 
@@ -105,6 +104,7 @@ def test_a_unit_is_a_word(value: object) -> None:
     ("median", "unit", "text"),
     [
         (10171.6, "days", "median 10172 days"),
+        (1.0, "years", "median 1 year"),
         (813.93, None, "median 813.9"),
         (np.nan, "days", "median not reached"),
         (np.inf, None, "median not reached"),
@@ -120,6 +120,7 @@ def test_medians_in_words(median: float, unit: str | None, text: str) -> None:
         (1, "years", "1 year"),
         (2.5, "years", "2.5 years"),
         (365, "days", "365 days"),
+        (12410.4, "days", "12410 days"),
         (1, None, "1"),
         (1, "", "1"),
     ],

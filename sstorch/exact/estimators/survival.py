@@ -18,7 +18,7 @@ from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import tell
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.time_unit import median_text, round_horizons
 from sstorch.deploy import Deployable, Deployed, Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
@@ -258,12 +258,10 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         if self._competing:
             return self._cause_texts()
         medians = not self.time_varying_ if medians is None else medians
-        table, in_unit = self.leaf_table_, f" {self.time_unit_}" if self.time_unit_ else ""
+        table = self.leaf_table_
 
         def reached(median: float) -> str:
-            if not medians:
-                return ""
-            return f", median {median:.4g}{in_unit}" if math.isfinite(median) else ", median not reached"
+            return f", {median_text(median, self.time_unit_)}" if medians else ""
 
         return [
             f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
