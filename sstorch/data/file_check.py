@@ -16,7 +16,6 @@ from sstorch.data.guesses import Guess, guesses, with_guess
 from sstorch.data.oddities import constant_columns, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity
 from sstorch.data.surv import Surv
-from sstorch.data.survival_data import SurvivalData
 from sstorch.data.table import Table
 from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
 
@@ -149,7 +148,9 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
         data = ""
         if not left:
             try:
-                data = _loaded(table, options).describe()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DataWarning)  # each is a note already
+                    data = options.data_of(table.missing(options.missing)).describe()
             except DataError as error:
                 left, stops = [str(error)], [*stops, str(error)]
     return FileCheck(
@@ -175,27 +176,15 @@ def _decimal(table: Table) -> str:
     return "," if comma and not texts.str.fullmatch(r"[+-]?\d*\.\d+").any() else "."
 
 
-def _transformed(table: Table, options: FileOptions) -> pd.DataFrame:
-    cleared = table.missing(options.missing)
-    own = options.resolved(cleared)
-    return own.transformed(cleared.frame, cleared.found.get("decimal"))
-
-
-def _loaded(table: Table, options: FileOptions) -> SurvivalData:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # each is a note already
-        own = options.resolved(table.missing(options.missing))
-        return SurvivalData.from_frame(_transformed(table, options), **own.roles)
-
-
 def _faults(table: Table, options: FileOptions) -> tuple[list[str], list[Oddity]]:
     """What stops a run at once, by column, and what is odd about the columns that can be read."""
     faults: list[str] = []
+    table = table.missing(options.missing)
     try:
-        frame = _transformed(table, options)
+        frame = options.resolved(table).transformed(table)
     except DataError as error:
         faults.append(str(error))
-        frame = replace(options, date=[], limits=None).transformed(table.missing(options.missing).frame)
+        frame = replace(options, date=[], limits=None).transformed(table)
     roles = options.roles
     taken = [roles[name] for name in ("time", "event", "entry", "id", "weight", "lower", "upper")]
     intervals = options.lower is not None

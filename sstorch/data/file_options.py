@@ -82,7 +82,7 @@ class FileOptions:
             known = [str(name) for name in table.frame.columns]
             dated = bool(self.date) and set(self.date) <= set(known)
             own = self if dated else replace(self, date=[])
-            return replace(table, frame=own.transformed(table.frame, table.found.get("decimal")))
+            return replace(table, frame=own.transformed(table))
 
     def table_of(self, path: str | os.PathLike[str]) -> Table:
         """The rows of a file before any transform; see `read_table`."""
@@ -95,14 +95,9 @@ class FileOptions:
             table=self.table,
         )
 
-    def transformed(self, frame: pd.DataFrame, decimal: str | None = None) -> pd.DataFrame:
-        """Rows with numbers for texts and detection limits, categories for codes, and a time for two dates.
-
-        Args:
-            frame: Rows as read (n, p).
-            decimal: Decimal sign that was found, if it is not given.
-        """
-        sign = self.decimal or decimal or "."
+    def transformed(self, table: Table) -> pd.DataFrame:
+        """Rows with numbers for texts and detection limits, categories for codes, a time for two dates."""
+        frame, sign = table.frame, self._decimal_sign(table)
         if isinstance(self.limits, Mapping):
             frame = with_limits(frame, self.limits, sign)
         frame = with_categories(numbers_of_text(frame, sign), self.category)
@@ -118,10 +113,19 @@ class FileOptions:
     def resolved(self, table: Table) -> Self:
         """The same options with what training rows decide: unit of dates, columns with detection limits."""
         check_columns_exist(self.category, [str(name) for name in table.frame.columns])
-        sign = self.decimal or table.found.get("decimal") or "."
         unit = self.time_unit or ("days" if self.date else None)
-        limits = resolved_limits(table.frame, self.limits, sign)
+        limits = resolved_limits(table.frame, self.limits, self._decimal_sign(table))
         return replace(self, limits=limits or None, time_unit=unit)
+
+    def _decimal_sign(self, table: Table) -> str:
+        return self.decimal or table.found.get("decimal") or "."
+
+    def data_of(self, table: Table) -> SurvivalData:
+        """Rows of a table as data, which keep these options as `file_options`."""
+        own = self.resolved(table)
+        data = SurvivalData.from_frame(own.transformed(table), **own.roles)
+        data.file_options = own.to_dict()
+        return data
 
     def rows_of(self, path: str | os.PathLike[str]) -> SurvivalData:
         """Read the rows of a file as `load_file` does; they keep these options as `file_options`.
@@ -133,11 +137,7 @@ class FileOptions:
         with in_file(path):
             table = self.table_of(path)
             with table.wording():
-                own = self.resolved(table)
-                frame = own.transformed(table.frame, table.found.get("decimal"))
-                data = SurvivalData.from_frame(frame, **own.roles)
-        data.file_options = own.to_dict()
-        return data
+                return self.data_of(table)
 
     @property
     def roles(self) -> dict[str, Any]:

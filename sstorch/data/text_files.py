@@ -88,17 +88,12 @@ def read_text(
     if header[0] == "":
         _note(f"{file}: the first column has no name and is left out as row names")
         frame = frame.iloc[:, 1:]
-    found = [f"{codec} text"] if encoding is None and not codec.startswith("utf-8") else []
-    found += ["with decimal commas"] if decimal is None and sign == "," else []
-    if found:
-        sure = {"encoding": codec.removesuffix("-sig"), "decimal": sign}
-        stated = ", ".join(f"{name}={value}" for name, value in sure.items())
-        _note(f"{file}: read as {' '.join(found) if len(found) == 2 else _one(found[0])} ({stated})")
-    return Table(frame, lines, "line", {"encoding": codec.removesuffix("-sig"), "sep": sep, "decimal": sign})
-
-
-def _one(found: str) -> str:
-    return f"text {found}" if found.startswith("with") else found
+    found = {"encoding": codec.removesuffix("-sig"), "sep": sep, "decimal": sign}
+    kind = "text" if encoding is not None or codec.startswith("utf-8") else f"{codec} text"
+    commas = " with decimal commas" * (decimal is None and sign == ",")
+    if kind != "text" or commas:
+        _note(f"{file}: read as {kind}{commas} (encoding={found['encoding']}, decimal={sign})")
+    return Table(frame, lines, "line", found)
 
 
 def _note(text: str) -> None:
