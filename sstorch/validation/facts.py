@@ -139,11 +139,6 @@ class Facts:
         return f"{self.with_unit(self.horizon)} after {self.with_unit(self.after)}"
 
     @property
-    def horizon_text(self) -> str:
-        """The horizon and the landmark as numbers."""
-        return f"{self.horizon:g}" + ("" if self.after is None else f" after {self.after:g}")
-
-    @property
     def rows_text(self) -> str:
         """Numbers of rows, subjects and events, and what kind of data they are."""
         rows = (

@@ -187,17 +187,6 @@ def name_of_net_benefit(threshold: float) -> str:
     return f"net_benefit({threshold:g})"
 
 
-def net_benefit_of(rows: HorizonRows, threshold: float) -> float:
-    """Net benefit at one threshold, NaN if it is not known.
-
-    Raises:
-        DataError: start-stop rows with time-varying covariates.
-    """
-    if rows.path:
-        raise DataError(NEEDS_LANDMARK)
-    return float(net_benefits(rows, np.array([threshold]))[0][0])
-
-
 def measure_table(
     rows: HorizonRows, thresholds: FloatArray, *, n_resamples: int, confidence: float, random_state: int
 ) -> pd.DataFrame:
