@@ -497,6 +497,11 @@ class SurvivalData:
         return 0.5 * float(self.nominal_time.min())
 
     @property
+    def n_subjects(self) -> int:
+        """Number of subjects; of rows where no subject has several."""
+        return len(self) if self.subject is None else int(np.unique(self.subject).size)
+
+    @property
     def n_events(self) -> int:
         """Number of observed events."""
         return int(self.event.sum())

@@ -42,7 +42,7 @@ from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.group_choice import GroupChoice
-from sstorch.soft.honest import Honest, count_subjects, halves
+from sstorch.soft.honest import Honest, halves
 from sstorch.soft.model import SoftModel
 from sstorch.soft.parameters import Columns, Penalties
 from sstorch.soft.recalibration import recalibrated
@@ -163,7 +163,7 @@ class SoftEstimator(SoftModel):
         if isinstance(settings.teacher, Honest):
             known = fingerprint(data)
             placing, data = halves(data, settings.seed)
-            self.gate_subjects_ = count_subjects(placing)
+            self.gate_subjects_ = placing.n_subjects
         self._adopt_best(batch, data, 0, x[0])
         if self.gate_subjects_:
             self.training_rows_ = known  # rows that placed gates are no test rows either

@@ -57,8 +57,3 @@ def halves(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:
     """
     places = folds_of(data, 2, seed) == 0
     return data.subset(places), data.subset(~places)
-
-
-def count_subjects(data: SurvivalData) -> int:
-    """Number of subjects in some rows."""
-    return len(data) if data.subject is None else len(set(data.subject.tolist()))

@@ -108,7 +108,7 @@ class Facts:
             columns=tuple(map(str, getattr(X, "columns", frame.columns))),
             missing={str(name): float(part) for name, part in share.items() if part > 0},
             n_rows=len(rows),
-            n_subjects=len(rows) if rows.subject is None else len(np.unique(rows.subject)),
+            n_subjects=rows.n_subjects,
             n_events=int(rows.event.sum()),
             n_by_horizon=int((rows.event & seen).sum()),
             events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},

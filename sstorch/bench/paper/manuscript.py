@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from sstorch.bench.paper.methods import follow_up_text, gap, methods, n_subjects
+from sstorch.bench.paper.methods import follow_up_text, gap, methods
 from sstorch.bench.paper.references import references
 from sstorch.bench.paper.tables import checklist_table, group_table
 from sstorch.bench.performance import performance_lines, performance_tables, score_legend
@@ -38,7 +38,7 @@ def manuscript(run: Run) -> Document:
     data = run.data
     parts = _Numbered()
     subtitle = (
-        f"Draft made from a run on {run.name}: {n_subjects(run)} subjects, {data.n_events} events; "
+        f"Draft made from a run on {run.name}: {run.data.n_subjects} subjects, {data.n_events} events; "
         f"{kind_text(run.model)}"
     )
     note = Paragraph(
@@ -80,7 +80,7 @@ def _results(run: Run, parts: _Numbered) -> Section:
     data = run.data
     until = "survival" if data.causes is None else "time free of any event"
     median = median_text(data, run.in_unit)
-    text = f"{n_subjects(run)} subjects had {data.n_events} events; median {until} was {median}."
+    text = f"{run.data.n_subjects} subjects had {data.n_events} events; median {until} was {median}."
     first = parts.table("characteristics", characteristics(run))
     subjects: list[Block] = [
         Paragraph(f"{text} {follow_up_text(run)}".strip()),

@@ -68,11 +68,6 @@ def methods(run: Run) -> Section:
     return Section("Methods", list(blocks))
 
 
-def n_subjects(run: Run) -> int:
-    """Subjects of the data; rows where no subject has several."""
-    return len(run.data) if run.data.subject is None else int(run.data.subject.max()) + 1
-
-
 def follow_up_text(run: Run) -> str:
     """Median follow-up with limits, by reverse Kaplan-Meier; empty where times are intervals."""
     if run.data.intervals is not None:
@@ -90,7 +85,7 @@ def with_limits(run: Run, found: Estimate[float]) -> str:
 
 
 def _source(run: Run) -> list[str]:
-    subjects, n = n_subjects(run), len(run.data)
+    subjects, n = run.data.n_subjects, len(run.data)
     rows = f"{n} rows of {subjects} subjects" if subjects != n else f"{n} subjects"
     return [
         f"The data set {run.name} has {rows}.",

@@ -15,6 +15,7 @@ from sstorch.groups.table import interval_text, table_of, usual_horizons
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.robust import covariance_of
 from sstorch.reading.nodes import group_of, shown_leaves
 from sstorch.reading.rules import conditions
 
@@ -96,9 +97,7 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
         return None  # a group without an event, of which the table shows the count
     covariance = found.covariance
     if data.uneven_weight is not None or data.subject is not None:
-        subject = np.arange(len(data)) if data.subject is None else data.subject
-        influence = pd.DataFrame(found.influence).groupby(subject).sum().to_numpy()
-        covariance = influence.T @ influence
+        covariance = covariance_of(found.influence, data.subject)
     half = half_width(0.95) * np.sqrt(np.diag(covariance))
     middle = found.coefficients
     ratios = np.exp(np.column_stack([middle, middle - half, middle + half]))
