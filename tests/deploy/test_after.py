@@ -26,6 +26,7 @@ from sstorch.calculator import main as calculator
 from sstorch.deploy import export_calculator, export_code, export_onnx, export_program
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.prediction import main as predict
+from tests.conftest import covering
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
 
@@ -69,9 +70,7 @@ def varying(kind: str) -> Tree:
     return model
 
 
-@pytest.mark.parametrize("after", [0.0, 12.5])
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "language", "after"), covering([*KINDS], [*LANGUAGES], [0.0, 12.5]))
 def test_code_with_after_computes_conditional_survival(
     kind: str, language: str, after: float, tmp_path: Path
 ) -> None:

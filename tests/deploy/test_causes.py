@@ -14,7 +14,7 @@ from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, inf
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
-from tests.conftest import nightly, nightly_but
+from tests.conftest import covering, nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
@@ -50,12 +50,14 @@ def patients(name: str, far: float = 110.0) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("after", [None, 0.0, 24.0])
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("kind", "name"), [("soft", "mgus2"), ("soft", "pbc"), ("exact", "pbc")])
+@pytest.mark.parametrize(
+    ("model", "language", "after"),
+    covering([("soft", "mgus2"), ("soft", "pbc"), ("exact", "pbc")], [*LANGUAGES], [None, 0.0, 24.0]),
+)
 def test_code_computes_the_incidence_of_each_cause(
-    kind: str, name: str, language: str, after: float | None, tmp_path: Path
+    model: tuple[str, str], language: str, after: float | None, tmp_path: Path
 ) -> None:
+    kind, name = model
     frame = patients(name, 1e4) if after is None else patients(name)
     check(fitted(kind, name), language, frame, tmp_path, after)
 
