@@ -10,8 +10,8 @@ from sstorch.exact.task import Task, has_branch_costs
 from sstorch.exceptions import ConfigError
 from sstorch.optim import ENGINES, Engine
 
-# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate.
-# The choice is by the problem alone, never by what a machine has compiled before.
+# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate,
+# or search root by root. The choice is by the problem alone, never by what a machine has compiled before.
 _LONG = 20.0
 
 
@@ -37,7 +37,7 @@ def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memor
         return False
     reason = obstacle(task, device)
     if engine == "auto":
-        return reason is None and (work.seconds > _LONG or work.bytes > memory)
+        return reason is None and (work.searches > 1 or work.seconds > _LONG or work.bytes > memory)
     if reason is not None:
         raise ConfigError(f"engine='compiled' cannot search this: {reason}; use engine='torch'")
     return True

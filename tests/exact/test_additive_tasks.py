@@ -10,7 +10,6 @@ from sstorch.exact import (
     LeastSquares,
     Policy,
     check_task,
-    search,
     solve,
 )
 from tests.exact import reference, reference_tasks
@@ -92,13 +91,6 @@ def check(make, seed, engine="torch"):
 def test_all_budgets_equal_brute_force(make, engine):
     for seed in range(0 if engine == "torch" else 8, 8 if engine == "torch" else 16):
         check(make, seed, engine)
-
-
-@pytest.mark.parametrize("make", TASKS)
-def test_blocks_equal_brute_force(make, monkeypatch):
-    monkeypatch.setattr(search, "fits", lambda problem, depth: False)
-    for seed in range(100, 105):
-        check(make, seed)
 
 
 @pytest.mark.parametrize("part", range(4))
