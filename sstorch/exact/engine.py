@@ -19,10 +19,9 @@ def obstacle(task: Task, device: torch.device) -> str | None:
     """Why the compiled engine cannot search for trees of a task; None if it can."""
     if device.type != "cpu":
         return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
-    if has_branch_costs(task):
-        return "it does not know costs of tests"
     if form_of(task) is None:
-        return f"{type(task).__name__} has no compiled cost"
+        kind = "compiled cost of tests" if has_branch_costs(task) else "compiled cost"
+        return f"{type(task).__name__} has no {kind}"
     return None
 
 

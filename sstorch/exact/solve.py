@@ -66,7 +66,7 @@ def solve(
         memory: bytes that the search may take.
         device: where to search.
         engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
-            for losses of this package, but for costs of tests and for ``"ipcw"`` curves.
+            for losses of this package, but for ``"ipcw"`` curves.
             ``"auto"`` is compiled where it can be and torch would need more than 20 seconds, by the estimate,
             or more than `memory`, or search below each root by itself. Both find the same losses; where
             several trees have the least one, they may choose different ones. The first compiled search on a
@@ -117,7 +117,8 @@ def solve(
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None:
-        if (reason := obstacle(task, place)) is not None:
+        reason = "it does not know costs of tests" if priced else obstacle(task, place)
+        if reason is not None:
             raise ConfigError(f"lookahead is for the compiled engine alone, and {reason}")
         if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
             raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")

@@ -93,8 +93,9 @@ def test_all_budgets_equal_brute_force(make, engine):
         check(make, seed, engine)
 
 
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("part", range(4))
-def test_tests_that_cost_equal_brute_force(part):
+def test_tests_that_cost_equal_brute_force(part, engine):
     for seed in range(10 * part, 10 * part + 10):
         features, rng = reference_tasks.random_features(seed)
         n, p = features.shape
@@ -122,7 +123,7 @@ def test_tests_that_cost_equal_brute_force(part):
                 total += cost(rows) + len(rows) * sum(pay(tested[:j], c) for j, c in enumerate(tested))
             return total
 
-        solution = solve(features, task, depth, min_leaf=min_leaf)
+        solution = solve(features, task, depth, min_leaf=min_leaf, engine=engine)
         least = reference_tasks.all_priced_trees(
             features,
             cost,

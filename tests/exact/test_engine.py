@@ -229,6 +229,11 @@ class Doubled(LogLikelihood):
         return 2.0 * super().loss(leaf)
 
 
+class PricesOfOnesOwn(CostSensitive):
+    def branch_cost(self, above, feature):
+        return 2.0 * super().branch_cost(above, feature)
+
+
 def test_a_cost_of_ones_own_is_torchs():
     once = solve(FEATURES, TASKS["survival"], 2)
     twice = solve(FEATURES, Doubled(TIME, EVENT), 2)
@@ -269,8 +274,13 @@ def test_auto_searches_what_torch_has_no_room_for():
             "IntegratedBrier has no compiled cost",
         ),
         (
-            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            PricesOfOnesOwn(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"engine": "compiled"},
+            "PricesOfOnesOwn has no compiled cost of tests",
+        ),
+        (
+            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            {"lookahead": 1},
             "does not know costs of tests",
         ),
     ],

@@ -16,6 +16,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.counts import Rows, begin, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
+from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, pair_costs
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
@@ -138,7 +139,7 @@ class _Helper:
     def tables(self) -> Tables:
         """Tables of its own, made by the thread itself when it is first at work."""
         tables = self._shared[0]
-        names = ("pairs", "sums", "costs", "single", "without")
+        names = ("pairs", "sums", "costs", "single", "without", "price", "paid")
         return tables._replace(
             least=np.full_like(tables.least, INFINITY),
             curves=tables.curves.for_another(),
@@ -167,18 +168,28 @@ class CompiledProblem:
     values: FloatArray  # (C, U), sums of the rows: channels of the task, then those that leaves need some of
     form: Form  # of the cost of a leaf
     curves: Curves  # the same rows by time, where these are followed
+    prices: Prices  # of tests below those that led to the rows
 
     @classmethod
-    def of(cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves) -> CompiledProblem:
+    def of(
+        cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves, prices: Prices
+    ) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
         literals = patterns.literals[:, patterns.order]
-        return cls(literals, patterns.chain, patterns.order, values, form, curves)
+        return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)
+
+    def paid(self, rows: float) -> FloatArray | float:
+        """What so many rows pay for a test of each feature, (F,), or 0."""
+        return self.prices.full * rows if len(self.prices.full) else 0.0
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
         curves = self.curves.where(self.curves.literals[:, feature] == present)
-        return replace(self, literals=self.literals[kept], values=self.values[:, kept], curves=curves)
+        prices = self.prices.below(feature)
+        return replace(
+            self, literals=self.literals[kept], values=self.values[:, kept], curves=curves, prices=prices
+        )
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same."""
@@ -229,6 +240,7 @@ class CompiledProblem:
             chain=self.chain[:n],
             features=self.features[:n],
             curves=self.curves.with_first(n),
+            prices=self.prices.with_first(n),
         )
 
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
@@ -272,6 +284,9 @@ class CompiledProblem:
             most=_at_once(n_channels),
             form=self.form,
             curves=self.curves.at_work(depth),
+            prices=self.prices,
+            price=np.empty((depth if len(self.prices.full) else 0, most)),
+            paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
 
     def _rows(self, depth: int) -> Rows:
@@ -312,8 +327,9 @@ class _BestTrees:
         if target.nodes == 0:
             return None
         best = (INFINITY, 0, (target, target))
+        paid = self.problem.paid(float(self.problem.values[-len(self.problem.form.least)].sum()))
         for left, right in splits(target):
-            sums = self.singles[left][0] + self.singles[right][1]
+            sums = self.singles[left][0] + self.singles[right][1] + paid
             feature = int(sums.argmin())
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
@@ -330,7 +346,12 @@ class _BestTrees:
         pair_costs(self.tables, feature, sign)
         n = len(self.problem.features)
         costs = self.tables.costs[0]
-        splits = costs[:n] + costs[n : 2 * n]
+        below = replace(self.problem, prices=self.problem.prices.below(feature))
+        splits = (
+            costs[:n]
+            + costs[n : 2 * n]
+            + below.paid(float(self.tables.sums[-len(self.problem.form.least), 2 * n]))
+        )
         second = int(splits.argmin())
         leaf, split = Budget(0, 0), Budget(1, 1)
         least = {leaf: float(costs[2 * n]), split: min(float(costs[2 * n]), float(splits[second]))}
