@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact.moments import Moments
 from sstorch.exact.packed import FEW_ROWS, PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
@@ -228,22 +228,18 @@ class Payments:
         return torch.stack(paid, dim=-2)
 
 
-def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
-    """Payment of all rows (N, p) for the tests of a tree over columns, row by row; 0 if tests are free."""
+def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
+    """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
     if not has_branch_costs(task):
         return 0.0
-
-    def below(node: int, rows: IntArray, above: tuple[int, ...]) -> float:
-        column = int(tree.feature[node])
-        if column < 0:
-            return 0.0
-        tested = np.array(above, dtype=np.int64)[:, None]
-        price = float(_checked(task, tested, np.array([column], dtype=np.int64))[0])
-        answers, deeper = features[rows, column], (*above, column)
-        absent = below(int(tree.absent[node]), rows[~answers], deeper)
-        return len(rows) * price + absent + below(int(tree.present[node]), rows[answers], deeper)
-
-    return below(0, np.arange(len(features), dtype=np.int64), ())
+    rows = np.bincount(leaf, minlength=tree.n_leaves)
+    paths = [[column for column, _ in path] for path in tree.paths()]
+    total = 0.0
+    for level in range(max(map(len, paths))):
+        deeper = [number for number, path in enumerate(paths) if len(path) > level]
+        tested = np.array([paths[number][: level + 1] for number in deeper]).T
+        total += float(rows[deeper] @ _checked(task, tested[:-1], tested[-1]))
+    return total
 
 
 def pair_cells(pairs: Tensor) -> Tensor:

@@ -48,6 +48,10 @@ class Prices(NamedTuple):
         full[again] = 0.0
         return self._replace(full=full, discounted=np.where(again, 0.0, self.discounted))
 
+    def paid(self, rows: FloatArray) -> FloatArray | float:
+        """Payments of rows, counted in `rows` (U,), for a test of each feature, (F,); 0 if tests are free."""
+        return self.full * rows.sum() if len(self.full) else 0.0
+
     def with_first(self, n: int) -> Prices:
         """Prices of the first n features."""
         return Prices(self.attribute[:n], self.group[:n], self.full[:n], self.discounted[:n])

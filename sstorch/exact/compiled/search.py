@@ -178,10 +178,6 @@ class CompiledProblem:
         literals = patterns.literals[:, patterns.order]
         return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)
 
-    def paid(self, rows: float) -> FloatArray | float:
-        """What so many rows pay for a test of each feature, (F,), or 0."""
-        return self.prices.full * rows if len(self.prices.full) else 0.0
-
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
@@ -327,7 +323,7 @@ class _BestTrees:
         if target.nodes == 0:
             return None
         best = (INFINITY, 0, (target, target))
-        paid = self.problem.paid(float(self.problem.values[-len(self.problem.form.least)].sum()))
+        paid = self.problem.prices.paid(self.problem.values[-len(self.problem.form.least)])
         for left, right in splits(target):
             sums = self.singles[left][0] + self.singles[right][1] + paid
             feature = int(sums.argmin())
@@ -346,12 +342,10 @@ class _BestTrees:
         pair_costs(self.tables, feature, sign)
         n = len(self.problem.features)
         costs = self.tables.costs[0]
-        below = replace(self.problem, prices=self.problem.prices.below(feature))
-        splits = (
-            costs[:n]
-            + costs[n : 2 * n]
-            + below.paid(float(self.tables.sums[-len(self.problem.form.least), 2 * n]))
+        paid = self.problem.prices.below(feature).paid(
+            self.tables.sums[-len(self.problem.form.least), 2 * n : 2 * n + 1]
         )
+        splits = costs[:n] + costs[n : 2 * n] + paid
         second = int(splits.argmin())
         leaf, split = Budget(0, 0), Budget(1, 1)
         least = {leaf: float(costs[2 * n]), split: min(float(costs[2 * n]), float(splits[second]))}
