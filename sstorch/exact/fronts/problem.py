@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -104,29 +105,36 @@ class FrontProblem:
     `pairs` (C, 1 + F, 1 + F) are the sums of `Moments.pairs`, where they are known already.
     """
 
-    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, pairs: Tensor | None = None) -> None:
-        self.task, self.moments, self.min_leaf = task, moments, min_leaf
-        self._pairs = next(moments.pairs()) if pairs is None else pairs
+    def __init__(
+        self, task: FrontTask, rows: Callable[[], Moments], min_leaf: int, pairs: Tensor | None = None
+    ) -> None:
+        self.task, self._rows, self.min_leaf = task, rows, min_leaf
+        self._pairs = next(self.moments.pairs()).to(torch.int64) if pairs is None else pairs
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The rows; they are gathered where their sums are not enough."""
+        return self._rows()
 
     @classmethod
     def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
         """All rows of a task."""
         channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
         entries = Entries.of_rows(channels.astype(np.float64))
-        return cls(task, Moments.of(patterns, entries, 1, device), min_leaf)
+        return cls(task, lambda: Moments.of(patterns, entries, 1, device), min_leaf)
 
     @property
     def n_features(self) -> int:
         """F."""
-        return self.moments.n_features
+        return self._pairs.shape[1] - 1
 
     def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
         """The rows in which the literal of a feature is 0, and those in which it is 1."""
-        has = self.moments.has(feature)
-        present = FrontProblem(self.task, self.moments.where(has), self.min_leaf)
+        has, rows = self.moments.has(feature), self.moments
+        present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
         # Literals are mostly 0: the products of the many rows are the difference of two known ones.
         absent = self._pairs - present._pairs
-        return FrontProblem(self.task, self.moments.where(~has), self.min_leaf, absent), present
+        return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, absent), present
 
     @cached_property
     def leaf(self) -> Tensor:
@@ -163,7 +171,6 @@ class FrontProblem:
         return torch.cat([*pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
 
     def _points(self, sums: Tensor) -> Tensor:
-        sums = sums.to(torch.int64)
         points = self.task.points(sums[:-1])
         return points.masked_fill_(sums[-1] < self.min_leaf, UNREACHABLE)
 

@@ -29,7 +29,7 @@ from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 
-_CHUNK = 1 << 22
+_MULTIPLIER = 0x5851F42D4C957F2D
 
 Score = Callable[[IntArray], FloatArray]
 # Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
@@ -58,20 +58,21 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
         return None
     for halves in splits(target):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        step = max(1, _CHUNK // (left.shape[-1] * right.shape[-1]))
-        for begin in range(0, problem.n_features, step):
-            wanted = point[:, None, None] - left[:, begin : begin + step]
-            # (J, l, r) where the right child has what is missing.
-            same = (wanted[0].unsqueeze(2) == right[0, begin : begin + step].unsqueeze(1)) & (
-                wanted[1].unsqueeze(2) == right[1, begin : begin + step].unsqueeze(1)
-            )
-            same &= (left[0, begin : begin + step] < REACHED).unsqueeze(2)
-            places = torch.nonzero(same)
-            if len(places):
-                offset, first, _ = places[0].tolist()
-                feature = begin + offset
-                return below(problem, feature, halves, left[:, feature, first], point)
+        # What is missing on the right is looked up by one number for both totals, in which sums are sums.
+        keys, order = _key(right).sort(-1)
+        wanted = _key(point[:, None, None] - left).contiguous()
+        place = torch.searchsorted(keys, wanted).clamp_max_(keys.shape[1] - 1)
+        partner = right.gather(-1, order.gather(-1, place).expand_as(left))
+        same = ((left + partner == point[:, None, None]).all(0)) & (left[0] < REACHED)
+        if same.any():
+            feature, first = torch.nonzero(same)[0].tolist()
+            return below(problem, feature, halves, left[:, feature, first], point)
     return None
+
+
+def _key(points: Tensor) -> Tensor:
+    """One number (...) for points (2, ...), modulo 2^64, so that two points hardly ever share one."""
+    return points[0] * _MULTIPLIER + points[1]
 
 
 def below(
