@@ -205,6 +205,14 @@ def begin(t, rows, literals, depth):
 
 
 @entry
+def count_triples(t, rows, n):
+    """Moments of all sets of three of n features, after `begin` of a search of depth 4."""
+    for first in range(2, n):
+        _keep(rows, 1, first)
+        _count_pairs(rows, 1, first, t.binomials, t.moments, t.of_size[3] + t.binomials[first, 3])
+
+
+@entry
 def visit(t, rows, depth, longest, first, last, queue):
     """Go on with a search of depth >= 3 by all sets whose first feature is first .. last - 1.
 

@@ -31,13 +31,19 @@ class Prices(NamedTuple):
     def of(cls, task: Task, columns: IntArray) -> Prices:
         """Those of a task, of the features behind which there are `columns` (F,)."""
         if not isinstance(task, CostSensitive):
-            return cls(columns[:0], columns[:0], np.empty(0), np.empty(0))
+            return cls.none()
         costs = task.feature_costs
         attribute = costs.attribute[columns]
         group = np.where(costs.group < 0, -1 - np.arange(len(costs.group)), costs.group)[attribute]
         return cls(
             attribute, group, costs.price[attribute] / task.n_rows, costs.discounted[attribute] / task.n_rows
         )
+
+    @classmethod
+    def none(cls) -> Prices:
+        """Those of free tests."""
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(nothing, nothing, np.empty(0), np.empty(0))
 
     def below(self, feature: int) -> Prices:
         """Prices below a test of a feature."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.counts import Rows, begin, finish, visit
+from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.prices import Prices
@@ -212,6 +212,14 @@ class CompiledProblem:
         )
         n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
         return Found(costs, found.tree, n_cells, last == n)
+
+    def moments(self, size: int) -> FloatArray:
+        """(C, sets), sums over the rows that have all features of a set, of all sets of up to 2 or 3."""
+        tables, rows = self._tables(size + 1, 0), self._rows(size + 1)
+        begin(tables, rows, self.literals, size + 1)
+        if size > 2:
+            count_triples(tables, rows, self.literals.shape[1])
+        return tables.moments
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
         """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.

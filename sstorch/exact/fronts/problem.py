@@ -108,8 +108,11 @@ class FrontProblem:
     def __init__(
         self, task: FrontTask, rows: Callable[[], Moments], min_leaf: int, pairs: Tensor | None = None
     ) -> None:
-        self.task, self._rows, self.min_leaf = task, rows, min_leaf
-        self._pairs = next(self.moments.pairs()).to(torch.int64) if pairs is None else pairs
+        self.task, self._rows, self.min_leaf, self._known = task, rows, min_leaf, pairs
+
+    @cached_property
+    def _pairs(self) -> Tensor:
+        return next(self.moments.pairs()).to(torch.int64) if self._known is None else self._known
 
     @cached_property
     def moments(self) -> Moments:
@@ -140,12 +143,6 @@ class FrontProblem:
     def leaf(self) -> Tensor:
         """(2, K): the points of all rows as one leaf."""
         return self._points(self._pairs[:, 0, 0])
-
-    @cached_property
-    def largest(self) -> int:
-        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of more rows."""
-        points = torch.cat([self.leaf, self._leaves.flatten(1), self._stumps.flatten(1)], dim=1)
-        return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
 
     def children(self, below: Budget) -> Tensor:
         """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
