@@ -157,6 +157,13 @@ class _Helper:
         visit(self.tables, self._rows, *task)
 
 
+def _lower(tables: Tables, helpers: list[_Helper], size: int) -> None:
+    """Lower the costs of the sets of a size to those that other threads have found."""
+    level = slice(*tables.begin[size : size + 2])
+    for helper in helpers:
+        np.minimum(tables.least[level], helper.tables.least[level], out=tables.least[level])
+
+
 @dataclass(frozen=True)
 class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need."""
@@ -195,8 +202,11 @@ class CompiledProblem:
         tables, rows = self._tables(size, max_nodes), self._rows(size)
         begin(tables, rows, self.literals, size)
         # Up to pairs there is nothing to visit.
-        last = self._visit(tables, rows, depth, deadline, n_threads) if depth > 2 else n
-        finish(tables, size, last)
+        if depth > 2:
+            last = self._visit(tables, rows, depth, deadline, n_threads)
+        else:
+            last = n
+            finish(tables, size, n, 0 if size == 2 else -1, 0, np.zeros(1, dtype=np.int64))
         states = budgets(depth, max_nodes)
         costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
         costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
@@ -208,7 +218,7 @@ class CompiledProblem:
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
         found = _BestTrees(
-            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None
+            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None, n_threads
         )
         n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
         return Found(costs, found.tree, n_cells, last == n)
@@ -248,7 +258,7 @@ class CompiledProblem:
         )
 
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
-        """Visit sets until the deadline; returns the end of the features that they were among."""
+        """Visit sets until the deadline and finish; returns the end of the features that they were among."""
         n = self.literals.shape[1]
         # This thread has the tables themselves, the others their own, which in the end lower them.
         helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
@@ -267,10 +277,21 @@ class CompiledProblem:
                     for one in running:
                         one.result()
                 first = last
-            parts = np.array_split(tables.least, n_threads)
-            for helper in helpers:
-                theirs = np.array_split(helper.tables.least, n_threads)
-                list(pool.map(lambda ours, other: np.minimum(ours, other, out=ours), parts, theirs))
+            largest, queue = depth - 3, np.zeros(1, dtype=np.int64)
+            _lower(tables, helpers, depth - 1)
+            if helpers and largest > 0:
+                # Sets of one feature less; of still smaller ones there are few.
+                for helper in helpers:
+                    level = slice(*tables.begin[depth - 1 : depth + 1])
+                    helper.tables.least[level] = tables.least[level]
+                task = depth, first, largest, largest, queue
+                running = [pool.submit(finish, helper.tables, *task) for helper in helpers]
+                finish(tables, *task)
+                for one in running:
+                    one.result()
+                _lower(tables, helpers, depth - 2)
+                largest -= 1
+            finish(tables, depth, first, largest, 0, queue)
         return first
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
@@ -320,6 +341,7 @@ class _BestTrees:
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
     tables: Tables | None  # of a search of depth 2, whose sums over pairs tell what is below a root
+    n_threads: int  # of the search
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
@@ -338,7 +360,12 @@ class _BestTrees:
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        absent, present = (self._below(feature, sign, halves[sign]) for sign in (0, 1))
+        sides = (feature, 0, halves[0]), (feature, 1, halves[1])
+        if self.n_threads > 1 and target.depth > 2:
+            with ThreadPoolExecutor(2, thread_name_prefix="sstorch") as pool:
+                absent, present = pool.map(self._below, *zip(*sides, strict=True))
+        else:
+            absent, present = (self._below(*side) for side in sides)
         return int(self.problem.features[feature]), absent, present
 
     def _below(self, feature: int, sign: int, target: Budget) -> Nested:
