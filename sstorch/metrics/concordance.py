@@ -23,6 +23,7 @@ from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
 from sstorch.metrics.checks import check_grid_unit, check_same_unit, check_survival, check_times
+from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 TiedTime = Literal["exclude", "censored_later", "all"]
@@ -228,32 +229,25 @@ class ComparablePairs:
     ) -> tuple[FloatArray, FloatArray]:
         """Counts of consecutive events, pair by pair."""
         lower, tied = (np.zeros(some.stop - some.start) for _ in range(2))
-        for part in blocks(some.stop - some.start, self.order.size):
-            block = slice(some.start + part.start, min(some.start + part.stop, some.stop))
-            start = self.start[block]
-            rows = self.order[start[0] :]
-            if rows.size == 0:
-                break  # no row lasts longer than these events, nor than those after them
-            columns, which = np.unique(column[block], return_inverse=True)
-            at_columns = curves[:, np.maximum(columns, 0)]
-            at_columns[:, columns < 0] = 1.0
-            values = at_columns[rows].T[which]
-            at_event = at_columns[self.events[block], which][:, None]
-            above, not_below = values > at_event, values >= at_event
-            head = int(start[-1] - start[0])  # rows that are partners of some events of the block only
-            partner = np.arange(start[0], start[0] + head) >= start[:, None]
-            above[:, :head] &= partner
-            not_below[:, :head] &= partner
-            lower[part] = self._weigh(above)
-            tied[part] = self._weigh(not_below) - lower[part]
+        read = CurvesInOrder(curves, self.order)
+        n_rows, place = self.order.size, np.argsort(self.order)[self.events]
+        for block in blocks(some.stop - some.start, n_rows, BLOCK_ELEMENTS):
+            events = slice(some.start + block.start, min(some.start + block.stop, some.stop))
+            columns, which = np.unique(column[events], return_inverse=True)
+            values = read[np.maximum(columns, 0)]
+            values[columns < 0] = 1.0
+            own = values[which, place[events]]
+            for k, (at, start, value) in enumerate(
+                zip(which.tolist(), self.start[events].tolist(), own.tolist(), strict=True), block.start
+            ):
+                partners = values[at, start:]
+                if self.row_weight is None:
+                    lower[k] = np.count_nonzero(partners > value)
+                    tied[k] = np.count_nonzero(partners == value)
+                else:
+                    lower[k] = (partners > value) @ self.row_weight[start:]
+                    tied[k] = (partners == value) @ self.row_weight[start:]
         return lower, tied
-
-    def _weigh(self, marked: BoolArray) -> FloatArray:
-        """Weight of the marked rows among the last of the order, for each of some events."""
-        if self.row_weight is None:
-            return np.asarray(np.count_nonzero(marked, axis=1), dtype=np.float64)
-        weight: FloatArray = marked @ self.row_weight[-marked.shape[1] :]
-        return weight
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
 from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
+from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import median_survival_time, survival_at
@@ -108,16 +109,20 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     tags="study accuracy published",
 )
 def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
-    curves, times = rows.on_grid("osst")
-    inside = _auc_times(rows, tau)
-    if not inside.any():
+    times, inside = rows.on_grid("osst")[1], _auc_times(rows, tau)
+    # The mean weighs AUC(t) by the fall of Kaplan-Meier, so that times without an event do not count.
+    counted = times[inside][np.diff(KaplanMeier.fit(rows.y).at(times[inside]), prepend=1.0) < 0.0]
+    if not counted.size:
         raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
-    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+    curves = rows.survival.T[np.searchsorted(rows.times, counted)].T
+    auc = cumulative_dynamic_auc(rows.y, curves, counted, train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, counted)
 
 
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
     def value(rows: ScoredRows, _: float | None) -> float:
+        if convention == "graf":
+            return rows.graf.score(rows.train)
         curves, times = rows.on_grid(convention)
         return integrated_brier_score(rows.y, curves, times, train=rows.train, convention=convention)
 
@@ -147,8 +152,7 @@ metric(
     alias="ibs",
 )
 def _ibs_own(rows: ScoredRows, _: float | None) -> float:
-    curves, times = rows.on_grid("graf")
-    return integrated_brier_score(rows.y, curves, times, train=rows.y)
+    return rows.graf.score(rows.y)
 
 
 for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):

@@ -20,7 +20,7 @@ from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.concordance import ComparedCurves
 from sstorch.metrics.curves import predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
-from sstorch.metrics.integrated_brier import evaluation_times
+from sstorch.metrics.integrated_brier import GrafIntegrals, evaluation_times
 from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.registry import Kind
@@ -147,6 +147,12 @@ class ScoredRows:
         """The curves compared at every event, for the concordances that share it."""
         return ComparedCurves.of(self.y, self.survival, self.times)
 
+    @cached_property
+    def graf(self) -> GrafIntegrals:
+        """Integrals of the curves, for the scores of Graf et al. that share them."""
+        curves, times = self.on_grid("graf")
+        return GrafIntegrals.of(self.y, check_survival(curves, len(curves), times.size), times)
+
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
         columns = self.grids.get(convention)
@@ -155,6 +161,8 @@ class ScoredRows:
         if columns.size and columns[-1] - columns[0] + 1 == columns.size:  # a view: many rows are large
             whole = slice(int(columns[0]), int(columns[-1]) + 1)
             return self.survival[:, whole], self.times[whole]
+        if self.survival.flags.f_contiguous:  # and so is what is read
+            return self.survival.T[columns].T, self.times[columns]
         return self.survival[:, columns], self.times[columns]
 
 
