@@ -40,6 +40,9 @@ EVENT = "event"
 # Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
 # in the cache, which thirty do not.
 _CHUNK_ELEMENTS = 2**18
+# Of curves to be scored, of which a study asks for hundreds: freed arrays of this size stay with the process.
+# Larger ones go back to the system, and having them again takes longer than computing the curves.
+_SCORED_ELEMENTS = 2**16
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
@@ -155,7 +158,7 @@ class FittedTree:
         return self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows)
 
     def falling_curves(self, x: RowFeatures, times: FloatArray) -> FloatArray:
-        """Survival curves as scores read them.
+        """Survival curves of one event as scores read them.
 
         Curves that rise, as those of unconstrained splines can, are replaced by their running minimum. All
         rows enter the matrix products at once, which round differently with another number of rows.
@@ -169,17 +172,16 @@ class FittedTree:
         """
         check_room(len(x), len(times), "times")
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
-        function = self.function("survival")
         width = len(x) * (self._n_leaves if self.prediction == "mixture" else 1)
         with torch.no_grad():
-            rows = self.module.leaf_scores(x, self.prediction) if len(self.hazards) == 1 else x
-            for some in blocks(len(times), width, _CHUNK_ELEMENTS):
-                out[some] = function(rows, at[some]).mT.cpu().numpy()
+            scores = self.module.leaf_scores(x, self.prediction).by_time()
+            for some in blocks(len(times), width, _SCORED_ELEMENTS):
+                out[some] = self.module.survival(scores, at[some, None], self.prediction).cpu().numpy()
         if self.can_rise:
             np.minimum.accumulate(out, axis=0, out=out)
         return out.T
 
-    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[Any, Tensor], Tensor]:
+    def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[RowFeatures, Tensor], Tensor]:
         """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
         if len(self.hazards) == 1:
             method = getattr(self.module, kind)

@@ -96,6 +96,11 @@ class CurvesInOrder:
         some = self._at_times[times]
         return np.ascontiguousarray(some if self._order is None else some[:, self._order])
 
+    def each(self, times: IntArray) -> list[FloatArray]:
+        """S of all rows at each of some times, (n,) each, without a copy where none is needed."""
+        in_place = self._order is None and self._at_times.flags.c_contiguous
+        return [self._at_times[k] for k in times] if in_place else list(self[times])
+
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:
     """S_i(t_i) of each row at its own time, shape (n,), read as right-continuous steps from 1."""

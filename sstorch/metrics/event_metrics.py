@@ -9,12 +9,12 @@ import numpy as np
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
-from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
+from sstorch.metrics.calibration import d_calibration_at, integrated_calibration_index, one_calibration
 from sstorch.metrics.censoring import KaplanMeier
-from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.concordance import uno_weights
+from sstorch.metrics.checks import check_grid_unit, check_observed_horizon
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
+from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import metric
 from sstorch.metrics.scored_rows import ScoredRows
 from sstorch.metrics.time_error import (
@@ -96,7 +96,7 @@ def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
     tags="study peers accuracy published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return rows.compared.concordance(tau, uno_weights(rows.y, rows.train))
+    return rows.compared.concordance(tau, rows.outcome.uno_weight)
 
 
 @metric(
@@ -114,7 +114,7 @@ def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     counted = times[inside][np.diff(KaplanMeier.fit(rows.y).at(times[inside]), prepend=1.0) < 0.0]
     if not counted.size:
         raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    curves = rows.survival.T[np.searchsorted(rows.times, counted)].T
+    curves = rows.checked.T[np.searchsorted(rows.times, counted)].T
     auc = cumulative_dynamic_auc(rows.y, curves, counted, train=rows.train)
     return mean_cumulative_dynamic_auc(rows.y, auc, counted)
 
@@ -180,7 +180,7 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
     if events.size == 0:
         raise DataError("event: no test row has an event, so that there is no median event time to look at.")
     t = float(np.median(events))
-    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
+    predicted = survival_at(rows.checked, rows.times, np.full(rows.y.time.size, t))
     return np.clip(predicted, 0.0, 1.0), t
 
 
@@ -199,7 +199,9 @@ def _ici(rows: ScoredRows, tau: float | None) -> float:
     rejection=True,
 )
 def _d_calibration(rows: ScoredRows, _: float | None) -> float:
-    return d_calibration(rows.y, rows.survival, rows.times).p_value
+    y = read_rows(rows.y, "D-calibration")
+    check_grid_unit(y.time, y.event, rows.times)
+    return d_calibration_at(y.event, survival_at(rows.checked, rows.times, y.time)).p_value
 
 
 @metric("one_calibration_p", "1-calibration: share of fits with p < .05", "1-cal.", None, rejection=True)

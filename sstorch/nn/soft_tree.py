@@ -167,6 +167,11 @@ class LeafScores(NamedTuple):
     linear: Tensor
     shape: Tensor
 
+    def by_time(self) -> LeafScores:
+        """The same for times of shape (T, 1), so that curves are (*batch_shape, T, N)."""
+        log_p = self.log_p.mT if self.log_p.ndim else self.log_p
+        return LeafScores(log_p, self.linear.mT, self.shape.transpose(-3, -2))
+
 
 class SoftTree(nn.Module):
     """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
@@ -330,7 +335,7 @@ class SoftTree(nn.Module):
         log_p, log_time, linear, shape = self._at(x, times, prediction)
         hazard = self.family.cumulative_hazard(log_time, linear, shape)
         mixed = -hazard.squeeze(-3) if prediction == "hbp" else self._mixed_log_survival(log_p, hazard)
-        return mixed.masked_fill(times == 0, 0.0)
+        return torch.where(times == 0, 0.0, mixed)
 
     def log_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Log hazard per original time unit; arguments and shape as :meth:`log_survival`."""
@@ -352,7 +357,7 @@ class SoftTree(nn.Module):
         # Of some families it takes less than their cumulative hazard.
         _, log_time, linear, shape = self._at(x, times, prediction)
         curves = self.family.survival(log_time, linear, shape).squeeze(-3)
-        return curves.masked_fill(times == 0, 1.0)
+        return torch.where(times == 0, 1.0, curves)
 
     def cumulative_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Cumulative hazard H(t | x) >= 0; arguments and shape as :meth:`log_survival`."""
