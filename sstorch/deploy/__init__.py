@@ -4,11 +4,13 @@ A tree is first written as one :class:`Formula` of scalars, then printed, so tha
 same. Nothing of this package is needed to run what is printed.
 """
 
-from sstorch.deploy.deployable import Deployable, Deployed
+from sstorch.deploy.deployable import Counts, Deployable, Deployed
 from sstorch.deploy.exports import export_calculator, export_code, export_onnx, export_program
 from sstorch.deploy.expression import Expression, Formula
+from sstorch.language import language_texts
 
 __all__ = [
+    "Counts",
     "Deployable",
     "Deployed",
     "Expression",
@@ -17,4 +19,5 @@ __all__ = [
     "export_code",
     "export_onnx",
     "export_program",
+    "language_texts",
 ]

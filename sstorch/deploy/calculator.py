@@ -18,8 +18,8 @@ from sstorch._types import FloatArray
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
+from sstorch.language import Language, Phrase
 
-WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
 # Points of a curve, and of a group's curve at most.
 _POINTS, _GROUP_POINTS = 121, 250
 
@@ -54,7 +54,7 @@ class Field:
 class PageNode:
     """A node of the tree: the condition that leads there, its children, or the group that it is."""
 
-    text: str
+    rule: Phrase
     children: tuple[int, ...] = ()
     group: int | None = None
 
@@ -65,6 +65,7 @@ class PageGroup:
 
     Attributes:
         number: as the formula gives it.
+        rows: how many training rows it has.
         text: facts.
         times: of the steps.
         curves: Kaplan-Meier, or Aalen-Johansen of each cause.
@@ -72,6 +73,7 @@ class PageGroup:
     """
 
     number: int
+    rows: int
     text: str
     times: Sequence[float] = ()
     curves: Sequence[Sequence[float]] = ()
@@ -93,7 +95,8 @@ class Calculator:
         last_time: until which curves are drawn.
         time_unit: of the times; None if not known.
         outcome: what survival is called.
-        footer: below.
+        language: of the page.
+        labels: names of columns in rules.
     """
 
     title: str
@@ -104,22 +107,28 @@ class Calculator:
     groups: Sequence[PageGroup]
     horizons: Sequence[float]
     last_time: float
-    time_unit: str | None = None
-    outcome: str = "survival"
-    footer: str = ""
+    time_unit: str | None
+    outcome: str
+    language: Language
+    labels: Mapping[str, str]
 
     def html(self) -> str:
         """The page."""
+        say = self.language
         data = {
+            "texts": {key: text for key, text in say.texts.items() if "|" not in text},
             "columns": [asdict(each) for each in self.fields],
-            "nodes": [asdict(each) for each in self.nodes],
+            "nodes": [
+                {"text": say.phrase(each.rule, self.labels), "children": each.children, "group": each.group}
+                for each in self.nodes
+            ],
             "groups": [asdict(each) for each in self.groups],
             "causes": [*self.formula.causes],
             "horizons": [*self.horizons],
             "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
             "ticks": _ticks(self.last_time),
             "lastTime": self.last_time,
-            "timeUnit": self.time_unit,
+            "timeUnit": say.unit(self.time_unit),
             "outcome": self.outcome,
             "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
@@ -127,18 +136,28 @@ class Calculator:
         printer = JavaScript()
         code = printer.source(self.formula, self.title) + printer.gates(self.formula)
         code = code.replace("</", "<\\/")
-        parts = {
+        curve = say("incidence_curve" if data["causes"] else "curve", outcome=self.outcome)
+        parts = {key: escape(text) for key, text in say.texts.items()} | {
             "TITLE": escape(self.title),
-            "SUBTITLE": escape(f"{self.subtitle}. {self.formula.condition}".removesuffix(". ")),
-            "WARNING": escape(WARNING),
-            "CURVE": escape(
-                f"{'Cumulative incidence' if data['causes'] else self.outcome.capitalize()} over time"
-            ),
-            "FOOTER": escape(self.footer),
+            "SUBTITLE": escape(self._subtitle()),
+            "CURVE": escape(sentence_case(curve)),
             "CODE": code,
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
         }
-        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _template())
+        return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
+
+    def _subtitle(self) -> str:
+        """What the model was trained on, and what is supposed of a patient."""
+        after = self.formula.after
+        if after is None:
+            return self.subtitle
+        time = self.language.number(f"{after:g}")
+        return f"{self.subtitle}. {self.language('from_time' if after else 'from_zero', time=time)}"
+
+
+def sentence_case(text: str) -> str:
+    """A text that begins with a capital letter, the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from sstorch.deploy.calculator import (
     PageGroup,
     check_horizons,
     check_names,
+    sentence_case,
     thinned_steps,
 )
 from sstorch.deploy.deployable import (
@@ -36,6 +36,7 @@ from sstorch.deploy.onnx import write_graph
 from sstorch.deploy.script import Missing
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
+from sstorch.language import Language as Texts
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
 
@@ -170,6 +171,7 @@ def export_calculator(
     outcome: str | None = None,
     after: float | None = None,
     level: float | None = 0.95,
+    language: str | Mapping[str, str] = "en",
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
@@ -196,14 +198,18 @@ def export_calculator(
         after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
             from there, and horizons count from there. Such probabilities have no confidence limits.
         level: of the confidence limits, in (0, 1); None for a page without them.
+        language: of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or its texts by key, those of
+            :func:`language_texts` translated. Names of columns, categories, causes, `title` and `outcome`
+            stay as given.
 
     Raises:
         ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
-            last training event, the leaves are of a family without a formula (``generalized_gamma``), or
-            the model has time-varying covariates and ``after`` is None.
+            last training event, the leaves are of a family without a formula (``generalized_gamma``), the
+            model has time-varying covariates and ``after`` is None, or the language is not known.
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
     check_deployable(tree)
+    say = Texts.of(language)
     formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
     facts = tree._deployed(medians=after is None)
     start = formula.after or 0.0
@@ -217,36 +223,32 @@ def export_calculator(
         replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
         for field in facts.fields
     ]
-    groups, last = [PageGroup(*each) for each in facts.groups.items()], float(events[-1])
+    last = float(events[-1])
+    groups = [
+        PageGroup(number, counts.rows, counts.text(say, facts.time_unit))
+        for number, counts in facts.groups.items()
+    ]
     if X is not None:
         frame = tree._cleaned(X)
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
         if y is not None:
             groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
-    outcome = outcome or ("event-free survival" if formula.causes else "survival")
+    outcome = outcome or say("event_free_survival" if formula.causes else "survival")
     page = Calculator(
-        title or f"{outcome[0].upper()}{outcome[1:]} calculator",
-        f"{facts.kind}, {facts.rows}",
+        title or sentence_case(say("title", outcome=outcome)),
+        facts.subtitle(say),
         formula,
         fields,
-        [replace(node, text=_renamed(node.text, labels)) for node in facts.nodes],
+        facts.nodes,
         groups,
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
         outcome,
-        "Made with sstorch. Predictions are those of the saved tree.",
+        say,
+        labels,
     )
     _write(path, page.html())
-
-
-def _renamed(text: str, labels: Mapping[str, str]) -> str:
-    """A rule with the page's names of columns, the longest first where one is a part of another."""
-    names = sorted(labels, key=len, reverse=True)
-    if not names:
-        return text
-    either = "|".join(map(re.escape, names))
-    return re.sub(rf"(?<!\w)({either})(?!\w)", lambda found: labels[found[1]], text)
 
 
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
