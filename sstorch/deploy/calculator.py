@@ -81,78 +81,80 @@ class PageGroup:
 
 
 @dataclass(frozen=True)
-class Calculator:
-    """What the page shows.
+class Front:
+    """What pages and workbooks show beside inputs and results.
 
     Attributes:
         title: of the page.
-        subtitle: what the model was trained on.
-        formula: of the model.
+        subtitle: what the model was trained on, and what is supposed of a patient.
         fields: one a column, in order.
-        nodes: the root first.
-        groups: of the tree.
         horizons: times at which probabilities are shown, increasing.
         last_time: until which curves are drawn.
         time_unit: of the times; None if not known.
         outcome: what survival is called.
-        language: of the page.
-        labels: names of columns in rules.
+        language: of the texts.
     """
 
     title: str
     subtitle: str
-    formula: Formula
     fields: Sequence[Field]
-    nodes: Sequence[PageNode]
-    groups: Sequence[PageGroup]
     horizons: Sequence[float]
     last_time: float
     time_unit: str | None
     outcome: str
     language: Language
-    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Calculator:
+    """What the page shows.
+
+    Attributes:
+        front: texts, fields and horizons.
+        formula: of the model.
+        nodes: the root first.
+        groups: of the tree.
+    """
+
+    front: Front
+    formula: Formula
+    nodes: Sequence[PageNode]
+    groups: Sequence[PageGroup]
 
     def html(self) -> str:
         """The page."""
-        say = self.language
+        front, say = self.front, self.front.language
+        labels = {each.name: each.label for each in front.fields}
         data = {
             "texts": {key: text for key, text in say.texts.items() if "|" not in text},
-            "columns": [asdict(each) for each in self.fields],
+            "columns": [asdict(each) for each in front.fields],
             "nodes": [
-                {"text": say.phrase(each.rule, self.labels), "children": each.children, "group": each.group}
+                {"text": say.phrase(each.rule, labels), "children": each.children, "group": each.group}
                 for each in self.nodes
             ],
             "groups": [asdict(each) for each in self.groups],
             "causes": [*self.formula.causes],
-            "horizons": [*self.horizons],
-            "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
-            "ticks": _ticks(self.last_time),
-            "lastTime": self.last_time,
-            "timeUnit": say.unit(self.time_unit),
-            "outcome": self.outcome,
+            "horizons": [*front.horizons],
+            "times": np.linspace(0.0, front.last_time, _POINTS).tolist(),
+            "ticks": _ticks(front.last_time),
+            "lastTime": front.last_time,
+            "timeUnit": say.unit(front.time_unit),
+            "outcome": front.outcome,
             "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
         printer = JavaScript()
-        code = printer.source(self.formula, self.title) + printer.gates(self.formula)
+        code = printer.source(self.formula, front.title) + printer.gates(self.formula)
         code = code.replace("</", "<\\/")
-        curve = say("incidence_curve" if data["causes"] else "curve", outcome=self.outcome)
+        curve = say("incidence_curve" if data["causes"] else "curve", outcome=front.outcome)
         parts = {key: escape(text) for key, text in say.texts.items()} | {
-            "TITLE": escape(self.title),
-            "SUBTITLE": escape(self._subtitle()),
+            "TITLE": escape(front.title),
+            "SUBTITLE": escape(front.subtitle),
             "CURVE": escape(sentence_case(curve)),
             "CODE": code,
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
         }
         return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
-
-    def _subtitle(self) -> str:
-        """What the model was trained on, and what is supposed of a patient."""
-        after = self.formula.after
-        if after is None:
-            return self.subtitle
-        time = self.language.number(f"{after:g}")
-        return f"{self.subtitle}. {self.language('from_time' if after else 'from_zero', time=time)}"
 
 
 def sentence_case(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Functions that write a fitted tree as code, as a graph, as a program of torch, and as a page."""
+"""Functions that write a fitted tree as code, graph, program of torch, workbook and page."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     Calculator,
     Field,
+    Front,
     PageGroup,
     check_horizons,
     check_names,
@@ -31,9 +32,11 @@ from sstorch.deploy.deployable import (
     no_limits,
 )
 from sstorch.deploy.dialects import DialectName
-from sstorch.deploy.languages import Language, check_language, functions, query
+from sstorch.deploy.expression import Formula
+from sstorch.deploy.languages import Language, check_choice, check_language, functions, query
 from sstorch.deploy.onnx import write_graph
 from sstorch.deploy.script import Missing
+from sstorch.deploy.workbook import workbook
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.language import Language as Texts
@@ -158,6 +161,52 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
 
 
+def export_workbook(
+    tree: Deployable,
+    path: str | Path,
+    X: object = None,
+    *,
+    title: str | None = None,
+    horizons: npt.ArrayLike | None = None,
+    labels: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    outcome: str | None = None,
+    after: float | None = None,
+    missing: Missing = "raise",
+    language: str | Mapping[str, str] = "en",
+) -> None:
+    """Write a workbook (.xlsx) in which one enters a patient; needs the extra ``files``.
+
+    Results are formulas of cells, without macros or links: the group, survival and of competing causes the
+    cumulative incidence of each, those of ``predict_survival_function`` and ``predict_cumulative_incidence``.
+    Empty cells are filled as in the training rows. Horizons are cells, too, except where competing causes of
+    a soft tree are integrated. A value that is no number, or an unknown category, has a note with the remedy,
+    and the results are that text.
+
+    Args:
+        tree: fitted, soft or exact.
+        path: file, by convention ``*.xlsx``.
+        X: rows whose ranges and typical values the fields have, as in :func:`export_calculator`.
+        title: of the first sheet; None names the outcome.
+        horizons: times of the results; None takes round ones.
+        labels: names of columns as the workbook calls them.
+        units: of numeric columns.
+        outcome: what S(t) is called.
+        after: as in :func:`export_code`.
+        missing: ``"raise"``, or ``"typical"``: an unknown category counts as none.
+        language: of the texts, as in :func:`export_calculator`.
+
+    Raises:
+        ConfigError: as in :func:`export_calculator`, or a formula is longer than Excel takes.
+        DataError: the rows cannot be read.
+        ImportError: openpyxl is not installed.
+    """
+    check_choice(missing, Missing, "missing")
+    formula = conditional_formula(tree, after)
+    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
+    _write(path, workbook(formula, front, checked=missing == "raise"))
+
+
 def export_calculator(
     tree: Deployable,
     path: str | Path,
@@ -209,46 +258,60 @@ def export_calculator(
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
     check_deployable(tree)
-    say = Texts.of(language)
     formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
+    if y is not None and X is None:
+        raise ConfigError("y is of the rows X: give both, or neither")
+    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
     facts = tree._deployed(medians=after is None)
-    start = formula.after or 0.0
+    groups = [
+        PageGroup(number, counts.rows, counts.text(front.language, facts.time_unit))
+        for number, counts in facts.groups.items()
+    ]
+    if y is not None:
+        start = formula.after or 0.0
+        groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), front.last_time, start)
+    _write(path, Calculator(front, formula, facts.nodes, groups).html())
+
+
+def _front(
+    tree: Deployable,
+    formula: Formula,
+    X: object,
+    title: str | None,
+    horizons: npt.ArrayLike | None,
+    labels: Mapping[str, str] | None,
+    units: Mapping[str, str] | None,
+    outcome: str | None,
+    language: str | Mapping[str, str],
+) -> Front:
+    """Texts, fields and horizons; the arguments are those of :func:`export_calculator`."""
+    say, facts, start = Texts.of(language), tree._deployed(medians=False), formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
         raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
     names = [field.name for field in facts.fields]
     labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
-    if y is not None and X is None:
-        raise ConfigError("y is of the rows X: give both, or neither")
     fields = [
         replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
         for field in facts.fields
     ]
-    last = float(events[-1])
-    groups = [
-        PageGroup(number, counts.rows, counts.text(say, facts.time_unit))
-        for number, counts in facts.groups.items()
-    ]
     if X is not None:
         frame = tree._cleaned(X)
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
-        if y is not None:
-            groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
+    subtitle, last = facts.subtitle(say), float(events[-1])
+    if formula.after is not None:
+        supposed = say("from_time" if start else "from_zero", time=say.number(f"{start:g}"))
+        subtitle = f"{subtitle}. {supposed}"
     outcome = outcome or say("event_free_survival" if formula.causes else "survival")
-    page = Calculator(
+    return Front(
         title or sentence_case(say("title", outcome=outcome)),
-        facts.subtitle(say),
-        formula,
+        subtitle,
         fields,
-        facts.nodes,
-        groups,
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
         outcome,
         say,
-        labels,
     )
-    _write(path, page.html())
 
 
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
@@ -294,8 +357,8 @@ def _group_curves(
     return curves
 
 
-def _write(path: str | Path, text: str) -> None:
+def _write(path: str | Path, content: str | bytes) -> None:
     try:
-        write_whole(Path(path).expanduser(), text.encode())
+        write_whole(Path(path).expanduser(), content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error
