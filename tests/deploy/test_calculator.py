@@ -164,6 +164,7 @@ def test_crossing_the_named_gates_leads_to_the_next_group(gbsg2: SurvivalData, t
     assert changed["group"] == target
 
 
+@pytest.mark.nightly
 @needs_browser
 def test_german_page_has_no_english_word_of_the_dictionary(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
