@@ -141,9 +141,8 @@ def test_the_checklist_has_every_item_and_tells_what_it_knows(report: Validation
     assert {int(re.match(r"\d+", number)[0]) for number in items.index} == set(range(1, 28))  # type: ignore[index]
     assert len(items) == 52
     _, (time, event) = _rows()
-    assert (
-        f"{event.sum()} events, {(event & (time <= T)).sum()} of them up to 1.2 years" in items["reported"]["21"]
-    )
+    expected = f"{event.sum()} events, {(event & (time <= T)).sum()} of them up to 1.2 years"
+    assert expected in items["reported"]["21"]
     assert "stage" in items["reported"]["11"]
     assert items["reported"]["17"] == ""
     assert (items["left"] != "").all()
