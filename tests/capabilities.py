@@ -686,7 +686,7 @@ def page() -> str:
         "|---" * (len(KINDS) + 1) + "|",
     ]
     lines = [
-        "# Outcome types: what works with which outcome",
+        "# Outcome types",
         "",
         "Every cell is run by `tests/test_capabilities.py` and compared with the same data in another form, "
         "such as integer weights with repeated rows. Numbers are reasons. Outcomes are made with "
