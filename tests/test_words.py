@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TEXTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (*(ROOT / "sstorch").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"))
+    for path in (*(ROOT / "sstorch").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
 )
 # A phrase, and what to write in its place.
 PHRASES = {
