@@ -89,7 +89,7 @@ def held_out_text(lines: Sequence[str]) -> str:
         return "\n".join(lines)
     return (
         "Held-out rows: not scored by a fit (sstorch.validation: validate on other rows, compare with folds; "
-        "the command sstorch scores folds beside Cox and the regression)"
+        "the command sstorch compares folds with Cox and the regression)"
     )
 
 
