@@ -38,7 +38,7 @@ _CODE = re.compile(r"(``.*?``|`[^`]*`)")
 _FIELD = re.compile(r"\s*(\* |:[^:`]+:(?=\s)|\.\. |>>> |\.\.\. )?")
 _MARK = re.compile(r"(?<![*\\])\*(?![*])|\|")
 _UNDERSCORE = re.compile(r"(?<=\w)_(?!\w)")
-_FILE_LINK = re.compile(r"\[([^]\[]+)\]\((\.\./experiments/[^)\s]+)\)")
+_FILE_LINK = re.compile(r"\[([^]\[]+)\]\((\.\./experiments/[^)\s#]+)[^)\s]*\)")
 # Written by scikit-learn, with links into its own documentation.
 _ROUTING = re.compile(r"set_\w+_request|get_metadata_routing")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--outcome", help="what the probability of no event is called")
     parser.add_argument("--label", nargs="+", default=[], metavar="COLUMN=TEXT", help="names of columns")
     parser.add_argument("--unit", nargs="+", default=[], metavar="COLUMN=TEXT", help="units of columns")
+    parser.add_argument(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="of the page: en, de, fr, es, or a JSON file with the texts of another one",
+    )
     show_warnings_as_notes("sstorch-calculator")
     with exit_codes("sstorch-calculator", (SstorchError, OSError)):
         asked = parser.parse_words(sys.argv[1:] if arguments is None else arguments)
@@ -74,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 units={**options.units, **_texts(asked.unit, "--unit")},
                 outcome=asked.outcome,
                 after=asked.after,
+                language=_language(asked.language),
             )
         print(f"done: {asked.page}")
 
@@ -95,6 +103,19 @@ def _outcome(X: pd.DataFrame, options: FileOptions, causes: Sequence[str] | None
 def _named(column: pd.Series, causes: Sequence[str]) -> Sequence[str] | dict[str, str]:
     """How the values of a column name the causes of a tree: by number, or as themselves."""
     return causes if pd.api.types.is_numeric_dtype(column) else {cause: cause for cause in causes}
+
+
+def _language(given: str) -> str | dict[str, str]:
+    """A code, or the texts of a JSON file."""
+    if not given.endswith(".json"):
+        return given
+    try:
+        texts = json.loads(Path(given).expanduser().read_text("utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"--language: {given} is no JSON in UTF-8: {error}") from error
+    if not isinstance(texts, dict):
+        raise ConfigError(f"--language: {given} must have one text for each key")
+    return texts
 
 
 def _texts(pairs: Sequence[str], option: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from sstorch.installing import install_extra
 from sstorch.prediction import SurvivalTree, load_tree, predictions
 
 FLAVOUR, _DATA = "sstorch", "model"
+_REQUIREMENTS = (f"sstorch=={__version__}",)
 
 
 def _mlflow() -> Any:
@@ -37,7 +38,7 @@ def save_model(
     path: str | os.PathLike[str],
     mlflow_model: Any = None,
     *,
-    pip_requirements: Sequence[str] = (f"sstorch=={__version__}",),
+    pip_requirements: Sequence[str] = _REQUIREMENTS,
 ) -> None:
     """Write a fitted model as an MLflow model.
 

@@ -473,9 +473,9 @@ OPERATIONS = {
     "stability": Operation("`stability`", stability, resamples=True),
     "validate_groups": Operation("`validate_groups`", validate_groups, resamples=True),
     "split_test": Operation("`split_test`", split_test),
-    "python": Operation("`export_code`, Python", functools.partial(_exported, "python")),
-    "javascript": Operation("`export_code`, JavaScript", functools.partial(_exported, "javascript")),
-    "sql": Operation("`export_code`, SQL", functools.partial(_exported, "sql")),
+    "python": Operation("`export_code` (Python)", functools.partial(_exported, "python")),
+    "javascript": Operation("`export_code` (JavaScript)", functools.partial(_exported, "javascript")),
+    "sql": Operation("`export_code` (SQL)", functools.partial(_exported, "sql")),
     "onnx": Operation("`export_onnx`", functools.partial(_exported, "onnx")),
     "program": Operation("`export_program`", program),
     "calculator": Operation("`export_calculator`", calculator),
@@ -514,12 +514,12 @@ OF_SOFT_TREES = (
 )
 # What a search has; all else its best estimator has.
 OF_THE_SEARCH = ("fit", "predict", "score", "evaluate", "validate")
-# Below the titles of the page.
-NOTES = {
-    "PrognosticTreeCV": "All else is done with `best_estimator_`, one of the classes above.",
-    "OptimalSurvivalTree": "Splits are of one column each, and leaves have no regressions: functions that "
-    "read these are for soft trees.",
-}
+# Below the table of operations.
+NOTES = (
+    "✓ (1): except for the estimator that reason 1 names. †: not for exact trees, whose leaves have no "
+    "regressions. Of `PrognosticTreeCV`, other operations than `fit`, `predict`, `score`, `metrics.evaluate` "
+    "and `validate` use `best_estimator_`.",
+)
 CAUSES = ("competing", "competing start-stop")
 
 # ---------------------------------------------------------------------- what cannot be
@@ -549,63 +549,61 @@ class Reason:
 
 REASONS = [
     Reason(
-        "A regression has one group: there is nothing to validate.",
+        "A `SurvivalRegression` has one group.",
         "one group",
         ("SurvivalRegression",),
         (),
         ("validate_groups",),
     ),
     Reason(
-        "Gates that are trained on the outcomes divide by the likelihood of one event, and each cause has "
-        "its own. `PrognosticTree` divides by the hazards of all causes.",
+        "Gates trained on the outcomes use the likelihood of one event. `PrognosticTree` distils its gates "
+        "from the hazards of all causes.",
         "gates that are trained on the outcomes divide by the likelihood of one event",
         ("SoftSurvivalTree",),
         CAUSES,
         (),
     ),
     Reason(
-        "An exact search needs sums over rows from which the loss of a leaf follows. Of interval-censored "
-        "times there are none: the likelihood of a leaf has no closed form.",
+        "An exact search needs sums over rows that determine the loss of a leaf. The likelihood of "
+        "interval-censored times has no closed form.",
         "interval-censored",
         ("OptimalSurvivalTree", "OptimalSurvivalTreeCV"),
         ("interval",),
         (),
     ),
     Reason(
-        "Which of two subjects had the event first is unknown where their intervals overlap, so that no "
-        "concordance is defined; `log_likelihood` and `metrics.evaluate` score them.",
+        "Which of two subjects had the event first is unknown where their intervals overlap: concordance is "
+        "not defined. Use `log_likelihood` or `metrics.evaluate`.",
         "interval-censored",
         (),
         ("interval",),
         ("score", "validate_groups"),
     ),
     Reason(
-        "Measures at a horizon need the status of each row at the horizon, which an interval around it "
-        "leaves open.",
+        "Measures at a horizon need the status of each row at the horizon.",
         "interval-censored",
         (),
         ("interval",),
         ("validate",),
     ),
     Reason(
-        "The nonparametric estimate of interval-censored times (Turnbull) has no standard error: it "
-        "converges with the cube root of the number of rows, so that a table with limits cannot be given.",
+        "Turnbull's estimate converges with the cube root of the number of rows and has no standard error, "
+        "so that there are no confidence limits.",
         "interval-censored",
         (),
         ("interval",),
         ("group_table", "calculator"),
     ),
     Reason(
-        "The p-value is from outcomes drawn with the follow-up that the censoring distribution has; the "
-        "visits that would turn a drawn time into an interval have no such estimate.",
+        "The p-value needs simulated outcomes, and the visits that would turn simulated times into intervals "
+        "are unknown.",
         "interval-censored",
         (),
         ("interval",),
         ("split_test",),
     ),
     Reason(
-        "Observed events by a time cannot be counted where times are intervals, so that observed over "
-        "expected is undefined; train a model on the new rows.",
+        "Observed events by a time cannot be counted. Train a model on the new rows.",
         "interval-censored",
         (),
         ("interval",),
@@ -672,38 +670,51 @@ def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
 
 
 def page() -> str:
-    """``docs/capabilities.md``."""
+    """``docs/capabilities.md``: estimators by outcome, then operations, those with equal cells in one row."""
+    whole = [reason for reason in REASONS if not reason.operations]
     notes: list[Reason] = []
+
+    def cell(estimators: Sequence[str], kind: str, operation: str) -> str:
+        reasons = [reason_of(name, kind, operation) for name in estimators]
+        found = [reason for reason in REASONS if reason in reasons]
+        notes.extend(reason for reason in found if reason not in notes)
+        numbers = ", ".join(str(notes.index(reason) + 1) for reason in found)
+        return f"✓ ({numbers})" if found and None in reasons else numbers or "✓"
+
+    head = [
+        "| | " + " | ".join(kind.title for kind in KINDS.values()) + " |",
+        "|---" * (len(KINDS) + 1) + "|",
+    ]
     lines = [
-        "# Outcome types and what works with them",
+        "# Outcome types",
         "",
-        "Every cell below is run by `tests/test_capabilities.py` on 160 patients of GBSG2 and compared with "
-        "the same data in another form: integer weights with repeated rows, or where penalties are estimated "
-        "with seven times the weights, start-stop rows with whole rows, columns of a frame with arrays. "
-        "A number instead of a tick is the reason why a cell cannot be.",
+        "Every cell is run by `tests/test_capabilities.py` and compared with the same data in another form, "
+        "such as integer weights with repeated rows. Numbers are reasons. Outcomes are made with "
+        "[`Surv`](fitting.md#outcomes).",
         "",
-        "Outcomes are made with [`Surv`](fitting.md): `Surv(time, event)`, with `entry=` for left truncation "
-        "and `entry=`, `id=` for start-stop rows, `Surv.interval(lower, upper)` for interval-censored times, "
-        "and `Surv(time, cause, causes=...)` for competing risks. Weights are `sample_weight` or the "
-        "`weight` of a `Surv`.",
+        "## Estimators",
         "",
+        *head,
     ]
     for estimator in ESTIMATORS:
-        lines += [f"## {estimator}", ""]
-        if estimator in NOTES:
-            lines += [NOTES[estimator], ""]
-        lines.append("| | " + " | ".join(kind.title for kind in KINDS.values()) + " |")
-        lines.append("|---" * (len(KINDS) + 1) + "|")
-        for operation in operations_of(estimator):
-            item, cells = OPERATIONS[operation], []
-            for kind in KINDS:
-                reason = reason_of(estimator, kind, operation)
-                if reason is not None and reason not in notes:
-                    notes.append(reason)
-                cells.append("✓" if reason is None else f"{notes.index(reason) + 1}")
-            lines.append(f"| {item.title} | " + " | ".join(cells) + " |")
-        lines.append("")
-    lines += ["## Reasons", ""]
+        cells = " | ".join(cell([estimator], kind, "fit") for kind in KINDS)
+        lines.append(f"| `{estimator}` | {cells} |")
+    rows: dict[str, list[str]] = {}
+    for operation, item in OPERATIONS.items():
+        of_operation = [name for name in ESTIMATORS if operation in operations_of(name)]
+        cells = [
+            cell(
+                [name for name in of_operation if reason_of(name, kind, operation) not in whole],
+                kind,
+                operation,
+            )
+            for kind in KINDS
+        ]
+        mark = "" if set(EXACT) & set(of_operation) else "†"
+        rows.setdefault(" | ".join(cells), []).append(item.title + mark)
+    lines += ["", "## Operations", "", "For each estimator that supports the outcome:", "", *head]
+    lines += [f"| {'; '.join(titles)} | {cells} |" for cells, titles in rows.items()]
+    lines += ["", *NOTES, "", "## Reasons", ""]
     lines += [f"{number}. {reason.text}" for number, reason in enumerate(notes, 1)]
     return "\n".join(lines) + "\n"
 

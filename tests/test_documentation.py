@@ -65,19 +65,6 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert not pages & {"search", "genindex", "modindex"}  # Sphinx writes pages of these names over ours
 
 
-@pytest.mark.nightly
-def test_the_recipe_for_lightning_trains_a_tree() -> None:
-    pytest.importorskip("lightning", reason="Lightning is no part of what the tests install")
-    section = (ROOT / "docs" / "recipes.md").read_text().partition("## In Lightning\n")[2]
-    (code,) = re.findall(r"^```python\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    before, after = map(float, re.findall(r"([\d.]+) (?:before|after)", done.stdout))
-    assert after < before - 0.1
-
-
 PAGE = """# Page
 
 ```bash

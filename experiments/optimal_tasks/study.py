@@ -230,7 +230,7 @@ def compare(cell: Cell, repeats: int, engine: Engine = "auto") -> dict[str, obje
 
     def objective(tree: Any) -> float:
         leaf = tree.apply(cell.features)
-        paid = total_branch_cost(cell.task, tree, cell.features)
+        paid = total_branch_cost(cell.task, tree, leaf)
         return cell.task.loss(leaf) + paid + cell.penalty * tree.n_leaves
 
     own, other = objective(tree), objective(found.tree)

@@ -19,7 +19,7 @@ from sstorch.metrics.evaluation import Scored, score, scored_rows
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.registry import declare, names_of
-from sstorch.metrics.scored_rows import ScoredRows, default_grids, split_rows
+from sstorch.metrics.scored_rows import ScoredOutcome, ScoredRows, default_grids, split_rows
 from sstorch.objective import L2Parity
 from sstorch.soft.estimator import SoftEstimator
 
@@ -164,28 +164,44 @@ def score_predictor(
     Raises:
         DataError: the outcome has competing causes and the model predicts no incidences.
     """
-    if rows.causes is not None and not isinstance(predictor, PredictsCauses):
-        raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
-    if rows.causes is not None or rows.intervals is not None:
-        return _outcome_scores(predictor, rows, train)
-    assert isinstance(predictor, Predictor)
-    conventions = ("graf", "osst", "sksurv")
-    if thin:
-        grids = thinned_together(_steps(rows, train), len(rows))
-    else:
-        grids = default_grids(rows.time, train.time, conventions)
-    events = thinned(rows.event_times, len(rows))
-    scored = ScoredRows.predicted(
-        lambda times: predictor.falling_curves(rows.frame, times), rows.y, train.y, grids, events
-    )
-    scores = {}
-    for name in names:
-        try:
-            scores[name] = Score(score(name, scored, None))
-        except DataError as error:
-            scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
-    scores["log_likelihood"] = _log_likelihood(predictor, rows)
-    return scores
+    return RowsToScore(rows, train, thin).scores(predictor, names)
+
+
+class RowsToScore:
+    """Rows of a fold made ready for the scores of many models: see :func:`score_predictor`."""
+
+    def __init__(self, rows: SurvivalData, train: SurvivalData, thin: bool = False) -> None:
+        self._rows, self._train = rows, train
+        if rows.causes is not None or rows.intervals is not None:
+            return
+        # Metrics compare rows in this order: curves that are predicted in it need not be copied.
+        self._rows = rows = rows.subset(np.lexsort((~rows.event, rows.time)))
+        if thin:
+            grids = thinned_together(_steps(rows, train), len(rows))
+        else:
+            grids = default_grids(rows.time, train.time, ("graf", "osst", "sksurv"))
+        events = thinned(rows.event_times, len(rows))
+        self._outcome = ScoredOutcome.of(rows.y, train.y, grids, events)
+
+    def scores(
+        self, predictor: Predictor | PredictsCauses, names: Sequence[str] = CURVE_SCORES
+    ) -> dict[str, Score]:
+        """Scores of one model, as :func:`score_predictor` returns them."""
+        rows = self._rows
+        if rows.causes is not None and not isinstance(predictor, PredictsCauses):
+            raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
+        if rows.causes is not None or rows.intervals is not None:
+            return _outcome_scores(predictor, rows, self._train)
+        assert isinstance(predictor, Predictor)
+        scored = ScoredRows(self._outcome, predictor.falling_curves(rows.frame, self._outcome.times))
+        scores = {}
+        for name in names:
+            try:
+                scores[name] = Score(score(name, scored, None))
+            except DataError as error:
+                scores[name] = Score(np.nan, str(error).removeprefix(f"{name}: "))
+        scores["log_likelihood"] = _log_likelihood(predictor, rows)
+        return scores
 
 
 def score_groups(

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.engines import Engine, Failure
-from sstorch.bench.scores import Grouping, Score, agreements, score_groups, score_predictor
+from sstorch.bench.scores import Grouping, RowsToScore, Score, agreements, score_groups
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.bench.study_model import Fit, StudyModel
 from sstorch.data import Fold, Schema, SurvivalData
@@ -145,6 +146,11 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         for fit in task.model.fits(splits, Schema.of(data.frame), device):
             yield fit.fold, fit
 
+    @lru_cache(maxsize=1)  # the fits of a fold come one after the other
+    def parts_of(fold: Fold) -> dict[str, RowsToScore]:
+        parts = fold.parts.items()
+        return {part: RowsToScore(rows, fold.train, thin=part == "train") for part, rows in parts}
+
     def score(fold: Fold, fit: Fit) -> list[dict[str, object]]:
         nonlocal score_seconds
         begin = time.perf_counter()
@@ -152,8 +158,8 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         if fit.facts:
             fits.append({"fold": fit.fold, "start": fit.start, **fit.facts})
         rows: list[dict[str, object]] = []
-        for part, part_rows in fold.parts.items():
-            scores = score_predictor(fit.predictor, part_rows, fold.train, thin=part == "train")
+        for part, to_score in parts_of(fold).items():
+            scores = to_score.scores(fit.predictor)
             if part == "train" and fit.objective is not None:
                 scores["objective"] = Score(fit.objective)
             rows += _in_rows({**about, "part": part}, scores)

@@ -60,7 +60,7 @@ class EncodedTree:
 
     def falling_curves(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """S(t | x), (n, n_times); curves of unconstrained splines that rise as their running minimum."""
-        return self._tree.curves(self._encode(X), times, falling=True)
+        return self._tree.falling_curves(self._encode(X), times)
 
     def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
         """Cumulative incidence of each of K causes, (n, K, n_times)."""

@@ -18,8 +18,8 @@ from sstorch._types import FloatArray
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
+from sstorch.language import Language, Phrase
 
-WARNING = "Research software, no medical device: it must not be the reason for a decision about a patient."
 # Points of a curve, and of a group's curve at most.
 _POINTS, _GROUP_POINTS = 121, 250
 
@@ -54,7 +54,7 @@ class Field:
 class PageNode:
     """A node of the tree: the condition that leads there, its children, or the group that it is."""
 
-    text: str
+    rule: Phrase
     children: tuple[int, ...] = ()
     group: int | None = None
 
@@ -65,6 +65,7 @@ class PageGroup:
 
     Attributes:
         number: as the formula gives it.
+        rows: how many training rows it has.
         text: facts.
         times: of the steps.
         curves: Kaplan-Meier, or Aalen-Johansen of each cause.
@@ -72,6 +73,7 @@ class PageGroup:
     """
 
     number: int
+    rows: int
     text: str
     times: Sequence[float] = ()
     curves: Sequence[Sequence[float]] = ()
@@ -79,66 +81,85 @@ class PageGroup:
 
 
 @dataclass(frozen=True)
-class Calculator:
-    """What the page shows.
+class Front:
+    """What pages and workbooks show beside inputs and results.
 
     Attributes:
         title: of the page.
-        subtitle: what the model was trained on.
-        formula: of the model.
+        subtitle: what the model was trained on, and what is supposed of a patient.
         fields: one a column, in order.
-        nodes: the root first.
-        groups: of the tree.
         horizons: times at which probabilities are shown, increasing.
         last_time: until which curves are drawn.
         time_unit: of the times; None if not known.
         outcome: what survival is called.
-        footer: below.
+        language: of the texts.
     """
 
     title: str
     subtitle: str
-    formula: Formula
     fields: Sequence[Field]
-    nodes: Sequence[PageNode]
-    groups: Sequence[PageGroup]
     horizons: Sequence[float]
     last_time: float
-    time_unit: str | None = None
-    outcome: str = "survival"
-    footer: str = ""
+    time_unit: str | None
+    outcome: str
+    language: Language
+
+
+@dataclass(frozen=True)
+class Calculator:
+    """What the page shows.
+
+    Attributes:
+        front: texts, fields and horizons.
+        formula: of the model.
+        nodes: the root first.
+        groups: of the tree.
+    """
+
+    front: Front
+    formula: Formula
+    nodes: Sequence[PageNode]
+    groups: Sequence[PageGroup]
 
     def html(self) -> str:
         """The page."""
+        front, say = self.front, self.front.language
+        labels = {each.name: each.label for each in front.fields}
         data = {
-            "columns": [asdict(each) for each in self.fields],
-            "nodes": [asdict(each) for each in self.nodes],
+            "texts": {key: text for key, text in say.texts.items() if "|" not in text},
+            "columns": [asdict(each) for each in front.fields],
+            "nodes": [
+                {"text": say.phrase(each.rule, labels), "children": each.children, "group": each.group}
+                for each in self.nodes
+            ],
             "groups": [asdict(each) for each in self.groups],
             "causes": [*self.formula.causes],
-            "horizons": [*self.horizons],
-            "times": np.linspace(0.0, self.last_time, _POINTS).tolist(),
-            "ticks": _ticks(self.last_time),
-            "lastTime": self.last_time,
-            "timeUnit": self.time_unit,
-            "outcome": self.outcome,
+            "horizons": [*front.horizons],
+            "times": np.linspace(0.0, front.last_time, _POINTS).tolist(),
+            "ticks": _ticks(front.last_time),
+            "lastTime": front.last_time,
+            "timeUnit": say.unit(front.time_unit),
+            "outcome": front.outcome,
             "level": None if self.formula.slopes is None else self.formula.slopes.level,
         }
         # Inside a script no text may end it.
         printer = JavaScript()
-        code = printer.source(self.formula, self.title) + printer.gates(self.formula)
+        code = printer.source(self.formula, front.title) + printer.gates(self.formula)
         code = code.replace("</", "<\\/")
-        parts = {
-            "TITLE": escape(self.title),
-            "SUBTITLE": escape(f"{self.subtitle}. {self.formula.condition}".removesuffix(". ")),
-            "WARNING": escape(WARNING),
-            "CURVE": escape(
-                f"{'Cumulative incidence' if data['causes'] else self.outcome.capitalize()} over time"
-            ),
-            "FOOTER": escape(self.footer),
+        curve = say("incidence_curve" if data["causes"] else "curve", outcome=front.outcome)
+        parts = {key: escape(text) for key, text in say.texts.items()} | {
+            "TITLE": escape(front.title),
+            "SUBTITLE": escape(front.subtitle),
+            "CURVE": escape(sentence_case(curve)),
             "CODE": code,
             "DATA": json.dumps(data, allow_nan=False, ensure_ascii=False).replace("</", "<\\/"),
         }
-        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], _template())
+        return re.sub("@([A-Za-z_]+)@", lambda found: parts[found[1]], _template())
+
+
+def sentence_case(text: str) -> str:
+    """A text that begins with a capital letter, the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 @cache

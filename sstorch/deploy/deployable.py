@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,41 @@ from sstorch.checks import check_share
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
+from sstorch.language import Language, Phrase
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of a tree or of a group.
+
+    Attributes:
+        rows: how many.
+        events: of each of several causes, by name; of one event by an empty name.
+        median: predicted, of the time free of any event, not finite where it is not reached; None where none
+            is reported.
+    """
+
+    rows: int
+    events: Mapping[str, int]
+    median: float | None = None
+
+    def text(self, language: Language, unit: str | None = None) -> str:
+        """The numbers, such as ``"92 rows, 56 events, median 2 years"``.
+
+        Args:
+            language: of the text.
+            unit: of the median.
+        """
+        if not self.rows:
+            return language("no_rows")
+        facts = [language.counted("rows", self.rows)]
+        facts += [f"{n} {name}" if name else language.counted("events", n) for name, n in self.events.items()]
+        if self.median is not None:
+            key = "median" if "" in self.events else "free_median"
+            reached = math.isfinite(self.median)
+            time = language.duration(self.median, unit) if reached else ""
+            facts.append(language(key, time=time) if reached else language(f"{key}_unreached"))
+        return ", ".join(facts)
 
 
 @dataclass(frozen=True)
@@ -20,20 +56,28 @@ class Deployed:
     """What is reported of a tree, beside its formula.
 
     Attributes:
-        kind: what it is, such as ``"Soft survival tree of depth 2"``.
-        rows: what it was trained on, such as ``"686 rows, 299 events"``.
+        kind: what it is, such as "Soft survival tree of depth 2".
+        counts: rows that it was trained, or recalibrated, on.
         fields: columns with ranges and typical values as far as the tree knows them.
         nodes: the tree as one reads it, the root first.
-        groups: a line on each group, by its number.
+        groups: rows of each group, by its number.
         time_unit: of the times; None if not known.
+        recalibrated: whether the rows are those of a recalibration.
     """
 
-    kind: str
-    rows: str
+    kind: Phrase
+    counts: Counts
     fields: Sequence[Field]
     nodes: Sequence[PageNode]
-    groups: Mapping[int, str]
+    groups: Mapping[int, Counts]
     time_unit: str | None = None
+    recalibrated: bool = False
+
+    def subtitle(self, language: Language) -> str:
+        """The kind of tree and its rows."""
+        rows = self.counts.text(language)
+        rows = language("of_recalibration", counts=rows) if self.recalibrated else rows
+        return f"{language.phrase(self.kind)}, {rows}"
 
 
 class Deployable(SurvivalEstimator):
@@ -56,7 +100,7 @@ class Deployable(SurvivalEstimator):
         """What the page and the head of the code report of the tree.
 
         Args:
-            medians: whether the line on each group has its median survival from time zero.
+            medians: whether each group has its median survival from time zero.
         """
 
     def _write_program(self, path: Path, after: float | None) -> None:
@@ -115,4 +159,4 @@ def headline(tree: Deployable) -> str:
     """What the tree is, in one line above its code."""
     facts = tree._deployed(medians=False)
     unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
-    return f"{facts.kind}, {facts.rows}.{unit}"
+    return f"{facts.subtitle(Language.of('en'))}.{unit}"

@@ -1,8 +1,7 @@
-"""Functions that write a fitted tree as code, as a graph, as a program of torch, and as a page."""
+"""Functions that write a fitted tree as code, graph, program of torch, workbook and page."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,11 @@ from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
     Calculator,
     Field,
+    Front,
     PageGroup,
     check_horizons,
     check_names,
+    sentence_case,
     thinned_steps,
 )
 from sstorch.deploy.deployable import (
@@ -31,11 +32,14 @@ from sstorch.deploy.deployable import (
     no_limits,
 )
 from sstorch.deploy.dialects import DialectName
-from sstorch.deploy.languages import Language, check_language, functions, query
+from sstorch.deploy.expression import Formula
+from sstorch.deploy.languages import Language, check_choice, check_language, functions, query
 from sstorch.deploy.onnx import write_graph
 from sstorch.deploy.script import Missing
+from sstorch.deploy.workbook import workbook
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
+from sstorch.language import Language as Texts
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
 
 
@@ -157,6 +161,52 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
 
 
+def export_workbook(
+    tree: Deployable,
+    path: str | Path,
+    X: object = None,
+    *,
+    title: str | None = None,
+    horizons: npt.ArrayLike | None = None,
+    labels: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    outcome: str | None = None,
+    after: float | None = None,
+    missing: Missing = "raise",
+    language: str | Mapping[str, str] = "en",
+) -> None:
+    """Write a workbook (.xlsx) in which one enters a patient; needs the extra ``files``.
+
+    Results are formulas of cells, without macros or links: the group, survival and of competing causes the
+    cumulative incidence of each, those of ``predict_survival_function`` and ``predict_cumulative_incidence``.
+    Empty cells are filled as in the training rows. Horizons are cells, too, except where competing causes of
+    a soft tree are integrated. A value that is no number, or an unknown category, has a note with the remedy,
+    and the results are that text.
+
+    Args:
+        tree: fitted, soft or exact.
+        path: file, by convention ``*.xlsx``.
+        X: rows whose ranges and typical values the fields have, as in :func:`export_calculator`.
+        title: of the first sheet; None names the outcome.
+        horizons: times of the results; None takes round ones.
+        labels: names of columns as the workbook calls them.
+        units: of numeric columns.
+        outcome: what S(t) is called.
+        after: as in :func:`export_code`.
+        missing: ``"raise"``, or ``"typical"``: an unknown category counts as none.
+        language: of the texts, as in :func:`export_calculator`.
+
+    Raises:
+        ConfigError: as in :func:`export_calculator`, or a formula is longer than Excel takes.
+        DataError: the rows cannot be read.
+        ImportError: openpyxl is not installed.
+    """
+    check_choice(missing, Missing, "missing")
+    formula = conditional_formula(tree, after)
+    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
+    _write(path, workbook(formula, front, checked=missing == "raise"))
+
+
 def export_calculator(
     tree: Deployable,
     path: str | Path,
@@ -170,6 +220,7 @@ def export_calculator(
     outcome: str | None = None,
     after: float | None = None,
     level: float | None = 0.95,
+    language: str | Mapping[str, str] = "en",
 ) -> None:
     """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
 
@@ -196,57 +247,71 @@ def export_calculator(
         after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
             from there, and horizons count from there. Such probabilities have no confidence limits.
         level: of the confidence limits, in (0, 1); None for a page without them.
+        language: of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or its texts by key, those of
+            :func:`language_texts` translated. Names of columns, categories, causes, `title` and `outcome`
+            stay as given.
 
     Raises:
         ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
-            last training event, the leaves are of a family without a formula (``generalized_gamma``), or
-            the model has time-varying covariates and ``after`` is None.
+            last training event, the leaves are of a family without a formula (``generalized_gamma``), the
+            model has time-varying covariates and ``after`` is None, or the language is not known.
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
     check_deployable(tree)
     formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
+    if y is not None and X is None:
+        raise ConfigError("y is of the rows X: give both, or neither")
+    front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
     facts = tree._deployed(medians=after is None)
-    start = formula.after or 0.0
+    groups = [
+        PageGroup(number, counts.rows, counts.text(front.language, facts.time_unit))
+        for number, counts in facts.groups.items()
+    ]
+    if y is not None:
+        start = formula.after or 0.0
+        groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), front.last_time, start)
+    _write(path, Calculator(front, formula, facts.nodes, groups).html())
+
+
+def _front(
+    tree: Deployable,
+    formula: Formula,
+    X: object,
+    title: str | None,
+    horizons: npt.ArrayLike | None,
+    labels: Mapping[str, str] | None,
+    units: Mapping[str, str] | None,
+    outcome: str | None,
+    language: str | Mapping[str, str],
+) -> Front:
+    """Texts, fields and horizons; the arguments are those of :func:`export_calculator`."""
+    say, facts, start = Texts.of(language), tree._deployed(medians=False), formula.after or 0.0
     if not (events := tree.event_times_[tree.event_times_ > start] - start).size:
         raise ConfigError(f"after={start:g} is not before the last training event, {tree.event_times_[-1]:g}")
     names = [field.name for field in facts.fields]
     labels, units = check_names(labels, names, "labels"), check_names(units, names, "units")
-    if y is not None and X is None:
-        raise ConfigError("y is of the rows X: give both, or neither")
     fields = [
         replace(field, label=labels.get(field.name, field.name), unit=units.get(field.name))
         for field in facts.fields
     ]
-    groups, last = [PageGroup(*each) for each in facts.groups.items()], float(events[-1])
     if X is not None:
         frame = tree._cleaned(X)
         fields = [_field_of_rows(field, frame[field.name]) for field in fields]
-        if y is not None:
-            groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), last, start)
-    outcome = outcome or ("event-free survival" if formula.causes else "survival")
-    page = Calculator(
-        title or f"{outcome[0].upper()}{outcome[1:]} calculator",
-        f"{facts.kind}, {facts.rows}",
-        formula,
+    subtitle, last = facts.subtitle(say), float(events[-1])
+    if formula.after is not None:
+        supposed = say("from_time" if start else "from_zero", time=say.number(f"{start:g}"))
+        subtitle = f"{subtitle}. {supposed}"
+    outcome = outcome or say("event_free_survival" if formula.causes else "survival")
+    return Front(
+        title or sentence_case(say("title", outcome=outcome)),
+        subtitle,
         fields,
-        [replace(node, text=_renamed(node.text, labels)) for node in facts.nodes],
-        groups,
         check_horizons(horizons, round_horizons(events, facts.time_unit), last),
         last,
         facts.time_unit,
         outcome,
-        "Made with sstorch. Predictions are those of the saved tree.",
+        say,
     )
-    _write(path, page.html())
-
-
-def _renamed(text: str, labels: Mapping[str, str]) -> str:
-    """A rule with the page's names of columns, the longest first where one is a part of another."""
-    names = sorted(labels, key=len, reverse=True)
-    if not names:
-        return text
-    either = "|".join(map(re.escape, names))
-    return re.sub(rf"(?<!\w)({either})(?!\w)", lambda found: labels[found[1]], text)
 
 
 def _field_of_rows(field: Field, column: pd.Series) -> Field:
@@ -292,8 +357,8 @@ def _group_curves(
     return curves
 
 
-def _write(path: str | Path, text: str) -> None:
+def _write(path: str | Path, content: str | bytes) -> None:
     try:
-        write_whole(Path(path).expanduser(), text.encode())
+        write_whole(Path(path).expanduser(), content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error}; choose another file") from error

@@ -316,6 +316,20 @@ class Hazards:
         edges = [edge for edge in self.edges if edge < end] or [end - self.width]
         return [*pairwise([*edges, end])]
 
+    def panels_of(self, times: Sequence[float]) -> dict[tuple[float, float, bool], list[float]]:
+        """Panels up to some times: ends, log times, whether it is the first, and 1 for times that need it."""
+        counted: dict[tuple[float, float, bool], list[float]] = {}
+        for which, time in enumerate(times):
+            for number, (left, right) in enumerate(self.panels(time)):
+                counted.setdefault((left, right, number == 0), [0.0] * len(times))[which] = 1.0
+        return counted
+
+    def nodes(self, left: float, right: float, is_first: bool) -> list[tuple[int, float, float]]:
+        """Side (0 inside; ends -1, 1), log time and weight of the nodes of a panel, the inner ones first."""
+        inner = [(0, left + (right - left) / 2 * (1 + place), weight) for place, weight in self.rule]
+        # Before the first panel no survival is lost.
+        return inner + [(side, end, 0.0) for side, end in ((-1, left), (1, right))[is_first:]]
+
 
 @dataclass(frozen=True)
 class Formula:

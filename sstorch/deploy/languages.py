@@ -37,7 +37,7 @@ def functions(
     Raises:
         ConfigError: there is no such treatment of absent columns, or several times.
     """
-    _check_choice(missing, Missing, "missing")
+    check_choice(missing, Missing, "missing")
     if horizon is not None:
         if not isinstance(horizon, int | float):
             raise ConfigError(f"horizon must be one time for language={language!r}, got {horizon!r}")
@@ -66,7 +66,7 @@ def query(
     Raises:
         ConfigError: there is no such database, no time, no table, or a key that is none.
     """
-    _check_choice(dialect, DialectName, "dialect")
+    check_choice(dialect, DialectName, "dialect")
     assert dialect is not None
     if horizon is None:
         raise ConfigError("a query needs times: give horizon, in the time unit of the training rows")
@@ -84,9 +84,10 @@ def query(
 
 def check_language(language: object) -> None:
     """Raise ConfigError for anything but a language."""
-    _check_choice(language, Language, "language")
+    check_choice(language, Language, "language")
 
 
-def _check_choice(value: object, choices: object, name: str) -> None:
+def check_choice(value: object, choices: object, name: str) -> None:
+    """Raise ConfigError for a value that is none of the choices, a ``Literal``."""
     if value not in get_args(choices):
         raise ConfigError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")

@@ -227,18 +227,12 @@ class SQL(Printer):
 
     def _nodes(self, hazards: Hazards, times: Sequence[float], names: Sequence[str]) -> str:
         """A table of the nodes and ends of each panel, and of the integrals to which it belongs."""
-        counted: dict[tuple[float, float, bool], list[float]] = {}
-        for which, time in enumerate(times):
-            for number, (left, right) in enumerate(hazards.panels(time)):
-                counted.setdefault((left, right, number == 0), [0.0] * len(times))[which] = 1.0
+        counted = hazards.panels_of(times)
         if not counted:  # nothing has come by time zero
             counted[-1.0, 0.0, True] = [0.0] * len(times)
         rows = []
         for panel, ((left, right, is_first), integrals) in enumerate(counted.items()):
-            inner = [(0, left + (right - left) / 2 * (1 + place), weight) for place, weight in hazards.rule]
-            # Before the first panel no survival is lost.
-            ends = [(side, end, 0.0) for side, end in ((-1, left), (1, right))[is_first:]]
-            for side, log_time, weight in inner + ends:
+            for side, log_time, weight in hazards.nodes(left, right, is_first):
                 rows.append([*map(repr, (panel, side, *integrals, weight, log_time, math.exp(log_time)))])
         if self.dialect.has_values:
             values = ",\n    ".join(f"({', '.join(row)})" for row in rows)

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from sstorch.document.live import curves_json, inline_svg
+
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
@@ -37,6 +39,7 @@ class Cell:
     note: str = ""  # beside the text in small print
     best: bool = False  # of its row
     best_of_family: bool = False  # among the models of this table, where a metric takes several tables
+    group: int = 0  # of the row that it names
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Picture:
     figure: Figure
     caption: str
     alternative: str  # its content in words, for those who cannot see it
+    live: bool = False  # whether it answers to the pointer in a page
 
     @property
     def width(self) -> str:
@@ -111,6 +115,14 @@ class Picture:
         # Ids inside an SVG file are hashes with this salt, and neither format keeps the time of drawing.
         with mpl.rc_context({"svg.hashsalt": "sstorch", "svg.fonttype": "path"}):
             return self._saved(format="svg", metadata={"Date": None, "Creator": None})
+
+    def inline(self) -> Markup:
+        """The figure as a part of a page."""
+        return inline_svg(self.svg(), self.name)
+
+    def curves(self) -> Markup:
+        """Its curves for the script of a page, after it was drawn."""
+        return curves_json(self.figure)
 
     def _saved(self, **options: Any) -> bytes:
         stream = io.BytesIO()
@@ -156,6 +168,11 @@ class Document:
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""
         return (picture for section in self.sections for picture in section.pictures())
+
+    @property
+    def live(self) -> bool:
+        """Whether a figure answers to the pointer."""
+        return any(picture.live for picture in self.pictures())
 
     def numbered(self) -> list[tuple[str, Section]]:
         """The sections, each with the name of its anchor."""
@@ -209,7 +226,7 @@ def listed(names: list[str]) -> str:
 
 
 def to_html(document: Document) -> str:
-    """The report as one HTML page that needs no other file, no network and no script."""
+    """The report as one HTML page that needs no other file and no network; a script only for live figures."""
     return _render("report.html.jinja", document, escape)
 
 

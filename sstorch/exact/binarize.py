@@ -21,6 +21,7 @@ from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
 from sstorch.exact.tree import martingale_residuals
 from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.language import Phrase
 
 RuleKind = Literal["above", "between", "is", "other", "missing"]
 
@@ -49,17 +50,20 @@ class Rule:
     @property
     def name(self) -> str:
         """The rule in words: ``"age > 45.5"``."""
-        if self.kind == "above":
-            return f"{self.column} > {self.low:.10g}"
+        return str(self.phrase)
+
+    @property
+    def phrase(self) -> Phrase:
+        """The rule in the words of a dictionary."""
+        name, low, high = Phrase.column(self.column), *map(_number, (self.low, self.high))
+        if self.kind == "above" or (self.kind == "between" and self.high == np.inf):
+            return name + " > " + low
         if self.kind == "between":
-            if self.low == -np.inf:
-                return f"{self.column} <= {self.high:.10g}"
-            if self.high == np.inf:
-                return f"{self.column} > {self.low:.10g}"
-            return f"{self.low:.10g} < {self.column} <= {self.high:.10g}"
+            return (name if self.low == -np.inf else low + " < " + name) + " <= " + high
         if self.kind == "is":
-            return f"{self.column} = {self.values[0]}"
-        return f"{self.column} is {'another category' if self.kind == 'other' else 'missing'}"
+            return name + f" = {self.values[0]}"
+        what = Phrase.word("another_category" if self.kind == "other" else "missing")
+        return name + " " + Phrase.word("is") + " " + what
 
     def __call__(self, column: pd.Series) -> BoolArray:
         """The answer for every cell, shape (n,) bool."""
@@ -101,6 +105,10 @@ class Rule:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"a saved rule is incomplete or altered: {error!r}") from error
+
+
+def _number(value: float) -> Phrase:
+    return Phrase.number(f"{value:.10g}")
 
 
 class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -10,8 +10,8 @@ from sstorch.exact.task import Task, has_branch_costs
 from sstorch.exceptions import ConfigError
 from sstorch.optim import ENGINES, Engine
 
-# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate.
-# The choice is by the problem alone, never by what a machine has compiled before.
+# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate,
+# or search root by root. The choice is by the problem alone, never by what a machine has compiled before.
 _LONG = 20.0
 
 
@@ -19,10 +19,9 @@ def obstacle(task: Task, device: torch.device) -> str | None:
     """Why the compiled engine cannot search for trees of a task; None if it can."""
     if device.type != "cpu":
         return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
-    if has_branch_costs(task):
-        return "it does not know costs of tests"
     if form_of(task) is None:
-        return f"{type(task).__name__} has no compiled cost"
+        kind = "compiled cost of tests" if has_branch_costs(task) else "compiled cost"
+        return f"{type(task).__name__} has no {kind}"
     return None
 
 
@@ -37,7 +36,7 @@ def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memor
         return False
     reason = obstacle(task, device)
     if engine == "auto":
-        return reason is None and (work.seconds > _LONG or work.bytes > memory)
+        return reason is None and (work.searches > 1 or work.seconds > _LONG or work.bytes > memory)
     if reason is not None:
         raise ConfigError(f"engine='compiled' cannot search this: {reason}; use engine='torch'")
     return True

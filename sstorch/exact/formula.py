@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from sstorch._types import FloatArray
 from sstorch.data import Schema
-from sstorch.deploy.calculator import Field, PageNode
-from sstorch.deploy.deployable import Deployed
+from sstorch.deploy.calculator import PageNode
 from sstorch.deploy.expression import (
     TIME,
     Expression,
@@ -24,6 +23,7 @@ from sstorch.deploy.expression import (
 )
 from sstorch.exact.binarize import Rule
 from sstorch.exact.tree import BinaryTree, LeafCurves
+from sstorch.language import Phrase
 
 
 def tree_formula(
@@ -76,28 +76,17 @@ def answer(rule: Rule) -> Expression:
     return among if rule.kind == "is" else known(rule.column) & ~among
 
 
-def deployed(
-    tree: BinaryTree,
-    rules: Sequence[Rule],
-    schema: Schema,
-    leaves: Sequence[str],
-    kind: str,
-    rows: str,
-    time_unit: str | None,
-) -> Deployed:
-    """What the page tells of a tree; `leaves` has a line on each leaf, in the order of groups."""
-    texts = {0: "all patients"}
+def page_nodes(tree: BinaryTree, rules: Sequence[Rule]) -> list[PageNode]:
+    """The nodes of a tree as a page shows them."""
+    texts = {0: Phrase.word("all_patients")}
     for node, feature in enumerate(tree.feature):
         if feature >= 0:
-            name = rules[int(feature)].name
-            texts[int(tree.present[node])] = name
-            texts[int(tree.absent[node])] = f"not ({name})"
-    facts = [line.split(": ", 1)[-1] for line in leaves]
-    nodes = []
-    for node, leaf in enumerate(tree.leaf_number.tolist()):
-        if leaf < 0:
-            nodes.append(PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node]))))
-        else:
-            nodes.append(PageNode(texts[node], (), leaf + 1))
-    fields = [Field(name, name, None, schema.categories.get(name)) for name in schema.columns]
-    return Deployed(kind, rows, fields, nodes, dict(enumerate(facts, 1)), time_unit)
+            rule = rules[int(feature)].phrase
+            texts[int(tree.present[node])] = rule
+            texts[int(tree.absent[node])] = Phrase.word("not") + " (" + rule + ")"
+    return [
+        PageNode(texts[node], (int(tree.present[node]), int(tree.absent[node])))
+        if leaf < 0
+        else PageNode(texts[node], (), leaf + 1)
+        for node, leaf in enumerate(tree.leaf_number.tolist())
+    ]

@@ -58,11 +58,10 @@ class Patterns:
         flipped = (2 * counts > n) | ((2 * counts == n) & matrix[0])
         turned = by_column ^ flipped[:, None]
         packed = np.packbits(turned, axis=1)
-        first: dict[bytes, int] = {}
-        for column in np.flatnonzero((counts > 0) & (counts < n)):
-            key = packed[column].tobytes() if merge_columns else str(column).encode()
-            first.setdefault(key, int(column))
-        columns = np.fromiter(first.values(), dtype=np.int64, count=len(first))
+        columns = np.flatnonzero((counts > 0) & (counts < n))
+        if merge_columns:
+            first = {packed[column].tobytes(): column for column in columns[::-1]}
+            columns = np.sort(np.fromiter(first.values(), dtype=np.int64, count=len(first)))
         order, chain = _chains(packed[columns])
         index, of_row = _distinct_rows(np.ascontiguousarray(turned[columns[order]].T))
         literals = np.ascontiguousarray(turned[columns][:, index].T).view(np.uint8)

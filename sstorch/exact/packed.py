@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise
 from math import comb
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from sstorch._types import IntArray
-from sstorch.exact.blocks import Accumulate
 from sstorch.exact.moments import MANY_ROWS, Moments, RowSums
+
+Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 # Doubles of one array of cells: several of them fit the second level cache.
 CELLS_AT_ONCE = 1 << 15

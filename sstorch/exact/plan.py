@@ -87,7 +87,7 @@ class Rows:
         n_features, problem = self.patterns.n_features, self._problem(depth, memory)
         work, fitting = self._room(problem, depth, max_nodes, memory, n_threads)
         bounds = not all_sizes and n_features > 0 and depth <= _MAX_BOUNDED_DEPTH
-        bounds = bounds and problem.form.kind not in (BLOCKS, FOLLOWED)
+        bounds = bounds and problem.form.kind not in (BLOCKS, FOLLOWED) and not has_branch_costs(self.task)
         fits = work.bytes <= memory
         if bounds and not (fits and work.seconds < _LONG_TABLES):
             plan = self._bounded_plan(problem, depth, penalty, n_threads)
@@ -137,6 +137,7 @@ class Rows:
         """
         # numba takes a while to load, which only a search by it need wait for.
         from sstorch.exact.compiled.curves import Curves, Leavers
+        from sstorch.exact.compiled.prices import Prices
         from sstorch.exact.compiled.search import CompiledProblem
 
         n_patterns, n_features = self.patterns.literals.shape
@@ -162,7 +163,8 @@ class Rows:
         if self.sizes is not None:
             values = np.concatenate([values, self.patterns.sums(self.sizes)])
             form = form._replace(least=np.array(self.least, dtype=np.float64))
-        return CompiledProblem.of(self.patterns, values, form, curves)
+        prices = Prices.of(self.task, self.patterns.columns[self.patterns.order])
+        return CompiledProblem.of(self.patterns, values, form, curves, prices)
 
     def _room(
         self, problem: CompiledProblem, depth: int, max_nodes: int, memory: int, n_threads: int

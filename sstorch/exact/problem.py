@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from math import comb
 from typing import NamedTuple
 
@@ -12,20 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.exact.moments import Moments
-from sstorch.exact.packed import PackedCells, members
+from sstorch.exact.packed import FEW_ROWS, PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError
 
 INFINITY = float("inf")
-# Up to so many cells, all sets of a size may lie in one array.
-PACKED_CELLS = 1 << 23
+# Cells of all sets of the largest size, and bytes of products of literals, that are searched at once.
+_MOST_CELLS, _MOST_CELLS_WITH_STEPS, _MOST_PRODUCTS = 1 << 23, 1 << 21, 1 << 28
 # Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.
 _SECONDS_PER_CELL, _SECONDS_PER_FLOP = 2e-8, 3e-11
-# Doubles of the cells of a block, of the rows in them, and of what is made of both.
-_WORKSPACE = 1 << 22
 BranchCost = Callable[[IntArray, IntArray], FloatArray]
 
 
@@ -88,37 +86,18 @@ class Found:
 class Levels:
     """Least cost of subtrees, by the set of literals above them and by budget.
 
-    A set of k features x1 > x2 > ... with a sign each has one entry per budget of depth up to D - k, that of
-    the leaf itself excepted. `tables[k]` is (n_budgets, 2, ..., 2, F, ..., F), indexed by signs and features
-    in falling order, for k = 1 and 2. Of sets of 3, `triples` is (n_budgets, 2, 2, 2, C(F, 2), F): signs in
-    falling order, the pair x2 > x3 in colexicographic order, x1; of sets of 4, `quads[x2]` is (n_budgets,
-    2, 2, 2, 2, C(x2, 2), F - x2 - 1): the pair x3 > x4, x1.
+    A set of k features x1 > x2 > ... with a sign each has one entry per budget of depth up to D - k.
 
-    Where all sets of a size are in one array, `packed[k]` has the costs of all budgets, the leaf's included,
-    (2, ..., 2, C(F, k)), and there are no other tables. There `paid[k]` has what rows pay for tests, as
-    `Payments.at` gives it; it is empty where tests are free.
+    Attributes:
+        costs: of each size k and budget, (2, ..., 2, C(F, k)): signs in falling order of the features,
+            sets in colexicographic order.
+        paid: what rows pay for tests, as `Payments.at` gives it; empty where tests are free.
     """
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
         self.depth, self.max_nodes, self.n_features = depth, max_nodes, n_features
-        self.tables: dict[int, Tensor] = {}
-        self.triples = torch.empty(0)
-        self.quads: list[Tensor] = []
-        self.packed: dict[int, dict[Budget, Tensor]] = {}
+        self.costs: dict[int, dict[Budget, Tensor]] = {}
         self.paid: dict[int, Tensor] = {}
-
-    def allocate(self, like: Tensor) -> None:
-        """Tables of infinite cost, on the device of a tensor."""
-        n = self.n_features
-
-        def table(k: int, *shape: int) -> Tensor:
-            return like.new_full((len(self.budgets(k)) - 1, *(2,) * k, *shape), INFINITY)
-
-        self.tables = {k: table(k, *(n,) * k) for k in range(min(max(self.depth, 1), 3))}
-        if self.depth >= 4:
-            self.triples = table(3, comb(n, 2), n)
-        if self.depth == 5:
-            self.quads = [table(4, comb(x, 2), n - x - 1) for x in range(n)]
 
     def budgets(self, k: int) -> tuple[Budget, ...]:
         """Budgets below a set of k literals, (0, 0) first."""
@@ -133,29 +112,6 @@ class Levels:
             costs[state] = torch.minimum(value, costs[best])
         return costs
 
-    def split(self, k: int, values: dict[Budget, Tensor], sign: int) -> list[Tensor]:
-        """Cost of the k-sets in `values` without one literal, split by it, for every budget but the leaf's.
-
-        `sign` is the axis of the literal's sign.
-        """
-        if k == self.depth:
-            leaf = values[Budget(0, 0)]
-            return [leaf.select(sign, 0) + leaf.select(sign, 1)]
-        without = {state: value.select(sign, 0) for state, value in values.items()}
-        with_it = {state: value.select(sign, 1) for state, value in values.items()}
-        costs = []
-        for target in self.budgets(k - 1)[1:]:
-            sums = [without[left] + with_it[right] for left, right in splits(target)]
-            costs.append(reduce(torch.minimum, sums))
-        return costs
-
-    @staticmethod
-    def absorb(views: Tensor, costs: Sequence[Tensor]) -> None:
-        """Lower a part of a table, (n_budgets, ...), to costs that are smaller."""
-        for i, value in enumerate(costs):
-            view = views[i]
-            torch.minimum(view, value, out=view)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -167,6 +123,19 @@ class Work:
     cells: int
     bytes: int
     seconds: float
+    searches: int = 1  # into which it is cut, where all sets at once have no room
+
+
+def packable(n_entries: int, n_features: int, n_steps: int, n_channels: int, depth: int) -> bool:
+    """Whether all sets of up to `depth` features, and what they are made from, have room in arrays."""
+    cells = comb(n_features, depth) << depth
+    if n_steps > 1:
+        sums = n_channels * sum(comb(n_features, k) for k in range(depth + 1))
+        large = min(n_steps, n_entries // FEW_ROWS)
+        room = max(8 * sums * large, 4 * n_entries * comb(n_features, 2))
+        return cells <= _MOST_CELLS_WITH_STEPS and room <= _MOST_PRODUCTS
+    products = 8 * n_entries * sum(comb(n_features, k) for k in range(1 + depth - depth // 2))
+    return cells <= _MOST_CELLS and (depth <= 2 or products <= _MOST_PRODUCTS)
 
 
 def estimate(
@@ -176,25 +145,23 @@ def estimate(
 
     With `packed` all sets of a size lie in one array, however many there are.
     """
-    sets = [comb(n_features, k) for k in range(depth + 1)]
-    cells = sum(2**k * s for k, s in enumerate(sets))
-    flops = 2 * n_channels * n_entries * sets[depth]
-    tables = sum(2**k * n_features**k * (2 if k == depth - 1 else 4) for k in range(1, min(depth, 4)))
-    if depth == 5:
-        tables += 16 * sum((n_features - x) * x * x for x in range(n_features))
-    if packed:  # with what is paid for tests, and products of literals in each row
-        tables = cells * (2 * depth + 6) + n_entries * sum(sets[: 1 + depth - depth // 2])
-    elif sets[depth] << depth <= PACKED_CELLS:  # all sets of a size in one array, with its index tables
-        tables += (cells * (depth + 6)) if depth else 0
+    together = depth
+    while not packed and not packable(n_entries, n_features, n_steps, n_channels, together):
+        together -= 1
+    sets = [comb(n_features, k) for k in range(together + 1)]
+    cells = sum(s << k for k, s in enumerate(sets))
+    # With what is paid for tests, and index tables.
+    tables = cells * (2 * together + 6 if packed else together + 6)
     if n_steps == 1:
-        moments = n_channels * n_features ** min(depth, 3)
-    else:  # the signs of pairs, in bytes
-        moments = n_entries * comb(n_features, 2) // 2
-    work = (n_entries * (n_features + 2 + n_channels) * 2) + moments
-    if sets[depth] << depth > 1 << 16:
-        work += _WORKSPACE
-    seconds = cells * n_steps * _SECONDS_PER_CELL + flops * _SECONDS_PER_FLOP
-    return Work(cells, 8 * (tables + work), seconds)
+        products = n_entries * sum(sets[: 1 + together - together // 2]) + n_channels * sum(sets)
+    else:  # the signs of pairs, in bytes, and sums of steps with many rows
+        large = min(n_steps, n_entries // FEW_ROWS)
+        products = n_entries * comb(n_features, 2) // 2 + n_channels * sum(sets) * large
+    rows = n_entries * (n_features + 2 + n_channels) * (2 + depth - together)
+    seconds = cells * n_steps * _SECONDS_PER_CELL
+    seconds += 2 * n_channels * n_entries * sets[together] * _SECONDS_PER_FLOP
+    searches = (2 * n_features) ** (depth - together)
+    return Work(cells * searches, 8 * (tables + products + rows), seconds * searches, searches)
 
 
 def check(work: Work, n_features: int, depth: int, memory: int) -> None:
@@ -261,22 +228,18 @@ class Payments:
         return torch.stack(paid, dim=-2)
 
 
-def total_branch_cost(task: Task, tree: BinaryTree, features: BoolArray) -> float:
-    """Payment of all rows (N, p) for the tests of a tree over columns, row by row; 0 if tests are free."""
+def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
+    """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
     if not has_branch_costs(task):
         return 0.0
-
-    def below(node: int, rows: IntArray, above: tuple[int, ...]) -> float:
-        column = int(tree.feature[node])
-        if column < 0:
-            return 0.0
-        tested = np.array(above, dtype=np.int64)[:, None]
-        price = float(_checked(task, tested, np.array([column], dtype=np.int64))[0])
-        answers, deeper = features[rows, column], (*above, column)
-        absent = below(int(tree.absent[node]), rows[~answers], deeper)
-        return len(rows) * price + absent + below(int(tree.present[node]), rows[answers], deeper)
-
-    return below(0, np.arange(len(features), dtype=np.int64), ())
+    rows = np.bincount(leaf, minlength=tree.n_leaves)
+    paths = [[column for column, _ in path] for path in tree.paths()]
+    total = 0.0
+    for level in range(max(map(len, paths))):
+        deeper = [number for number, path in enumerate(paths) if len(path) > level]
+        tested = np.array([paths[number][: level + 1] for number in deeper]).T
+        total += float(rows[deeper] @ _checked(task, tested[:-1], tested[-1]))
+    return total
 
 
 def pair_cells(pairs: Tensor) -> Tensor:
@@ -320,24 +283,10 @@ class Problem:
 
     def leaf(self) -> Tensor:
         """Cost of all rows as one leaf, a scalar tensor."""
-        return self._total(lambda m: m.total(), lambda total: total)
-
-    def singles(self) -> Tensor:
-        """(2, F): costs of the rows without and with each literal."""
-
-        def cells(pair: Tensor) -> Tensor:
-            single, total = pair[:, :-1], pair[:, -1:]
-            return torch.stack([total - single, single], dim=1)
-
-        def sums(moments: Moments) -> Iterator[Tensor]:
-            for single, total in zip(moments.singles(), moments.total(), strict=True):
-                yield torch.cat([single, total[:, None]], dim=1)
-
-        return self._total(sums, cells)
-
-    def pairs(self) -> Tensor:
-        """(2, 2, F, F): costs of the rows with both, one or none of two literals, in both orders."""
-        return self._total(Moments.pairs, pair_cells)
+        steps = self.moments.total()
+        if self.task.n_steps > 1:
+            steps = self.task.accumulate(steps)
+        return self.cost(steps, None if self.sizes is None else self.sizes.total())
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
         """Costs of cells, infinite where a leaf has too few rows or whatever else it needs; see `Task.cost`.
@@ -353,15 +302,6 @@ class Problem:
                 cost.masked_fill_(count < least, INFINITY)
         self.n_cells += cost.numel()
         return cost
-
-    def _total(
-        self, sums: Callable[[Moments], Iterator[Tensor]], cells: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        steps = sums(self.moments)
-        if self.task.n_steps > 1:
-            steps = self.task.accumulate(steps)
-        sizes = None if self.sizes is None else (cells(step) for step in sums(self.sizes))
-        return self.cost((cells(step) for step in steps), sizes)
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:

@@ -1,8 +1,9 @@
-"""The search over trees, by blocks of features or packed bits, and the way back to the best tree."""
+"""The search over trees in torch: all sets of features at once, or root by root."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
 
@@ -11,209 +12,120 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.exact.blocks import FeatureBlock, PivotCells, StreamedCells, blocks, pair_run, partners
 from sstorch.exact.deadline import NEVER, Deadline, OutOfTimeError
 from sstorch.exact.packed import (
     CELLS_AT_ONCE,
-    FEW_ROWS,
     IndicatorCells,
     PackedCells,
     chunks,
     members,
-    offset,
     ranges,
     supersets,
 )
-from sstorch.exact.problem import PACKED_CELLS, Budget, Found, Levels, Payments, Problem, smallest, splits
+from sstorch.exact.problem import (
+    Budget,
+    Found,
+    Levels,
+    Payments,
+    Problem,
+    budget,
+    budgets,
+    packable,
+    smallest,
+    splits,
+)
 from sstorch.exact.tree import Nested
-
-_EMPTY = torch.empty(0)
-# Cells of a block: several arrays of them fit the second level cache.
-_CELLS = 1 << 17
-# Cells of all sets of the largest size, and bytes of products of literals: beyond, blocks of sets are faster.
-_MOST_CELLS = {1: PACKED_CELLS, 2: PACKED_CELLS, 3: PACKED_CELLS, 4: 1 << 20, 5: 1 << 21}
-_MOST_CELLS_WITH_STEPS = 1 << 21
-_MOST_PRODUCTS = 1 << 28
 
 
 def search_tables(problem: Problem, depth: int, max_nodes: int, deadline: Deadline) -> Found:
     """Least costs of all budgets; without enough time for all trees those of some."""
-    levels, complete = search(problem, depth, max_nodes, deadline)
-    costs = {state: float(cost) for state, cost in root_costs(problem, levels).items()}
-    return Found(costs, partial(trace, problem, levels), problem.n_cells, complete)
-
-
-def search(problem: Problem, depth: int, max_nodes: int, deadline: Deadline = NEVER) -> tuple[Levels, bool]:
-    """Fill the tables of all sets of up to `depth` - 1 features.
-
-    Sets of the largest size come first: each of their cells is evaluated once, and splits every set that it
-    has one more literal than. Then each smaller size adds its own leaves.
-
-    Returns:
-        The tables, and whether the search was complete; where it was not, the tables hold costs of trees, but
-        not of all trees.
-    """
-    n_features = problem.moments.n_features
-    levels = Levels(n_features, depth, max_nodes)
-    if 0 in (depth, max_nodes, n_features):
-        levels.allocate(problem.moments.values)
-        return levels, True
+    n = problem.moments.n_features
+    if 0 in (depth, max_nodes, n):
+        return _leaf_alone(problem, depth, max_nodes, complete=True)
+    if depth > n:  # no path tests a feature twice
+        found = search_tables(problem, n, min(max_nodes, 2**n - 1), deadline)
+        costs = {s: found.costs[budget(min(s.depth, n), s.nodes)] for s in budgets(depth, max_nodes)}
+        return replace(found, costs=costs, tree=lambda s: found.tree(budget(min(s.depth, n), s.nodes)))
     if fits(problem, depth):
-        return levels, search_packed(problem, levels, deadline)
-    return levels, search_blocks(problem, levels, deadline)
-
-
-def root_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
-    """Least cost of a tree on all rows for every budget."""
-    return levels.packed[0] if levels.packed else levels.values(0, problem.leaf(), levels.tables[0])
-
-
-def search_blocks(problem: Problem, levels: Levels, deadline: Deadline) -> bool:
-    """Fill the tables; returns whether there was time for all."""
-    levels.allocate(problem.moments.values)
-    costs, complete = Blocks(problem, levels.depth), True
-    for k in range(levels.depth, 1, -1):
-        try:
-            _STAGES[k](problem, costs, levels, deadline)
-        except OutOfTimeError:
-            complete = False
-    values = _leaves(levels, 1, problem.singles(), levels.tables.get(1, _EMPTY))
-    levels.absorb(levels.tables[0], [cost.amin(0) for cost in levels.split(1, values, 0)])
-    return complete
-
-
-class Blocks:
-    """Costs of the cells of blocks of sets of features, the largest of `depth` features."""
-
-    def __init__(self, problem: Problem, depth: int) -> None:
-        self._problem = problem
-        moments, accumulate = problem.moments, problem.task.accumulate
-        self._cells = (
-            PivotCells(moments.row_sums(), depth)
-            if problem.task.n_steps == 1
-            else StreamedCells(moments, accumulate)
-        )
-        self._sizes = None if problem.sizes is None else PivotCells(problem.sizes.row_sums(), depth)
-
-    def costs(self, block: FeatureBlock) -> Tensor:
-        """(2, ..., 2, R, L), signs in falling order of the features; pivots have to fall."""
-        sizes = None if self._sizes is None else self._sizes.cells(block)
-        return self._problem.cost(self._cells.cells(block), sizes)
-
-
-def _leaves(levels: Levels, k: int, cost: Tensor, table: Tensor) -> dict[Budget, Tensor]:
-    return levels.values(k, cost, table) if k < levels.depth else {Budget(0, 0): cost}
-
-
-def _stage2(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
-    """All pairs at once, each in both orders."""
-    table = levels.tables.get(2, _EMPTY)
-    if len(table):
-        table = torch.minimum(table, table.permute(0, 2, 1, 4, 3))
-    values = _leaves(levels, 2, problem.pairs(), table)
-    levels.absorb(levels.tables[1], [cost.amin(-1) for cost in levels.split(2, values, 1)])
-
-
-def _stage3(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
-    """Sets a > b > c for each b."""
-    n, pairs = levels.n_features, levels.tables[2]
-    for b in range(n - 2, 0, -1):
-        for block in blocks(n, b, 1, 1, _CELLS):
-            deadline.check()
-            deadline.say(f"sets of 3 features, the second is number {b} of {n}, down to 1")
-            a = block.runs[0].first
-            table = levels.triples[..., pair_run(b), a] if levels.depth > 3 else _EMPTY
-            values = _leaves(levels, 3, costs.costs(block), table)
-            levels.absorb(pairs[..., b, :b], [cost.amin(-1) for cost in levels.split(3, values, 0)])
-            levels.absorb(pairs[..., a, :b].mT, levels.split(3, values, 1))
-            levels.absorb(pairs[..., a, b], [cost.amin(-2) for cost in levels.split(3, values, 2)])
-
-
-def _stage4(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
-    """Sets a > b > c > d for each b."""
-    n, triples = levels.n_features, levels.triples
-    for b in range(n - 2, 1, -1):
-        below = slice(0, comb(b, 2))
-        for block in blocks(n, b, 1, 2, _CELLS):
-            deadline.check()
-            deadline.say(f"sets of 4 features, the second is number {b} of {n}, down to 2")
-            a = block.runs[0].first
-            table = levels.quads[b][..., a.start - b - 1 : a.stop - b - 1] if levels.depth > 4 else _EMPTY
-            values = _leaves(levels, 4, costs.costs(block), table)
-            levels.absorb(triples[..., below, b], [cost.amin(-1) for cost in levels.split(4, values, 0)])
-            levels.absorb(triples[..., below, a], levels.split(4, values, 1))
-            levels.absorb(triples[..., pair_run(b), a], _without_one_below(levels, 4, values, b))
-
-
-def _stage5(problem: Problem, costs: Blocks, levels: Levels, deadline: Deadline) -> None:
-    """Sets a > b > c > d > e for each c."""
-    n, quads = levels.n_features, levels.quads
-    for c in range(n - 3, 1, -1):
-        below = slice(0, comb(c, 2))
-        for block in blocks(n, c, 2, 2, _CELLS):
-            deadline.check()
-            deadline.say(f"sets of 5 features, the third is number {c} of {n}, down to 2")
-            values = {Budget(0, 0): costs.costs(block)}
-            (no_a,), (no_b,), (no_c,) = (levels.split(5, values, sign) for sign in range(3))
-            (one_below,) = _without_one_below(levels, 5, values, c)
-            for run in block.runs:
-                b, place = run.second, run.place
-                assert b is not None
-                a = slice(run.first.start - b - 1, run.first.stop - b - 1)
-                levels.absorb(quads[c][..., b - c - 1], [no_a[..., place].amin(-1)])
-                levels.absorb(
-                    quads[c][..., run.first.start - c - 1 : run.first.stop - c - 1], [no_b[..., place]]
-                )
-                levels.absorb(quads[b][..., below, a], [no_c[..., place]])
-                levels.absorb(quads[b][..., pair_run(c), a], [one_below[..., place]])
-
-
-def _without_one_below(levels: Levels, k: int, values: dict[Budget, Tensor], pivot: int) -> list[Tensor]:
-    """Least costs (signs, x, L) of sets with one feature x below the pivot, split by a second one."""
-    least = []
-    leaf = values[Budget(0, 0)]
-    index, height = partners(pivot, leaf.device), leaf.shape[-2]
-    if k == levels.depth:
-        both = leaf.new_empty(*leaf.shape[: k - 1], 2 * height, leaf.shape[-1])
-        torch.add(leaf.select(k - 1, 0), leaf.select(k - 1, 1), out=both[..., :height, :])
-        torch.add(leaf.select(k - 2, 0), leaf.select(k - 2, 1), out=both[..., height:, :])
-        sums = [both]
-    else:
-        smaller, larger = levels.split(k, values, k - 1), levels.split(k, values, k - 2)
-        sums = [torch.cat(pair, dim=-2) for pair in zip(smaller, larger, strict=True)]
-    for both in sums:
-        rows = both.index_select(-2, index)
-        least.append(rows.unflatten(-2, (pivot - 1, pivot)).amin(-3))
-    return least
-
-
-_STAGES = {2: _stage2, 3: _stage3, 4: _stage4, 5: _stage5}
+        return _search_packed(problem, depth, max_nodes, deadline)
+    return _search_roots(problem, depth, max_nodes, deadline)
 
 
 def fits(problem: Problem, depth: int) -> bool:
-    """True if the search by packed arrays is the faster one."""
-    n, rows = problem.moments.n_features, len(problem.moments.literals)
-    if problem.branch_cost is not None:  # the other search does not know of it
+    """Whether all sets of up to `depth` features are searched in one array for each size."""
+    if problem.branch_cost is not None:  # what a test costs depends on all features above it
         return True
-    steps = problem.task.n_steps > 1
-    if depth > n or comb(n, depth) << depth > (_MOST_CELLS_WITH_STEPS if steps else _MOST_CELLS[depth]):
-        return False
-    if steps:
-        sums = len(problem.moments.values) * offset(n, depth + 1)
-        large = min(problem.task.n_steps, rows // FEW_ROWS)
-        return max(8 * sums * large, 4 * rows * comb(n, 2)) <= _MOST_PRODUCTS
-    return 8 * rows * offset(n, 1 + depth - depth // 2) <= _MOST_PRODUCTS
+    moments, n_steps = problem.moments, problem.task.n_steps
+    return packable(len(moments.literals), moments.n_features, n_steps, len(moments.values), depth)
 
 
-def search_packed(problem: Problem, levels: Levels, deadline: Deadline) -> bool:
-    """Fill the tables; returns whether there was time for all."""
+def _leaf_alone(problem: Problem, depth: int, max_nodes: int, complete: bool) -> Found:
+    """What is known without any split."""
+    costs = dict.fromkeys(budgets(depth, max_nodes), float(problem.leaf()))
+    return Found(costs, lambda target: None, problem.n_cells, complete)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """A split of all rows, and the budgets of the trees on both sides."""
+
+    feature: int
+    halves: tuple[Budget, Budget]
+
+
+def _search_roots(problem: Problem, depth: int, max_nodes: int, deadline: Deadline) -> Found:
+    """Each feature at the root, the rows without and with it searched one after the other."""
+    states = budgets(depth, max_nodes)
+    leaf = float(problem.leaf())
+    costs, roots = dict.fromkeys(states, leaf), dict[Budget, _Root]()
+    below = depth - 1, min(max_nodes - 1, 2 ** (depth - 1) - 1)
+    complete, n_cells, n = True, problem.n_cells, problem.moments.n_features
+    for feature in range(n):
+        deadline.say(f"trees of depth {depth}: root {feature + 1} of {n}")
+        if deadline.passed:
+            complete = False
+            break
+        sides = [
+            search_tables(problem.where(feature, present), *below, deadline) for present in (False, True)
+        ]
+        complete = complete and all(side.complete for side in sides)
+        n_cells += sum(side.n_cells for side in sides)
+        for target in states[1:]:
+            for halves in splits(target):
+                cost = sides[0].costs[halves[0]] + sides[1].costs[halves[1]]
+                if cost < costs[target]:
+                    costs[target], roots[target] = cost, _Root(feature, halves)
+    for state in states[1:]:
+        smaller = min(
+            (s for s in states if s.depth <= state.depth and s.nodes <= state.nodes), key=costs.__getitem__
+        )
+        costs[state] = costs[smaller]
+    return Found(costs, partial(_tree_of_roots, problem, costs, roots), n_cells, complete)
+
+
+def _tree_of_roots(
+    problem: Problem, costs: dict[Budget, float], roots: dict[Budget, _Root], target: Budget
+) -> Nested:
+    """A tree of least cost within a budget, of equal ones one with few nodes: what is below its root anew."""
+    root = roots.get(smallest(costs, target))
+    if root is None:
+        return None
+    sides = [
+        search_tables(problem.where(root.feature, bool(sign)), *half, NEVER).tree(half)
+        for sign, half in enumerate(root.halves)
+    ]
+    return root.feature, sides[0], sides[1]
+
+
+def _search_packed(problem: Problem, depth: int, max_nodes: int, deadline: Deadline) -> Found:
+    """All sets of a size in one array."""
+    levels = Levels(problem.moments.n_features, depth, max_nodes)
     try:
         _search(problem, levels, deadline)
     except OutOfTimeError:
-        levels.packed.clear()
-        levels.allocate(problem.moments.values)
-        return False
-    return True
+        return _leaf_alone(problem, depth, max_nodes, complete=False)
+    costs = {state: float(cost) for state, cost in levels.costs[0].items()}
+    return Found(costs, partial(_trace, levels), problem.n_cells, True)
 
 
 def _search(problem: Problem, levels: Levels, deadline: Deadline) -> None:
@@ -226,9 +138,9 @@ def _search(problem: Problem, levels: Levels, deadline: Deadline) -> None:
         levels.paid = {k: payments.at(k) for k in range(depth, 0, -1)}
     for k in range(depth, 0, -1):
         leaf = leaves(k)
-        levels.packed[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
-        table = _split(levels, k, levels.packed[k])
-    levels.packed[0] = levels.values(0, leaves(0).view(()), table[..., 0])
+        levels.costs[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
+        table = _split(levels, k, levels.costs[k])
+    levels.costs[0] = levels.values(0, leaves(0).view(()), table[..., 0])
 
 
 def _leaf_costs(problem: Problem, depth: int, deadline: Deadline) -> Callable[[int], Tensor]:
@@ -335,78 +247,11 @@ def _below(
     return feature, children[0], children[1]
 
 
-def trace(problem: Problem, levels: Levels, target: Budget) -> Nested:
-    """A tree of least cost within a budget, in features of `problem`; of equal ones, one with few nodes.
-
-    The tables of single literals and of pairs give the root and its children; what is below them is searched
-    anew among their rows.
-    """
-    if target.nodes == 0 or problem.moments.n_features == 0:
-        return None
-    costs = {state: float(cost) for state, cost in root_costs(problem, levels).items()}
-    target = smallest(costs, target)
-    if target.nodes == 0:
-        return None
-    if levels.packed:
-        arrays = {
-            k: {state: value.cpu().numpy() for state, value in values.items()}
-            for k, values in levels.packed.items()
-        }
-        paid = {k: value.cpu().numpy() for k, value in levels.paid.items()}
-        return _below(levels, arrays, paid, (), (), target)
-    singles = _single_costs(problem, levels)
-    feature, halves = _best_split(singles, target)
-    children: list[Nested] = []
-    for sign in (0, 1):
-        part = problem.where(feature, bool(sign))
-        children.append(_child(part, levels, feature, sign, halves[sign], singles))
-    return feature, children[0], children[1]
-
-
-def _child(
-    part: Problem, levels: Levels, feature: int, sign: int, target: Budget, singles: dict[Budget, Tensor]
-) -> Nested:
-    """The subtree below a child of the root, the rows of which are `part`."""
-    target = smallest({s: float(v[sign, feature]) for s, v in singles.items()}, target)
-    if target.nodes == 0:
-        return None
-    if target.depth <= 2 or 2 not in levels.tables:
-        return trace(part, search(part, target.depth, target.nodes)[0], target)
-    second, halves = _best_split(_pair_costs(problem=part, levels=levels, feature=feature, sign=sign), target)
-    children: list[Nested] = []
-    for answer in (0, 1):
-        rows, below = part.where(second, bool(answer)), halves[answer]
-        if below.nodes == 0:
-            children.append(None)
-        else:
-            children.append(trace(rows, search(rows, below.depth, below.nodes)[0], below))
-    return second, children[0], children[1]
-
-
-def _single_costs(problem: Problem, levels: Levels) -> dict[Budget, Tensor]:
-    """(2, F) least cost below each literal for every budget."""
-    leaf = problem.singles()
-    if levels.depth == 1:
-        return {Budget(0, 0): leaf}
-    return levels.values(1, leaf, levels.tables[1])
-
-
-def _pair_costs(problem: Problem, levels: Levels, feature: int, sign: int) -> dict[Budget, Tensor]:
-    """(2, F) least cost below each second literal, the first one given; infinite for the first one itself."""
-    table = levels.tables[2]
-    smaller = table[:, sign, :, feature, :feature]
-    larger = table[:, :, sign, feature + 1 :, feature]
-    hole = table.new_full((*table.shape[:1], 2, 1), float("inf"))
-    leaf = problem.singles()
-    leaf[:, feature] = float("inf")
-    return levels.values(2, leaf, torch.cat([smaller, hole, larger], dim=-1))
-
-
-def _best_split(costs: dict[Budget, Tensor], target: Budget) -> tuple[int, tuple[Budget, Budget]]:
-    """The feature, and the budgets where it is 0 and where it is 1, of least summed cost."""
-    candidates = []
-    for left, right in splits(target):
-        least, feature = (costs[left][0] + costs[right][1]).min(0)
-        candidates.append((float(least), int(feature), (left, right)))
-    _, best, halves = min(candidates, key=lambda candidate: candidate[0])
-    return best, halves
+def _trace(levels: Levels, target: Budget) -> Nested:
+    """A tree of least cost within a budget; of equal ones, one with few nodes."""
+    costs = {
+        k: {state: value.cpu().numpy() for state, value in values.items()}
+        for k, values in levels.costs.items()
+    }
+    paid = {k: value.cpu().numpy() for k, value in levels.paid.items()}
+    return _below(levels, costs, paid, (), (), target)

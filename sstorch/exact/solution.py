@@ -235,8 +235,8 @@ class Solution:
 
     def _loss(self, tree: BinaryTree) -> float:
         """The tree's loss from the definition."""
-        features = self._patterns.features
-        return self.task.loss(tree.apply(features)) + total_branch_cost(self.task, tree, features)
+        leaf = tree.apply(self._patterns.features)
+        return self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
 
     def _reached(self, state: Budget) -> Budget:
         """The budget within which the search behind a state found its cost."""

@@ -66,11 +66,11 @@ def solve(
         memory: bytes that the search may take.
         device: where to search.
         engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,
-            for losses of this package, but for costs of tests and for ``"ipcw"`` curves.
+            for losses of this package, but for ``"ipcw"`` curves.
             ``"auto"`` is compiled where it can be and torch would need more than 20 seconds, by the estimate,
-            or more than `memory`. Both find the same losses; where several trees have the least one, they may
-            choose different ones. The first compiled search on a machine compiles, for about twenty seconds;
-            the machine code is kept on disk.
+            or more than `memory`, or search below each root by itself. Both find the same losses; where
+            several trees have the least one, they may choose different ones. The first compiled search on a
+            machine compiles, for about twenty seconds; the machine code is kept on disk.
         n_threads: how many compute, None as many as torch does. The compiled search takes fewer where each
             one's tables would not fit `memory`. Losses do not depend on it.
         lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
@@ -117,7 +117,8 @@ def solve(
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None:
-        if (reason := obstacle(task, place)) is not None:
+        reason = "it does not know costs of tests" if priced else obstacle(task, place)
+        if reason is not None:
             raise ConfigError(f"lookahead is for the compiled engine alone, and {reason}")
         if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
             raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")

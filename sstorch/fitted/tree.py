@@ -17,7 +17,7 @@ from torch import Tensor
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
-from sstorch.checks import check_quantile, check_truncation
+from sstorch.checks import blocks, check_quantile, check_truncation
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.plain_rows import PlainRows
@@ -40,9 +40,9 @@ EVENT = "event"
 # Elements of the largest intermediate of a prediction; rows are taken in chunks that stay below. Two MiB stay
 # in the cache, which thirty do not.
 _CHUNK_ELEMENTS = 2**18
-# Of curves to be scored: the rows of a fold in one piece where that is possible, since matrix products round
-# differently with another number of rows and the scores of a study should stay the same to the last digit.
-_SCORED_ELEMENTS = 2**22
+# Of curves to be scored, of which a study asks for hundreds: freed arrays of this size stay with the process.
+# Larger ones go back to the system, and having them again takes longer than computing the curves.
+_SCORED_ELEMENTS = 2**16
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
@@ -142,7 +142,6 @@ class FittedTree:
         x: RowFeatures,
         times: FloatArray,
         kind: CurveKind | Literal["log_hazard"] = "survival",
-        falling: bool = False,
     ) -> FloatArray:
         """Curves of rows.
 
@@ -150,21 +149,37 @@ class FittedTree:
             x: encoded features, shape (n, p).
             times: shape (n_times,), or (n, n_times) if every row has its own.
             kind: of the curves.
-            falling: give survival curves as scores take them: float64, and curves that rise, as those of
-                unconstrained splines can, replaced by their running minimum. Times must increase.
 
         Returns:
             shape (n, n_times).
         """
         function, at = self.function(kind), torch.as_tensor(times, device=x.device)
-        limit = _SCORED_ELEMENTS if falling else None
         rows = (x, at) if at.ndim == 2 else (x,)
-        curves = self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows, limit=limit)
-        if falling:
-            curves = curves.astype(np.float64, copy=False)
-            if self.can_rise:
-                np.minimum.accumulate(curves, axis=1, out=curves)
-        return curves
+        return self._by_chunk(lambda x, at=at: function(x, at), at.shape[-1], *rows)
+
+    def falling_curves(self, x: RowFeatures, times: FloatArray) -> FloatArray:
+        """Survival curves of one event as scores read them.
+
+        Curves that rise, as those of unconstrained splines can, are replaced by their running minimum. All
+        rows enter the matrix products at once, which round differently with another number of rows.
+
+        Args:
+            x: encoded features, shape (n, p).
+            times: increasing, shape (n_times,).
+
+        Returns:
+            shape (n, n_times), float64 in Fortran order: scores compare all rows at a time.
+        """
+        check_room(len(x), len(times), "times")
+        out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
+        width = len(x) * (self._n_leaves if self.prediction == "mixture" else 1)
+        with torch.no_grad():
+            scores = self.module.leaf_scores(x, self.prediction).by_time()
+            for some in blocks(len(times), width, _SCORED_ELEMENTS):
+                out[some] = self.module.survival(scores, at[some, None], self.prediction).cpu().numpy()
+        if self.can_rise:
+            np.minimum.accumulate(out, axis=0, out=out)
+        return out.T
 
     def function(self, kind: CurveKind | Literal["log_hazard"]) -> Callable[[RowFeatures, Tensor], Tensor]:
         """Curves of encoded rows at times; of competing causes those of any event, whose hazards add up."""
@@ -377,13 +392,13 @@ class FittedTree:
         return len(self.module.topology.leaves)
 
     def _by_chunk(
-        self, function: Callable[..., Tensor], row_elements: int, *rows: RowFeatures, limit: int | None = None
+        self, function: Callable[..., Tensor], row_elements: int, *rows: RowFeatures
     ) -> npt.NDArray[Any]:
         """Apply a function of tensors of the same rows chunk by chunk, within the memory budget."""
         x = rows[0]
         if self.prediction == "mixture":
             row_elements *= self._n_leaves
-        size = at_once(max(row_elements, x.shape[1]), limit or _CHUNK_ELEMENTS)
+        size = at_once(max(row_elements, x.shape[1]), _CHUNK_ELEMENTS)
         out = np.empty(0)
         with torch.no_grad():
             for start in range(0, max(1, len(x)), size):

@@ -49,7 +49,9 @@ class Effect:
         text: what is compared.
         ratio: name of what the exponential is; None where the family has none, and numbers are differences
             of the linear predictor.
-        estimate, lower, upper: the ratio, or the difference, with confidence limits.
+        estimate: the ratio, or the difference.
+        lower: lower confidence limit.
+        upper: upper confidence limit.
         p: two-sided p-value of the Wald test.
         level: of the limits.
     """

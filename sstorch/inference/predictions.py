@@ -73,7 +73,8 @@ class Intervals:
             of"`` these.
         estimate: shape (n, n_times), (n, K, n_times) of incidences, or (n,).
         standard_error: likewise; NaN where the data give none.
-        lower, upper: confidence limits, likewise.
+        lower: lower confidence limits, likewise.
+        upper: upper confidence limits, likewise.
         level: of the limits.
         times: of curves, (n_times,); None for others.
         simultaneous: whether a band holds for all times of a row together.

@@ -18,6 +18,7 @@ from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
 from sstorch.metrics.checks import check_same_unit, check_survival, check_times
+from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the AUC"
@@ -165,25 +166,29 @@ def _auc(
             f"time to before the last observed time; got {grid[0]:g} to {grid[-1]:g}."
         )
     result = np.empty(grid.size)
-    for columns in blocks(grid.size, time.size):
-        values = np.ascontiguousarray(curves[:, columns].T)  # (times, rows)
-        # Curves hardly change their order from time to time, and sorting is fast where it is nearly right.
-        near = np.argsort(values[len(values) // 2], kind="stable")
-        values = values[:, near]
-        order = np.argsort(values, axis=1, kind="stable")
-        values = np.take_along_axis(values, order, axis=1)
-        order = near[order]
-        failed = time[order] <= grid[columns, None]
-        case = np.where(failed, at_event[order], 0.0)
-        control = np.where(failed, 0.0, weight[order])
-        # Equal values form runs; a case in a run beats the controls after it and half of those within.
-        before = np.cumsum(control, axis=1) - control
-        ends_run = np.pad(values[:, 1:] != values[:, :-1], ((0, 0), (0, 1)), constant_values=True)
-        begins_run = np.roll(ends_run, 1, axis=1)
-        up_to_run = np.maximum.accumulate(np.where(begins_run, before, 0.0), axis=1)
-        total = control.sum(axis=1, keepdims=True)
-        through_run = np.where(ends_run, before + control, total)[:, ::-1]
-        through_run = np.minimum.accumulate(through_run, axis=1)[:, ::-1]
-        beaten = total - 0.5 * (up_to_run + through_run)
-        result[columns] = (case * beaten).sum(axis=1) / (case.sum(axis=1) * total[:, 0])
+    order = np.argsort(time, kind="stable")
+    in_order, control_weight = time[order], None if (weight == 1.0).all() else weight[order]
+    cases = np.flatnonzero(at_event[order] > 0.0)
+    case_weight = at_event[order][cases]
+    # In the order of time those at risk after t are the last rows, and cases by t the first of all cases.
+    n_cases = np.searchsorted(in_order[cases], grid, side="right").tolist()
+    first_control = np.searchsorted(in_order, grid, side="right").tolist()
+    read = CurvesInOrder(curves, order)
+    for columns in blocks(grid.size, time.size, BLOCK_ELEMENTS):
+        for k, values in enumerate(read[columns], columns.start):
+            own, share = values[cases[: n_cases[k]]], case_weight[: n_cases[k]]
+            controls = values[first_control[k] :]
+            if control_weight is None:
+                controls, mass = np.sort(controls), None
+            else:
+                by_value = np.argsort(controls)
+                controls = controls[by_value]
+                mass = np.append(0.0, np.cumsum(control_weight[first_control[k] :][by_value]))
+            below = np.searchsorted(controls, own)
+            up_to, tied = below.copy(), controls[np.minimum(below, controls.size - 1)] == own
+            up_to[tied] = np.searchsorted(controls, own[tied], side="right")
+            # A case beats the controls with a higher S, and half of those with the same.
+            total = controls.size if mass is None else mass[-1]
+            lost = below + up_to if mass is None else mass[below] + mass[up_to]
+            result[k] = share @ (total - 0.5 * lost) / (share.sum() * total)
     return result

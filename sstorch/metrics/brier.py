@@ -27,10 +27,8 @@ from sstorch.metrics.checks import (
     check_survival,
     check_times,
 )
+from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
-
-# Of one (rows x times) block: 4 MB of float64 an array.
-BLOCK_ELEMENTS = 2**19
 
 
 def brier_score(
@@ -96,19 +94,21 @@ def brier_curve(
     time = rows.time
     at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention, min_censoring_prob)
     row_weight = np.ones(time.size) if rows.weight is None else rows.weight
-    # In the order of time a block of rows has failed at all late times and is at risk at all early ones.
+    # In the order of time the rows that failed by a time are the first, and those still at risk the others.
     order = np.argsort(time, kind="stable")
-    total: FloatArray = np.zeros(grid.size)
-    for block in blocks(time.size, grid.size, BLOCK_ELEMENTS):
-        some = order[block]
-        part, part_time, w = curves[some], time[some], row_weight[some]
-        first, last = np.searchsorted(grid, (part_time[0], part_time[-1]), side="left")
-        early, mixed, late = slice(0, first), slice(first, last), slice(last, None)
-        total[early] += at_risk[early] * (w @ (1.0 - part[:, early]) ** 2)
-        total[late] += (w * at_event[some]) @ part[:, late] ** 2
-        event_term = part[:, mixed] ** 2 * at_event[some, None]
-        risk_term = (1.0 - part[:, mixed]) ** 2 * at_risk[mixed]
-        total[mixed] += w @ np.where(part_time[:, None] <= grid[mixed], event_term, risk_term)
+    first = np.searchsorted(time[order], grid, side="right")
+    at_risk_weight, failed_weight = row_weight[order], (row_weight * at_event)[order]
+    read = CurvesInOrder(curves, order)
+    total: FloatArray = np.empty(grid.size)
+    for some in blocks(grid.size, time.size, BLOCK_ELEMENTS):
+        values, own = read[some], first[some]
+        low, high = int(own[0]), int(own[-1])
+        between, failed = values[:, low:high], np.arange(low, high) < own[:, None]
+        event_term = values[:, :low] ** 2 @ failed_weight[:low]
+        event_term += np.where(failed, between**2, 0.0) @ failed_weight[low:high]
+        risk_term = (1.0 - values[:, high:]) ** 2 @ at_risk_weight[high:]
+        risk_term += np.where(failed, 0.0, (1.0 - between) ** 2) @ at_risk_weight[low:high]
+        total[some] = event_term + at_risk[some] * risk_term
     total /= row_weight.sum()
     return total
 

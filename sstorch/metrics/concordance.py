@@ -23,6 +23,7 @@ from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
 from sstorch.metrics.checks import check_grid_unit, check_same_unit, check_survival, check_times
+from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 TiedTime = Literal["exclude", "censored_later", "all"]
@@ -228,32 +229,24 @@ class ComparablePairs:
     ) -> tuple[FloatArray, FloatArray]:
         """Counts of consecutive events, pair by pair."""
         lower, tied = (np.zeros(some.stop - some.start) for _ in range(2))
-        for part in blocks(some.stop - some.start, self.order.size):
-            block = slice(some.start + part.start, min(some.start + part.stop, some.stop))
-            start = self.start[block]
-            rows = self.order[start[0] :]
-            if rows.size == 0:
-                break  # no row lasts longer than these events, nor than those after them
-            columns, which = np.unique(column[block], return_inverse=True)
-            at_columns = curves[:, np.maximum(columns, 0)]
-            at_columns[:, columns < 0] = 1.0
-            values = at_columns[rows].T[which]
-            at_event = at_columns[self.events[block], which][:, None]
-            above, not_below = values > at_event, values >= at_event
-            head = int(start[-1] - start[0])  # rows that are partners of some events of the block only
-            partner = np.arange(start[0], start[0] + head) >= start[:, None]
-            above[:, :head] &= partner
-            not_below[:, :head] &= partner
-            lower[part] = self._weigh(above)
-            tied[part] = self._weigh(not_below) - lower[part]
+        read = CurvesInOrder(curves, self.order)
+        n_rows, place = self.order.size, np.argsort(self.order)[self.events]
+        for block in blocks(some.stop - some.start, n_rows, BLOCK_ELEMENTS):
+            events = slice(some.start + block.start, min(some.start + block.stop, some.stop))
+            columns, which = np.unique(column[events], return_inverse=True)
+            values = read.each(np.maximum(columns, 0))
+            if columns[0] < 0:
+                values[0] = np.ones(n_rows)
+            each = (each.tolist() for each in (which, self.start[events], place[events]))
+            for k, (at, start, own) in enumerate(zip(*each, strict=True), block.start):
+                partners, value = values[at][start:], values[at][own]
+                if self.row_weight is None:
+                    lower[k] = np.count_nonzero(partners > value)
+                    tied[k] = np.count_nonzero(partners == value)
+                else:
+                    lower[k] = (partners > value) @ self.row_weight[start:]
+                    tied[k] = (partners == value) @ self.row_weight[start:]
         return lower, tied
-
-    def _weigh(self, marked: BoolArray) -> FloatArray:
-        """Weight of the marked rows among the last of the order, for each of some events."""
-        if self.row_weight is None:
-            return np.asarray(np.count_nonzero(marked, axis=1), dtype=np.float64)
-        weight: FloatArray = marked @ self.row_weight[-marked.shape[1] :]
-        return weight
 
 
 @dataclass(frozen=True)
@@ -286,7 +279,11 @@ class ComparedCurves:
         """Compare the curves (n, n_times) of the rows at the events before tau, see `concordance_harrell`."""
         grid = check_times(times)
         curves = check_survival(survival, rows.time.size, grid.size)
-        pairs = _pairs(rows, tied_time, tau)
+        return cls.of_pairs(comparable_pairs(rows, tied_time, tau), rows, curves, grid)
+
+    @classmethod
+    def of_pairs(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
+        """Compare curves (n, n_times) that passed `check_survival` in pairs of the rows."""
         if pairs.total() > 0:  # else `concordance` says that there is no pair
             check_grid_unit(rows.time, rows.event, grid)
         time = rows.time[pairs.events]
@@ -298,7 +295,7 @@ class ComparedCurves:
 
         Rows of one time read one column, so that all pairs of equal times are counted by one ranking.
         """
-        pairs = _pairs(rows, "all", None)
+        pairs = comparable_pairs(rows, "all", None)
         time, event = rows.time[pairs.order], rows.event[pairs.order]
         column = np.searchsorted(times, time, side="right") - 1
         own = np.where(column >= 0, survival[pairs.order, np.maximum(column, 0)], 1.0)
@@ -518,7 +515,7 @@ def concordance_harrell_risk(
         0.8333333333333334
     """
     rows = read_rows(y, _HARRELL, entry=True, weight=True, sample_weight=sample_weight, risk=risk)
-    return _from_risk(_pairs(rows, tied_time, tau), risk, tied_risk)
+    return _from_risk(comparable_pairs(rows, tied_time, tau), risk, tied_risk)
 
 
 def concordance_uno_risk(
@@ -551,12 +548,16 @@ def concordance_uno_risk(
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, risk=risk)
     weight = uno_weights(rows, train, ipcw, min_censoring_prob)
-    return _from_risk(_pairs(rows, tied_time, tau, weight), risk, tied_risk)
+    return _from_risk(comparable_pairs(rows, tied_time, tau, weight), risk, tied_risk)
 
 
-def _pairs(
-    rows: Observed, tied_time: str, tau: float | None, event_weight: FloatArray | None = None
+def comparable_pairs(
+    rows: Observed,
+    tied_time: str = "exclude",
+    tau: float | None = None,
+    event_weight: FloatArray | None = None,
 ) -> ComparablePairs:
+    """The comparable pairs of rows, see `concordance_harrell`; event weights are of the rows, (n,)."""
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
     return ComparablePairs.of(

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray
+from sstorch._types import FloatArray, IntArray
 from sstorch.checks import (
     check_choice,
     check_horizon,
@@ -18,6 +18,9 @@ from sstorch.checks import (
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_survival, check_times
+
+# Of one (times x rows) block: 1 MB of float64, which stays in the cache.
+BLOCK_ELEMENTS = 2**17
 
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
@@ -71,6 +74,32 @@ def _expected(model: Any, got: str) -> str:
         f"model: expected {type(model).__name__}.predict_survival_function(X, times) -> (n, n_times), or "
         f"that of scikit-survival, (X, return_array=False) -> a step function per row; got {got}."
     )
+
+
+class CurvesInOrder:
+    """Curves read at some times, all rows beside each other in a given order.
+
+    Arrays of curves in Fortran order whose rows are in that order already are not copied.
+
+    Args:
+        curves: S_i(t_k), shape (n, n_times).
+        order: the rows in order, shape (n,).
+    """
+
+    def __init__(self, curves: FloatArray, order: IntArray) -> None:
+        self._at_times = curves.T
+        whole = order.size == len(curves) and bool((np.diff(order) == 1).all())
+        self._order = None if whole else order
+
+    def __getitem__(self, times: slice | IntArray) -> FloatArray:
+        """S of all rows at some of the times, shape (n_some, n), contiguous along the rows."""
+        some = self._at_times[times]
+        return np.ascontiguousarray(some if self._order is None else some[:, self._order])
+
+    def each(self, times: IntArray) -> list[FloatArray]:
+        """S of all rows at each of some times, (n,) each, without a copy where none is needed."""
+        in_place = self._order is None and self._at_times.flags.c_contiguous
+        return [self._at_times[k] for k in times] if in_place else list(self[times])
 
 
 def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> FloatArray:

@@ -9,11 +9,12 @@ import numpy as np
 from sstorch._types import BoolArray, FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics.auc import cumulative_dynamic_auc, mean_cumulative_dynamic_auc
-from sstorch.metrics.calibration import d_calibration, integrated_calibration_index, one_calibration
-from sstorch.metrics.checks import check_observed_horizon
-from sstorch.metrics.concordance import uno_weights
+from sstorch.metrics.calibration import d_calibration_at, integrated_calibration_index, one_calibration
+from sstorch.metrics.censoring import KaplanMeier
+from sstorch.metrics.checks import check_grid_unit, check_observed_horizon
 from sstorch.metrics.curves import median_survival_time, survival_at
 from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_integrated_brier_score
+from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import metric
 from sstorch.metrics.scored_rows import ScoredRows
 from sstorch.metrics.time_error import (
@@ -95,7 +96,7 @@ def _c_harrell_ties(rows: ScoredRows, tau: float | None) -> float:
     tags="study peers accuracy published",
 )
 def _c_uno(rows: ScoredRows, tau: float | None) -> float:
-    return rows.compared.concordance(tau, uno_weights(rows.y, rows.train))
+    return rows.compared.concordance(tau, rows.outcome.uno_weight)
 
 
 @metric(
@@ -108,16 +109,20 @@ def _c_uno(rows: ScoredRows, tau: float | None) -> float:
     tags="study accuracy published",
 )
 def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
-    curves, times = rows.on_grid("osst")
-    inside = _auc_times(rows, tau)
-    if not inside.any():
+    times, inside = rows.on_grid("osst")[1], _auc_times(rows, tau)
+    # The mean weighs AUC(t) by the fall of Kaplan-Meier, so that times without an event do not count.
+    counted = times[inside][np.diff(KaplanMeier.fit(rows.y).at(times[inside]), prepend=1.0) < 0.0]
+    if not counted.size:
         raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
-    auc = cumulative_dynamic_auc(rows.y, curves[:, inside], times[inside], train=rows.train)
-    return mean_cumulative_dynamic_auc(rows.y, auc, times[inside])
+    curves = rows.checked.T[np.searchsorted(rows.times, counted)].T
+    auc = cumulative_dynamic_auc(rows.y, curves, counted, train=rows.train)
+    return mean_cumulative_dynamic_auc(rows.y, auc, counted)
 
 
 def _ibs(convention: str) -> Callable[[ScoredRows, float | None], float]:
     def value(rows: ScoredRows, _: float | None) -> float:
+        if convention == "graf":
+            return rows.graf.score(rows.train)
         curves, times = rows.on_grid(convention)
         return integrated_brier_score(rows.y, curves, times, train=rows.train, convention=convention)
 
@@ -147,8 +152,7 @@ metric(
     alias="ibs",
 )
 def _ibs_own(rows: ScoredRows, _: float | None) -> float:
-    curves, times = rows.on_grid("graf")
-    return integrated_brier_score(rows.y, curves, times, train=rows.y)
+    return rows.graf.score(rows.y)
 
 
 for _name, _higher, _tags in (("sksurv", False, "tree study"), ("surtree", True, ""), ("osst", False, "")):
@@ -176,7 +180,7 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
     if events.size == 0:
         raise DataError("event: no test row has an event, so that there is no median event time to look at.")
     t = float(np.median(events))
-    predicted = survival_at(rows.survival, rows.times, np.full(rows.y.time.size, t))
+    predicted = survival_at(rows.checked, rows.times, np.full(rows.y.time.size, t))
     return np.clip(predicted, 0.0, 1.0), t
 
 
@@ -195,7 +199,9 @@ def _ici(rows: ScoredRows, tau: float | None) -> float:
     rejection=True,
 )
 def _d_calibration(rows: ScoredRows, _: float | None) -> float:
-    return d_calibration(rows.y, rows.survival, rows.times).p_value
+    y = read_rows(rows.y, "D-calibration")
+    check_grid_unit(y.time, y.event, rows.times)
+    return d_calibration_at(y.event, survival_at(rows.checked, rows.times, y.time)).p_value
 
 
 @metric("one_calibration_p", "1-calibration: share of fits with p < .05", "1-cal.", None, rejection=True)

@@ -34,6 +34,9 @@ reading is taken where the source leaves one open:
   with Kaplan-Meier leaves.
 """
 
+from dataclasses import dataclass
+from typing import Literal, Self
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,7 +44,6 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.exceptions import DataError
 from sstorch.metrics.brier import (
-    BLOCK_ELEMENTS,
     brier_curve,
     brier_weights,
     convention_censoring,
@@ -56,6 +58,7 @@ from sstorch.metrics.checks import (
     check_time,
     check_times,
 )
+from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the integrated Brier score"
@@ -65,6 +68,7 @@ _SURTREE_POINTS = 101
 # What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
 _SURTREE_STEP_BACK = 1e-3
 _POWERS = np.arange(3)[:, None]
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
@@ -144,77 +148,132 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
     return low, high
 
 
-def _integrate_graf(
-    rows: Observed,
-    curves: FloatArray,
-    times: FloatArray,
-    censoring: KaplanMeier,
-    min_censoring_prob: float | None,
-) -> float:
-    """Mean of BS over [0, tmax]; arguments as in `integrated_brier_score`, checked."""
-    time, event, weight = rows.time, rows.event, rows.weight
-    last = float(time.max())
-    if last == 0.0:
-        raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
-    if times[-1] < last:
-        raise DataError(
-            f"times: convention 'graf' integrates up to the largest test time, {last:g}; the grid ends at "
-            f"{times[-1]:g}. evaluation_times(time, train_time) gives a grid that reaches it, if both are in "
-            "one unit."
-        )
-    n_before = int(times[0] > 0.0)  # columns to put before the first: S(0) = 1
-    nodes = np.concatenate((np.zeros(n_before), times))
-    n_pieces = int(np.searchsorted(nodes, last, side="left"))  # the last piece holds tmax
-    nodes = nodes[: n_pieces + 1]
-    starts, widths = nodes[:-1], np.diff(nodes)
-    ends = np.minimum(nodes[1:], last)
+@dataclass(frozen=True, eq=False)
+class GrafIntegrals:
+    """What the convention "graf" takes from curves: sums over rows and integrals over time.
 
-    # Between neighbouring knots nothing jumps and no piece ends.
-    knots = np.unique(np.concatenate((starts, [last], time, censoring.times)))
-    knots = knots[knots <= last]
-    piece = np.searchsorted(starts, knots[:-1], side="right") - 1
-    at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf", min_censoring_prob)
-    left, right = ((t - starts[piece]) / widths[piece] for t in (knots[:-1], knots[1:]))
-    increments = (right ** (_POWERS + 1) - left ** (_POWERS + 1)) / (_POWERS + 1) * widths[piece] * at_risk
-    running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
+    G is not in them, so that scores with several estimates of G share one pass over the curves.
 
-    def moments_to(t: FloatArray, pieces: IntArray) -> FloatArray:
-        """Integral of u^r / G from the start of the piece to t, shape (3, t.size)."""
-        moments: FloatArray = (
-            running[:, np.searchsorted(knots, t)] - running[:, np.searchsorted(knots, starts[pieces])]
-        )
-        return moments
+    Attributes:
+        rows: the rows in the order of time, without those of weight 0, n of them.
+        nodes: times between which curves are straight, the last piece cut off at tmax, shape (K + 1,).
+        widths: of the pieces, the last one whole, shape (K,).
+        piece: that of each row's time, shape (n,).
+        risk: of the rows at risk throughout a piece the weighted sums of l^2, l r and r^2, l and r being
+            1 - S at the ends of the piece, shape (3, K).
+        low: S of each row where its own piece starts, shape (n,).
+        slope: change of S in this piece, shape (n,).
+        failure: integral of S^2 from the time of each row to tmax, shape (n,).
+    """
 
-    def lengths_to(t: FloatArray, pieces: IntArray) -> FloatArray:
-        """Integral of u^r from the start of the piece to t, shape (3, t.size)."""
-        share = (t - starts[pieces]) / widths[pieces]
-        lengths: FloatArray = share ** (_POWERS + 1) / (_POWERS + 1) * widths[pieces]
-        return lengths
+    rows: Observed
+    nodes: FloatArray
+    widths: FloatArray
+    piece: IntArray
+    risk: FloatArray
+    low: FloatArray
+    slope: FloatArray
+    failure: FloatArray
 
-    all_pieces = np.arange(n_pieces)
-    m, h = moments_to(ends, all_pieces), lengths_to(ends, all_pieces)
-    time_piece = np.searchsorted(starts, time, side="right") - 1
-    time_m = moments_to(time, time_piece)
-    time_h = lengths_to(ends[time_piece], time_piece) - lengths_to(time, time_piece)
+    @classmethod
+    def of(cls, rows: Observed, curves: FloatArray, times: FloatArray) -> Self:
+        """Integrate curves (n, n_times) that passed `check_survival`.
 
-    total = 0.0
-    for some in blocks(time.size, n_pieces + 1, BLOCK_ELEMENTS):
-        values = curves[some, : n_pieces + 1 - n_before]
-        if n_before:
-            values = np.pad(values, ((0, 0), (1, 0)), constant_values=1.0)
-        low, slope = values[:, :-1], np.diff(values, axis=1)
-        before = all_pieces < time_piece[some, None]
-        after = all_pieces > time_piece[some, None]
-        risk = np.sum(_quadratic(low - 1.0, slope, m), axis=1, where=before)
-        failure = np.sum(_quadratic(low, slope, h), axis=1, where=after)
-        within = time_piece[some, None]
-        low, slope = (np.take_along_axis(a, within, axis=1)[:, 0] for a in (low, slope))
-        risk += _quadratic(low - 1.0, slope, time_m[:, some])
-        failure += _quadratic(low, slope, time_h[:, some])
-        loss = risk + at_event[some] * failure
-        total += float(loss.sum() if weight is None else np.dot(weight[some], loss))
-    n = time.size if weight is None else weight.sum()
-    return total / float(n * last)
+        Raises:
+            DataError: a grid in another unit than the rows or one that ends before tmax, or tmax = 0.
+        """
+        order = np.argsort(rows.time, kind="stable")
+        if rows.weight is not None:  # a row without weight must not widen the window
+            order = order[rows.weight[order] > 0.0]
+        rows = rows.take(order)
+        check_grid_unit(rows.time, rows.event, times)
+        last = float(rows.time[-1])
+        if last == 0.0:
+            raise DataError("time: all test times are 0, there is no follow-up to integrate over.")
+        if times[-1] < last:
+            raise DataError(
+                f"times: convention 'graf' integrates up to the largest test time, {last:g}; the grid ends "
+                f"at {times[-1]:g}. evaluation_times(time, train_time) gives a grid that reaches it, if both "
+                "are in one unit."
+            )
+        n_before = int(times[0] > 0.0)  # columns to put before the first: S(0) = 1
+        nodes = np.concatenate((np.zeros(n_before), times))
+        n_pieces = int(np.searchsorted(nodes, last, side="left"))  # the last piece holds tmax
+        nodes = nodes[: n_pieces + 1].copy()
+        widths = np.diff(nodes)
+        nodes[-1] = last
+        piece = np.searchsorted(nodes[:-1], rows.time, side="right") - 1
+        lengths = _lengths(np.diff(nodes) / widths, widths)
+        start, middle, end = _of_ends(lengths)[:, :, None]
+        gone, there = (np.searchsorted(piece, np.arange(n_pieces), side=side) for side in _SIDES)
+        weight = np.ones(order.size) if rows.weight is None else rows.weight
+        read = CurvesInOrder(curves, order)
+        risk, failure = np.empty((3, n_pieces)), np.zeros(order.size)
+        low, slope = np.empty(order.size), np.empty(order.size)
+        for pieces in blocks(n_pieces, order.size, BLOCK_ELEMENTS):
+            first, stop = pieces.start, min(pieces.stop, n_pieces)
+            values = read[max(first - n_before, 0) : stop + 1 - n_before]
+            if first < n_before:
+                values = np.concatenate((np.ones((1, order.size)), values))
+            # In the order of time some rows failed before all these pieces, some are at risk throughout all.
+            early, late = slice(0, int(gone[first])), slice(int(there[stop - 1]), None)
+            within = slice(early.stop, late.start)
+            number = np.arange(within.start, within.stop)
+            square, product = _products(values[:, early])
+            failure[early] += start[pieces, 0] @ square[:-1] + middle[pieces, 0] @ product
+            failure[early] += end[pieces, 0] @ square[1:]
+            square, product = _products(values[:, within])
+            integral = start[pieces] * square[:-1] + middle[pieces] * product + end[pieces] * square[1:]
+            failure[within] += np.where(number < gone[pieces, None], integral, 0.0).sum(axis=0)
+            square, product = _products(1.0 - values[:, late])
+            risk[:, pieces] = [term @ weight[late] for term in (square[:-1], product, square[1:])]
+            square, product = _products(1.0 - values[:, within])
+            for k, term in enumerate((square[:-1], product, square[1:])):
+                risk[k, pieces] += np.where(number >= there[pieces, None], term, 0.0) @ weight[within]
+            own = piece[within] - first
+            low[within] = values[own, number]
+            slope[within] = values[own + 1, number] - low[within]
+        share = (rows.time - nodes[piece]) / widths[piece]
+        failure += _quadratic(low, slope, lengths[:, piece] - _lengths(share, widths[piece]))
+        return cls(rows, nodes, widths, piece, risk, low, slope, failure)
+
+    def score(self, train: Outcome, min_censoring_prob: float | None = None) -> float:
+        """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
+        known, (time, event, *_), weight = training(train), self.rows, self.rows.weight
+        check_same_unit(time, known.time, ("time", "train time"))
+        censoring = convention_censoring(known, "graf")
+        # Between neighbouring knots nothing jumps and no piece ends.
+        starts, last = self.nodes[:-1], self.nodes[-1]
+        knots = np.unique(np.concatenate((self.nodes, time, censoring.times)))
+        knots = knots[knots <= last]
+        piece = np.searchsorted(starts, knots[:-1], side="right") - 1
+        at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf", min_censoring_prob)
+        left, right = ((t - starts[piece]) / self.widths[piece] for t in (knots[:-1], knots[1:]))
+        increments = at_risk * (_lengths(right, self.widths[piece]) - _lengths(left, self.widths[piece]))
+        running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
+        # Integrals of u^r / G over each piece, and from the start of the piece of each row to its time.
+        to_nodes = running[:, np.searchsorted(knots, self.nodes)]
+        moments = running[:, np.searchsorted(knots, time)] - to_nodes[:, self.piece]
+        loss = at_event * self.failure + _quadratic(self.low - 1.0, self.slope, moments)
+        total = float((_of_ends(np.diff(to_nodes)) * self.risk).sum())
+        total += float(loss.sum() if weight is None else np.dot(weight, loss))
+        return total / float((time.size if weight is None else weight.sum()) * last)
+
+
+def _lengths(share: FloatArray, width: FloatArray) -> FloatArray:
+    """Integral of u^r over a piece of some width up to u = share, shape (3, n)."""
+    lengths: FloatArray = share ** (_POWERS + 1) / (_POWERS + 1) * width
+    return lengths
+
+
+def _of_ends(moments: FloatArray) -> FloatArray:
+    """Coefficients of l^2, l r and r^2 in the integral of (l + (r - l) u)^2 from the moments (3, n)."""
+    return np.stack((moments[0] - 2.0 * moments[1] + moments[2], 2.0 * (moments[1] - moments[2]), moments[2]))
+
+
+def _products(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Squares of values at nodes (K + 1, n), and products of those at neighbouring ones (K, n)."""
+    return values * values, values[:-1] * values[1:]
 
 
 def _quadratic(low: FloatArray, slope: FloatArray, moments: FloatArray) -> FloatArray:
@@ -271,6 +330,8 @@ def integrated_brier_score(
     check_convention(convention)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
+    if convention == "graf":
+        return GrafIntegrals.of(rows, curves, grid).score(train, min_censoring_prob)
     if rows.weight is not None:  # a row without weight must not widen the window
         counted = rows.weight > 0.0
         rows, curves = rows.take(counted), curves[counted]
@@ -278,9 +339,6 @@ def integrated_brier_score(
     check_same_unit(rows.time, known.time, ("time", "train time"))
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
-    if convention == "graf":
-        return _integrate_graf(rows, curves, grid, censoring, min_censoring_prob)
-
     window = _window(rows.time, known.time, censoring, grid, convention)
     grid = grid[window]
     widths = np.diff(grid)

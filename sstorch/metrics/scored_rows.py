@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +17,10 @@ from sstorch.checks import check_after, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_survival, check_times
-from sstorch.metrics.concordance import ComparedCurves
+from sstorch.metrics.concordance import ComparablePairs, ComparedCurves, comparable_pairs, uno_weights
 from sstorch.metrics.curves import predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
-from sstorch.metrics.integrated_brier import evaluation_times
+from sstorch.metrics.integrated_brier import GrafIntegrals, evaluation_times
 from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.registry import Kind
@@ -39,24 +39,74 @@ class PredictsSurvival(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredRows:
-    """Test rows, their curves and the training rows.
+class ScoredOutcome:
+    """Outcomes of test and training rows, and the times at which curves are scored: the same for all models.
 
     Attributes:
         y: outcome of the test rows.
-        survival: predicted S on `times`, shape (n, n_times).
         times: the grid, shape (n_times,).
         train: outcome of the training rows.
         grids: for each convention with a grid of its own the columns of `times` that belong to it.
     """
 
-    kind: ClassVar[Kind] = "event"
-
     y: Observed
-    survival: FloatArray
     times: FloatArray
     train: Observed
     grids: dict[str, IntArray]
+
+    @classmethod
+    def of(
+        cls,
+        y: Outcome,
+        train: Outcome,
+        grids: Mapping[str, FloatArray],
+        also: FloatArray | tuple[()] = (),
+    ) -> Self:
+        """Read outcomes, and join the times at which each convention reads the curves with further ones."""
+        times = np.unique(np.concatenate([also, *grids.values()]))
+        columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
+        rows, known = (read_rows(part, _WHAT, entry=True, weight=True) for part in (y, train))
+        return cls(rows, times, known, columns)
+
+    @cached_property
+    def pairs(self) -> ComparablePairs:
+        """The comparable pairs of the test rows."""
+        return comparable_pairs(self.y)
+
+    @cached_property
+    def uno_weight(self) -> FloatArray:
+        """1 / G^2 of each test row, (n,)."""
+        return uno_weights(self.y, self.train)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Test rows and their curves.
+
+    Attributes:
+        outcome: of test and training rows.
+        survival: predicted S on the times of `outcome`, shape (n, n_times).
+    """
+
+    kind: ClassVar[Kind] = "event"
+
+    outcome: ScoredOutcome
+    survival: FloatArray
+
+    @property
+    def y(self) -> Observed:
+        """Outcome of the test rows."""
+        return self.outcome.y
+
+    @property
+    def train(self) -> Observed:
+        """Outcome of the training rows."""
+        return self.outcome.train
+
+    @property
+    def times(self) -> FloatArray:
+        """Times of the curves, shape (n_times,)."""
+        return self.outcome.times
 
     @property
     def late(self) -> bool:
@@ -94,7 +144,7 @@ class ScoredRows:
         X, rows, train_rows = given.X, given.rows, known.rows
         time, event = rows.time, rows.event
         if _is_curves(model):
-            return cls(rows, survival, grid, train_rows, {})
+            return cls(ScoredOutcome(rows, grid, train_rows, {}), survival)
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
         if not isinstance(model, PredictsSurvival):
@@ -121,41 +171,34 @@ class ScoredRows:
         if grids:  # which, if they are thinned, need not hold the horizon of calibration
             events = np.sort(time[event & (time > 0.0)])
             also = events[max(events.size - 1, 0) // 2 :][:1]
-        return cls.predicted(predict, rows, train_rows, grids, also)
-
-    @classmethod
-    def predicted(
-        cls,
-        predict: Callable[[FloatArray], FloatArray],
-        y: Outcome,
-        train: Outcome,
-        grids: Mapping[str, FloatArray],
-        also: FloatArray | tuple[()] = (),
-    ) -> Self:
-        """Predict the curves of the test rows once, at the times of all grids and at further ones.
-
-        `predict` gives S of the test rows (n, n_times) at increasing times; `y` and `train` are the outcomes
-        of the test and the training rows, `grids` the times at which each convention reads the curves.
-        """
-        times = np.unique(np.concatenate([also, *grids.values()]))
-        columns = {name: np.searchsorted(times, grid) for name, grid in grids.items()}
-        rows, known = (read_rows(part, _WHAT, entry=True, weight=True) for part in (y, train))
-        return cls(rows, predict(times), times, known, columns)
+        outcome = ScoredOutcome.of(rows, train_rows, grids, also)
+        return cls(outcome, predict(outcome.times))
 
     @cached_property
     def compared(self) -> ComparedCurves:
         """The curves compared at every event, for the concordances that share it."""
-        return ComparedCurves.of(self.y, self.survival, self.times)
+        return ComparedCurves.of_pairs(self.outcome.pairs, self.y, self.checked, self.times)
+
+    @cached_property
+    def checked(self) -> FloatArray:
+        """The curves, once `check_survival` has passed them."""
+        return check_survival(self.survival, len(self.survival), self.times.size)
+
+    @cached_property
+    def graf(self) -> GrafIntegrals:
+        """Integrals of the curves, for the scores of Graf et al. that share them."""
+        curves, times = self.on_grid("graf")
+        return GrafIntegrals.of(self.y, curves, times)
 
     def on_grid(self, convention: str) -> tuple[FloatArray, FloatArray]:
         """Curves and times on the grid of a convention, or on the whole grid where it has none."""
-        columns = self.grids.get(convention)
+        columns = self.outcome.grids.get(convention)
         if columns is None:
-            return self.survival, self.times
+            return self.checked, self.times
         if columns.size and columns[-1] - columns[0] + 1 == columns.size:  # a view: many rows are large
             whole = slice(int(columns[0]), int(columns[-1]) + 1)
-            return self.survival[:, whole], self.times[whole]
-        return self.survival[:, columns], self.times[columns]
+            return self.checked[:, whole], self.times[whole]
+        return self.checked.T[columns].T, self.times[columns]
 
 
 def default_grids(

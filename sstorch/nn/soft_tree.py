@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -152,6 +152,27 @@ class LeafParameters(Batched):
         )
 
 
+class LeafScores(NamedTuple):
+    """What the curves of rows depend on at every time, broadcastable to (*batch_shape, L', N, 1).
+
+    L' is 1 for the highest-branch-probability path, each row with its own leaf at weight one.
+
+    Attributes:
+        log_p: log weight of each leaf.
+        linear: linear predictor.
+        shape: shape parameters, with one more dimension.
+    """
+
+    log_p: Tensor
+    linear: Tensor
+    shape: Tensor
+
+    def by_time(self) -> LeafScores:
+        """The same for times of shape (T, 1), so that curves are (*batch_shape, T, N)."""
+        log_p = self.log_p.mT if self.log_p.ndim else self.log_p
+        return LeafScores(log_p, self.linear.mT, self.shape.transpose(-3, -2))
+
+
 class SoftTree(nn.Module):
     """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
 
@@ -295,11 +316,13 @@ class SoftTree(nn.Module):
 
     # ------------------------------------------------------------------ curves
 
-    def log_survival(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def log_survival(
+        self, x: RowFeatures | LeafScores, times: Tensor, prediction: Prediction = "hbp"
+    ) -> Tensor:
         """Log of the survival function, log S(t | x) = -H(t | x).
 
         Args:
-            x: features, shape (N, p) or (*batch_shape, N, p).
+            x: features, shape (N, p) or (*batch_shape, N, p); or their :meth:`leaf_scores`, for many calls.
             times: original units, t >= 0, shape (T,), or (N, T) if every row has its own.
             prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, all leaves weighted.
 
@@ -312,7 +335,7 @@ class SoftTree(nn.Module):
         log_p, log_time, linear, shape = self._at(x, times, prediction)
         hazard = self.family.cumulative_hazard(log_time, linear, shape)
         mixed = -hazard.squeeze(-3) if prediction == "hbp" else self._mixed_log_survival(log_p, hazard)
-        return torch.where(times == 0, torch.zeros_like(mixed), mixed)
+        return torch.where(times == 0, 0.0, mixed)
 
     def log_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Log hazard per original time unit; arguments and shape as :meth:`log_survival`."""
@@ -327,14 +350,14 @@ class SoftTree(nn.Module):
             mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
         return mixed - self.log_time_scale[..., None, None]
 
-    def survival(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
+    def survival(self, x: RowFeatures | LeafScores, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
         if prediction != "hbp":
             return self.log_survival(x, times, prediction).exp()
         # Of some families it takes less than their cumulative hazard.
         _, log_time, linear, shape = self._at(x, times, prediction)
         curves = self.family.survival(log_time, linear, shape).squeeze(-3)
-        return torch.where(times == 0, torch.ones_like(curves), curves)
+        return torch.where(times == 0, 1.0, curves)
 
     def cumulative_hazard(self, x: RowFeatures, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Cumulative hazard H(t | x) >= 0; arguments and shape as :meth:`log_survival`."""
@@ -441,20 +464,17 @@ class SoftTree(nn.Module):
         return self.survival(x, times)
 
     def _at(
-        self, x: RowFeatures, times: Tensor, prediction: Prediction
+        self, x: RowFeatures | LeafScores, times: Tensor, prediction: Prediction
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log weight, model log time, linear predictor and shapes, broadcastable to (*batch, L', N, T).
-
-        L' is 1 for the highest-branch-probability path, each row with its own leaf at weight one.
-        """
+        """Log weight, model log time, linear predictor and shapes, broadcastable to (*batch, L', N, T)."""
         # log 0 is replaced by the smallest normal number's, which leaves a finite power of t. In double,
         # since the range of single precision is too small for times in any unit.
         log_time = times.double().clamp(min=torch.finfo(torch.float64).tiny).log()
         log_time = log_time - self.log_time_scale[..., None, None].double()
         limit = log_time_limit(self.log_time_scale.dtype)
         log_time = log_time.clamp(-limit, limit)[..., None, :, :].to(self.log_time_scale.dtype)
-        log_p, linear, shape = self.leaf_scores(x, prediction)
-        return log_p, log_time, linear, shape
+        scores = x if isinstance(x, LeafScores) else self.leaf_scores(x, prediction)
+        return scores.log_p, log_time, scores.linear, scores.shape
 
     def _mixed_log_survival(self, log_p: Tensor, hazard: Tensor) -> Tensor:
         """Log of the average of the leaves' survival functions, leaves in dimension -3."""
@@ -463,22 +483,22 @@ class SoftTree(nn.Module):
         mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
         return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
 
-    def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weight, linear predictor and shapes, broadcastable to (*batch, L', N, 1)."""
+    def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> LeafScores:
+        """Gates and leaves at features of rows, shape (N, p) or (*batch_shape, N, p)."""
         if prediction not in PREDICTIONS:
             raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
         if prediction == "hbp" and isinstance(x, Tensor) and self._follows_paths(x):
             leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
             linear, shape = self.leaf_parameters().at_rows(x, leaf)
-            return linear.new_zeros(()), linear[None, :, None], shape[None, :, None]
+            return LeafScores(linear.new_zeros(()), linear[None, :, None], shape[None, :, None])
         linear, shape = self.linear_predictor(x), self.shape_parameters(x)
         if prediction == "mixture":
-            return self.log_leaf_probability(x)[..., None], linear[..., None], shape[..., None, :]
+            return LeafScores(self.log_leaf_probability(x)[..., None], linear[..., None], shape[..., None, :])
         leaf = self.apply_leaf(x)[..., None, :]
         linear = linear.gather(-2, leaf)[..., None]
         shape = shape.expand(*shape.shape[:-2], leaf.shape[-1], shape.shape[-1])
         shape = shape.gather(-3, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
-        return linear.new_zeros(()), linear, shape[..., None, :]
+        return LeafScores(linear.new_zeros(()), linear, shape[..., None, :])
 
     def _follows_paths(self, x: Tensor) -> bool:
         """True if only the nodes on each row's path are to be evaluated."""

@@ -17,7 +17,15 @@ from matplotlib.ticker import MaxNLocator
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import METRICS, names_of
-from sstorch.plots.figures import COLOURS, ShownFigure, colour_of, given_or_new, survival_text, time_label
+from sstorch.plots.figures import (
+    COLOURS,
+    ShownFigure,
+    colour_of,
+    given_or_new,
+    of_group,
+    survival_text,
+    time_label,
+)
 
 _PARTS = ("train", "test")
 # More rhos than this have slanted labels.
@@ -80,10 +88,11 @@ def plot_survival_by_leaf(
         for row, shade in zip(some[order], _shades(colour, len(some)), strict=True):
             ax.plot(grid, curves[row], color=shade, alpha=0.5, linewidth=0.7)
         label = f"group {number}: {inside.sum()} rows"
-        (line,) = ax.plot(grid, curves[inside].mean(axis=0), color=colour, linewidth=2.5, label=label)
+        mean = curves[inside].mean(axis=0)
+        (line,) = ax.plot(grid, mean, color=colour, linewidth=2.5, label=label, gid=of_group(number))
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
     label = survival_text(tree, "predicted survival")
-    ax.set(xlabel=time_label(tree, unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]))
+    ax.set(xlabel=time_label(tree, unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]), label="time")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax

@@ -20,7 +20,7 @@ from sstorch.checks import check_integer, check_share
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import as_frame, numeric_values
 from sstorch.exceptions import ConfigError
-from sstorch.plots.figures import COLOURS, colour_of, new_figure
+from sstorch.plots.figures import COLOURS, colour_of, new_figure, of_group
 from sstorch.reading import effects
 
 _INK, _GREY = "#222222", "#9a9a9a"
@@ -184,17 +184,19 @@ class _Panel:
         for place, (leaf, own) in enumerate(self.tables.items()):
             colour = COLOURS[0] if self.alike else colour_of(leaf or 1)
             if self.numbers is None:
-                self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2))
+                self._draw_words(ax, own, colour, 0.16 * (place - (len(self.tables) - 1) / 2), leaf or 0)
             else:
-                self._draw_line(ax, own, self.numbers, colour)
+                self._draw_line(ax, own, self.numbers, colour, leaf or 0)
         ax.tick_params(labelsize=8)
         ax.spines[["top", "right"]].set_visible(False)
 
-    def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str) -> None:
+    def _draw_line(self, ax: Axes, own: pd.DataFrame, numbers: FloatArray, colour: str, group: int) -> None:
+        style: dict[str, Any] = {"color": colour, "gid": of_group(group)}
         value = own["value"].to_numpy()
         if "lower" in own:
-            ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0)
-        ax.plot(value, own["effect"], color=colour, linewidth=1.8)
+            band = of_group(group, band=True)
+            ax.fill_between(value, own["lower"], own["upper"], color=colour, alpha=0.2, linewidth=0, gid=band)
+        ax.plot(value, own["effect"], linewidth=1.8, **style)
         middle = float(np.quantile(numbers, 0.5, method="lower"))
         ax.plot([middle], [0.0], "o", color=_INK, markersize=3.5, zorder=4)
         drawn = numbers[np.unique(np.linspace(0, len(numbers) - 1, _RUG).astype(int))]
@@ -211,11 +213,12 @@ class _Panel:
         )
         ax.locator_params(axis="x", nbins=5)
 
-    def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float) -> None:
+    def _draw_words(self, ax: Axes, own: pd.DataFrame, colour: str, shift: float, group: int) -> None:
+        style: dict[str, Any] = {"color": colour, "gid": of_group(group)}
         place, usual = np.arange(len(own)), (own["effect"] == 0).to_numpy()
         if "lower" in own:
-            ax.vlines(place + shift, own["lower"], own["upper"], color=colour, alpha=0.45, linewidth=2.5)
-        ax.plot(place[~usual] + shift, own["effect"][~usual], "o", color=colour, markersize=5)
+            ax.vlines(place + shift, own["lower"], own["upper"], alpha=0.45, linewidth=2.5, **style)
+        ax.plot(place[~usual] + shift, own["effect"][~usual], "o", markersize=5, **style)
         ax.plot(place[usual], np.zeros(usual.sum()), "o", color=_INK, markersize=3.5, zorder=4)
         words = [_short(str(word)) for word in own["value"]]
         ax.set_xticks(place, words)
@@ -250,6 +253,8 @@ def _scale(axes: Sequence[Axes], panels: Sequence[_Panel], ratios: bool) -> None
         axes[0].yaxis.set_major_locator(FixedLocator(np.log(ticks).tolist()))
         axes[0].yaxis.set_minor_locator(NullLocator())
         axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):.6g}"))
+        for ax in axes:  # under the pointer, too
+            ax.fmt_ydata = lambda value: f"{math.exp(value):.4g}"
 
 
 def _limits(panels: Sequence[_Panel]) -> tuple[float, float]:

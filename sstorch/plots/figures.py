@@ -70,6 +70,11 @@ def colour_of(group: int) -> str:
     return COLOURS[(group - 1) % len(COLOURS)]
 
 
+def of_group(group: int, band: bool = False) -> str:
+    """Id (``gid``) of what is drawn of a group, by which pages highlight it: see `sstorch.document`."""
+    return f"group {group}{' band' * band}"
+
+
 def dark(colour: str) -> tuple[float, float, float]:
     """A darker shade of a colour, for texts and for lines over bands."""
     red, green, blue = (0.6 * part for part in to_rgb(colour))

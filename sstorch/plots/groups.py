@@ -21,7 +21,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.metrics import logrank_test
 from sstorch.metrics.weights import WeightKind
 from sstorch.plots.curves import TreeWithCurves
-from sstorch.plots.figures import colour_of, dark, new_figure, survival_text, time_label
+from sstorch.plots.figures import colour_of, dark, new_figure, of_group, survival_text, time_label
 from sstorch.plots.observed import ObservedGroups
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.late_fit import outside
@@ -104,10 +104,22 @@ def plot_groups(
         band, last = rows.band(number, confidence, weights), float(time[inside].max())
         final = rows.draw(ax, number, band, colour)
         censored = time[inside & ~event]
-        ax.plot(censored, band.at(censored).value, "|", color=colour, markersize=4, markeredgewidth=0.7)
+        ticks: dict[str, Any] = {
+            "color": colour,
+            "markersize": 4,
+            "markeredgewidth": 0.7,
+            "gid": of_group(number),
+        }
+        ax.plot(censored, band.at(censored).value, "|", **ticks)
         seen = grid <= last
         mean = np.average(curves[inside], axis=0, weights=weight[inside])
-        (line,) = ax.plot(grid[seen], mean[seen], "--", color=dark(colour), linewidth=1.5)
+        style: dict[str, Any] = {
+            "color": dark(colour),
+            "linewidth": 1.5,
+            "gid": of_group(number),
+            "label": "model",
+        }
+        (line,) = ax.plot(grid[seen], mean[seen], "--", **style)
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
         if compared:
             off = outside(mean[seen], *band.at(grid[seen])[1:])
@@ -117,8 +129,8 @@ def plot_groups(
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
         rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
         text = "\n".join([text, *rule])
-        ends.append((final, text, colour))
-    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label)
+        ends.append((final, text, int(number)))
+    ax.set(ylabel="survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label, label="time")
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=end > 10))
     ax.spines[["top", "right"]].set_visible(False)
     label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
@@ -153,7 +165,7 @@ def _test_text(
     return f"{name} < .001" if p_value < 0.001 else f"{name} = {p_value:.3f}".replace("0.", ".", 1)
 
 
-def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> None:
+def _label_ends(ax: Axes, ends: list[tuple[float, str, int]], gap: float) -> None:
     """Texts to the right of the ends of curves, moved apart where they would meet."""
     order = sorted(range(len(ends)), key=lambda k: ends[k][0])
     at = np.array([ends[k][0] for k in order])
@@ -164,16 +176,17 @@ def _label_ends(ax: Axes, ends: list[tuple[float, str, str]], gap: float) -> Non
     for k in range(len(at) - 2, -1, -1):
         at[k] = min(at[k], at[k + 1] - gap)
     for position, k in zip(at, order, strict=True):
-        _, text, colour = ends[k]
+        _, text, number = ends[k]
         ax.text(
             1.015,
             position / 1.02,
             text,
             transform=ax.transAxes,
-            color=dark(colour),
+            color=dark(colour_of(number)),
             fontsize=8.5,
             va="center",
             linespacing=1.25,
+            gid=of_group(number),
         )
 
 
@@ -186,12 +199,13 @@ def _number_at_risk(
     ax.set(ylim=(len(numbers) - 0.5, -1.1))
     for row, number in enumerate(numbers):
         colour = dark(colour_of(number))
-        label: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": colour, "fontsize": 8.5}
-        ax.text(-0.045, row, f"group {number}", ha="right", va="center", **label)
+        label: dict[str, Any] = {"color": colour, "fontsize": 8.5, "va": "center", "gid": of_group(number)}
+        place = ax.get_yaxis_transform()
+        ax.text(-0.045, row, f"group {number}", ha="right", transform=place, **label)
         for tick in ticks:
             under_observation = (time >= tick) & ((entry < tick) | (entry == 0))
             count = np.count_nonzero(under_observation & (group == number))
-            ax.text(tick, row, str(count), ha="center", va="center", color=colour, fontsize=8.5)
+            ax.text(tick, row, str(count), ha="center", **label)
     ax.text(
         -0.045,
         -0.95,

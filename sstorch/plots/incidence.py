@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
-from sstorch.plots.figures import COLOURS, new_figure, survival_text, time_label
+from sstorch.plots.figures import COLOURS, new_figure, of_group, survival_text, time_label
 from sstorch.plots.observed import ObservedGroups
 
 # Inches: of a panel, and of the room for the legend above.
@@ -86,8 +86,15 @@ def plot_incidence(
         ax.stackplot(grid, means[number], colors=colours, alpha=0.55, linewidth=0)
         seen = grid[grid <= time[inside].max()]
         incidence = aalen_johansen(outcome[inside], seen, sample_weight=weight[inside])
-        for edge in np.cumsum(incidence, axis=0):
-            ax.plot(seen, edge, drawstyle="steps-post", color=_INK, linewidth=1.0)
+        style: dict[str, Any] = {
+            "drawstyle": "steps-post",
+            "color": _INK,
+            "linewidth": 1.0,
+            "gid": of_group(number),
+        }
+        for name, edge in zip(tree.causes_, np.cumsum(incidence, axis=0), strict=True):
+            ax.plot(seen, edge, label=name, **style)
+        ax.set(label="time stacked", gid=of_group(number))
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
         said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
         ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5)

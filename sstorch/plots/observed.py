@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from sstorch.data import Surv, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.weights import WeightKind
+from sstorch.plots.figures import of_group
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class ObservedGroups:
         last = float(self.time[self.rows(number)].max())
         at = np.concatenate([[0.0], band.times, [last]])
         survival, lower, upper = band.at(at)
-        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0)
-        label = f"group {number}"
-        ax.plot(at, survival, drawstyle="steps-post", color=colour, linewidth=1.8, label=label)
+        band_of = of_group(number, band=True)
+        ax.fill_between(at, lower, upper, step="post", color=colour, alpha=0.15, linewidth=0, gid=band_of)
+        style: dict[str, Any] = {"drawstyle": "steps-post", "color": colour, "linewidth": 1.8}
+        ax.plot(at, survival, label="Kaplan-Meier", gid=of_group(number), **style)
         return float(survival[-1])

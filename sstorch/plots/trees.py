@@ -18,7 +18,7 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
-from sstorch.plots.figures import colour_of, dark, time_label
+from sstorch.plots.figures import colour_of, dark, of_group, time_label
 from sstorch.plots.observed import ObservedGroups
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
 from sstorch.reading.nodes import shown_leaves, shown_node
@@ -100,7 +100,7 @@ class _Groups:
 
     def _draw(self, number: int, curve: FloatArray | None, ax: Axes) -> None:
         colour, last = colour_of(number), float(self.times[-1])
-        ax.set(xlim=(0, last), ylim=(0, 1.04))
+        ax.set(xlim=(0, last), ylim=(0, 1.04), label="time", gid=of_group(number))
         ticks = [tick for tick in MaxNLocator(3).tick_values(0, last) if 0 <= tick <= last]
         ax.set_xticks([0, ticks[-1]], ["0", f"{ticks[-1]:g}"], fontsize=SIZE)
         start, end = ax.get_xticklabels()
@@ -120,7 +120,7 @@ class _Groups:
         kind: dict[str, Any] = {"color": dark(colour), "linestyle": "--", "linewidth": 1.2}
         if self.rows is None:
             kind = {"color": colour, "linestyle": "-", "linewidth": 1.8}
-        ax.plot(self.times, curve, drawstyle=style, **kind)
+        ax.plot(self.times, curve, drawstyle=style, label="model", gid=of_group(number), **kind)
 
     def caption(self, tree: object, curve: str) -> list[str]:
         """Sentences on the curves; ``curve`` is what the tree has of a group."""

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.metrics import KaplanMeierBand
 
-# Share of a group's follow-up up to which it is compared, and the fewest events of a group.
+# Share of the follow-up of rows up to which they are compared, and the fewest events.
 _UP_TO, _LEAST_EVENTS = 0.9, 10
 _MOST_TIMES = 64
+_FOURTHS = ("lowest", "second", "third", "highest")
 
 
 def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
     """A sentence on each group whose mean curve is outside the 95 % limits at 90 % of its follow-up.
 
     Families and shared or shrunk coefficients can bend curves where few events are, after the times at which
-    tables report survival.
+    tables report survival. Of a regression all rows are compared and, where these agree, the fourths of its
+    predicted risk.
+
+    Where censoring depends on covariates Kaplan-Meier is not the mean of the curves, even of the true model.
+    It then follows the mean hazard of the rows that are still at risk, and the sentence says so where that
+    curve is inside the limits.
 
     Args:
         tree: trained on the rows, of one event.
@@ -29,9 +35,30 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
     """
     if tree.competing or data.intervals is not None or data.subject is not None or data.entry.any():
         return ()
-    group, found = tree.apply(x), []
-    for number in np.unique(group):
-        inside = np.flatnonzero(group == number)
+    group = tree.apply(x)
+    numbers = np.unique(group)
+    if len(numbers) > 1:
+        parts = {f"Group {number}": np.flatnonzero(group == number) for number in numbers}
+        return _sentences(tree, x, data, parts)
+    found = _sentences(tree, x, data, {"All rows": np.arange(len(data))})
+    if found:
+        return found
+    survival = tree.curves(x, np.array([_UP_TO * float(data.time.max())]))[:, 0]
+    fourth = np.searchsorted(-np.quantile(survival, [0.75, 0.5, 0.25]), -survival)
+    parts = {
+        f"Rows in the {name} fourth of predicted risk": np.flatnonzero(fourth == number)
+        for number, name in enumerate(_FOURTHS)
+        if (fourth == number).any()
+    }
+    return _sentences(tree, x, data, parts)
+
+
+def _sentences(
+    tree: FittedTree, x: RowFeatures, data: SurvivalData, parts: dict[str, IntArray]
+) -> tuple[str, ...]:
+    """On each part of the rows whose mean curve is outside, by its name."""
+    found = []
+    for name, inside in parts.items():
         rows = data.subset(inside)
         if rows.n_events < _LEAST_EVENTS:
             continue
@@ -49,12 +76,32 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         since = int(np.append(-1, np.flatnonzero(~marks))[-1]) + 1
         at_end = f"{km[-1]:.3f} ({lower[-1]:.3f} to {upper[-1]:.3f})"
         start = duration(times[since], tree.time_unit)
+        at_risk = _of_rows_at_risk(tree, own, rows.time, weight, end)
+        reason = (
+            f"{_other_leaf(tree)}do not report later times"
+            if outside(at_risk, lower[-1:], upper[-1:])[0]
+            else f"the hazards of the rows still at risk agree with it, S = {at_risk[0]:.3f}. Censoring "
+            "depends on covariates, which biases Kaplan-Meier: judge late calibration by oe_hazard (validate)"
+        )
         found.append(
-            f"Group {number}: from {start} on the mean curve is outside the 95 % confidence "
-            f"band of Kaplan-Meier, S({end:.4g}) = {mean[-1]:.3f} by the model, {at_end} observed: "
-            f"compare with {_remedy(tree)}, or do not report later times"
+            f"{name}: from {start} on the mean curve is outside the 95 % confidence "
+            f"band of Kaplan-Meier, S({end:.4g}) = {mean[-1]:.3f} by the model, {at_end} observed: {reason}"
         )
     return tuple(found)
+
+
+def _of_rows_at_risk(
+    tree: FittedTree, x: RowFeatures, time: FloatArray, weight: FloatArray, end: float
+) -> FloatArray:
+    """Survival to the end by the mean hazard of those at risk, which Kaplan-Meier estimates, (1,)."""
+    ends = np.linspace(0.0, end, _MOST_TIMES + 1)
+    with np.errstate(divide="ignore"):  # survival of 0
+        hazard = -np.log(tree.curves(x, ends[1:]))
+    steps = np.diff(hazard, axis=1, prepend=0.0)
+    share = weight[:, None] * (time[:, None] > ends[:-1])
+    steps = np.where(share > 0.0, steps, 0.0)
+    total = ((share * steps).sum(axis=0) / share.sum(axis=0)).sum(keepdims=True)
+    return np.asarray(np.exp(-total))
 
 
 def outside(mean: FloatArray, lower: FloatArray, upper: FloatArray) -> BoolArray:
@@ -62,6 +109,5 @@ def outside(mean: FloatArray, lower: FloatArray, upper: FloatArray) -> BoolArray
     return np.asarray((lower < upper) & ((mean < lower) | (mean > upper)))
 
 
-def _remedy(tree: FittedTree) -> str:
-    name = tree.module.family.name
-    return "leaf='spline_po'" if name == "spline_ph" else "leaf='spline_ph'"
+def _other_leaf(tree: FittedTree) -> str:
+    return "" if tree.module.family.name == "spline_ph" else "compare with leaf='spline_ph', or "

@@ -17,6 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
+from sstorch.language import Phrase
 from sstorch.reading.digits import USUAL_DIGITS, down_to, fewest_digits, number_text, threshold_text
 from sstorch.reading.scores import Score, terms_of, to_numbers
 from sstorch.reading.wording import MOST_WORDS, Wording, membership
@@ -25,7 +26,7 @@ from sstorch.reading.wording import MOST_WORDS, Wording, membership
 _MOST_COMBINATIONS = 256
 # Indicators of categories of the rows that a rule is made of.
 _MOST_ELEMENTS = 2**23
-_SIDES = Wording.of("always"), Wording.of("never")
+_SIDES = Wording.of(Phrase.word("always")), Wording.of(Phrase.word("never"))
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class GateRule:
 
     holds: Wording
     fails: Wording
-    terms: tuple[str, ...] = ()
+    terms: tuple[Phrase, ...] = ()
     threshold: float | None = None
 
     @classmethod
@@ -121,7 +122,8 @@ class GateRule:
             values = x[:, j] / score.scale[j] + score.offset[j]
             below = ~left if slope > 0 else left
             threshold = threshold_text(-rule.constant / slope, values, below, least)
-            sides = [Wording.of(f"{terms[0].name} {sign} {threshold}") for sign in ("<=", ">")]
+            number = Phrase.number(threshold)
+            sides = [Wording.of(terms[0].phrase + f" {sign} " + number) for sign in ("<=", ">")]
             return cls.ordered(sides, slope > 0, float(threshold))
         order = used[np.argsort(-np.abs(score.weight[used]), kind="stable")]
         values = x[:, order] / score.scale[order] + score.offset[order]
@@ -132,8 +134,11 @@ class GateRule:
             return int(np.count_nonzero(told != left))
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
-        written = (f"{number} {name}" for number, name in zip(numbers, rule.table.index, strict=True))
-        return cls(Wording.of(f"{constant} >= 0"), Wording.of(f"{constant} < 0"), tuple(written))
+        written = [
+            Phrase.number(text) + " " + score.terms[j].phrase for text, j in zip(numbers, order, strict=True)
+        ]
+        holds, fails = (Wording.of(Phrase.number(constant) + end) for end in (" >= 0", " < 0"))
+        return cls(holds, fails, tuple(written))
 
     @classmethod
     def ordered(cls, sides: Sequence[Wording], swap: bool, threshold: float | None = None) -> GateRule:
@@ -145,10 +150,14 @@ class GateRule:
     def from_dict(cls, state: Mapping[str, Any]) -> GateRule:
         """The rule of a file."""
         threshold = None if state["threshold"] is None else float(state["threshold"])
-        terms = tuple(str(term) for term in state["terms"])
+        terms = tuple(Phrase.from_list(term["parts"]) for term in state["terms"])
         return cls(Wording.from_dict(state["holds"]), Wording.from_dict(state["fails"]), terms, threshold)
 
     def text(self, n_terms: int | None = None, right: bool = False) -> str:
+        """The :meth:`phrase` in English."""
+        return str(self.phrase(n_terms, right))
+
+    def phrase(self, n_terms: int | None = None, right: bool = False) -> Phrase:
         """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
 
         Args:
@@ -158,9 +167,9 @@ class GateRule:
         """
         shown = list(self.terms)
         if n_terms is not None and len(shown) > n_terms:
-            shown[n_terms:] = [f"({len(shown) - n_terms} smaller terms)"]
+            shown[n_terms:] = [Phrase.word("smaller_terms", n=len(shown) - n_terms)]
         side = self.fails if right else self.holds
-        return " ".join([*shown, side.full if n_terms is None else side.brief])
+        return Phrase.joined(" ", [*shown, side.full if n_terms is None else side.brief])
 
 
 def _rule_of_categories(score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule | None:
@@ -285,16 +294,15 @@ def _threshold_by_category(
         own = [word for word in inside if word is not None]
         listed = membership(column, own, others, None if words[-1] else None in inside, most)
         opposite = {"never": "always", "always": "never"}.get(threshold)
-        for sides, text in (
-            (at_most, threshold if opposite else f"<= {threshold}"),
-            (above, opposite or f"> {threshold}"),
-        ):
-            sides.append(listed.after(f"{text} where ") if len(found) > 1 else Wording.of(text))
+        for sides, sign, side in ((at_most, "<= ", threshold), (above, "> ", opposite)):
+            text = Phrase.word(str(side)) if opposite else sign + Phrase.number(threshold)
+            where = text + " " + Phrase.word("where") + " "
+            sides.append(listed.after(where) if len(found) > 1 else Wording.of(text))
     if opposite and len(found) == 1:
         told = [at_most[0], above[0]]
     else:
-        parts, name = (at_most, above), f"{score.terms[number].name} "
-        told = [Wording.joined(", ", sides, MOST_WORDS, " thresholds").after(name) for sides in parts]
+        parts, name = (at_most, above), score.terms[number].phrase + " "
+        told = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
     value = float(threshold) if len(found) == 1 and not opposite else None
     return GateRule.ordered(told, slope > 0, value)
 
@@ -323,7 +331,8 @@ def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule
                 most = max(MOST_WORDS // len(columns), 1)
                 inside.append(membership(column, words, others, None, most))
                 outside.append(membership(column, others, words, None, most))
-        sides = Wording.joined(" and ", inside), Wording.joined(" or ", outside)
+        both, either = (" " + Phrase.word(key) + " " for key in ("and", "or"))
+        sides = Wording.joined(both, inside), Wording.joined(either, outside)
         return GateRule.ordered(sides, swap=not side)
     return None
 
@@ -415,19 +424,18 @@ def conditions(
         rules: of the gates.
         n_terms: terms of a rule that are written out; None for all.
     """
-    texts: dict[str, tuple[str, float]] = {}
+    found: dict[Phrase, tuple[Phrase, float]] = {}
     for node, left in way:
-        rule, text = rules[node], rules[node].text(n_terms, right=not left)
+        rule, phrase = rules[node], rules[node].phrase(n_terms, right=not left)
         if rule.threshold is None:
-            texts[text] = text, 0.0
+            found[phrase] = phrase, 0.0
             continue
-        bounded, _ = text.rsplit(" ", 1)
-        if bounded not in texts or (rule.threshold < texts[bounded][1]) == bounded.endswith("<="):
-            texts[bounded] = text, rule.threshold
-    found = [text for text, _ in texts.values()]
-    several = (" or ", " where ")
+        bounded = Phrase(phrase.parts[:-1])
+        if bounded not in found or (rule.threshold < found[bounded][1]) == str(bounded).endswith("<= "):
+            found[bounded] = phrase, rule.threshold
     return " and ".join(
-        f"({text})" if len(found) > 1 and any(word in text for word in several) else text for text in found
+        f"({phrase})" if len(found) > 1 and phrase.has_word("or", "where") else str(phrase)
+        for phrase, _ in found.values()
     )
 
 

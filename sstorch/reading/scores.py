@@ -13,6 +13,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.data.basis import Feature
+from sstorch.language import Phrase
 
 # Points in which the curve of a column is looked at.
 _CURVE_POINTS = 201
@@ -39,6 +40,20 @@ class Term:
     places: tuple[int, ...]
     is_curve: bool = False
     logged: bool = False
+
+    @property
+    def phrase(self) -> Phrase:
+        """The name, in which columns can be told from what stands around them."""
+        whole, rest, mark = Phrase(), self.name, ""
+        for column in self.columns:  # of a product the second one behind a colon
+            lead, at = next(
+                (mark + lead, at)
+                for lead in ("log(", "s(", "")
+                if (at := rest.find(mark + lead + column)) == 0 or (mark and at > 0)
+            )
+            whole = whole + (rest[:at] + lead) + Phrase.column(column)
+            rest, mark = rest[at + len(lead) + len(column) :], ":"
+        return whole + rest
 
 
 def terms_of(preprocessor: Preprocessor, features: Sequence[Feature]) -> list[Term]:

@@ -89,7 +89,7 @@ def held_out_text(lines: Sequence[str]) -> str:
         return "\n".join(lines)
     return (
         "Held-out rows: not scored by a fit (sstorch.validation: validate on other rows, compare with folds; "
-        "the command sstorch scores folds beside Cox and the regression)"
+        "the command sstorch compares folds with Cox and the regression)"
     )
 
 
@@ -263,21 +263,17 @@ def as_graphviz(
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def leaf_texts(tree: FittedTree, nodes: pd.DataFrame, medians: bool | None = None) -> dict[int, str]:
-    """By node, a line on each group that has rows: its number, rows, events and median.
+def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
+    """By node, a line on each group that has rows: its number, rows, events and predicted median.
 
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        medians: whether the predicted median, of the time free of any event, is in it; None unless
-            covariates are time-varying.
+    The median is of the time free of any event; there is none where covariates are time-varying.
     """
-    medians, lines = not tree.time_varying if medians is None else medians, {}
+    lines = {}
     shown = shown_leaves(nodes)
     for leaf, (_, row) in zip(shown, nodes.loc[list(shown)].iterrows(), strict=True):
         rows = int(row["rows"])
         median = "event-free " * tree.competing + median_text(float(row["median"]), tree.time_unit)
-        reached = f", {median}" if medians else ""
+        reached = "" if tree.time_varying else f", {median}"
         counts = f"{rows} row{'s' * (rows != 1)}, {events_text(tree, row)}"
         lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
     return lines

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from sstorch.language import Phrase
+
 # Categories, and thresholds, that a rule names in its short form.
 MOST_WORDS = 8
-MISSING = "missing"
 
 
 @dataclass(frozen=True)
@@ -20,35 +21,38 @@ class Wording:
         brief: with the first ones, and the number of the others.
     """
 
-    full: str
-    brief: str
+    full: Phrase
+    brief: Phrase
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def of(cls, text: Phrase) -> Self:
         """A text without lists."""
         return cls(text, text)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """The wording of a file."""
-        return cls(str(state["full"]), str(state["brief"]))
+        return cls(*(Phrase.from_list(state[length]["parts"]) for length in ("full", "brief")))
 
     @classmethod
-    def joined(cls, separator: str, parts: Sequence[Self], most: int | None = None, of: str = "") -> Self:
+    def joined(
+        cls, separator: Phrase | str, parts: Sequence[Self], most: int | None = None, more: str = "more"
+    ) -> Self:
         """Wordings with a separator between them.
 
         Args:
-            separator: text between them.
+            separator: between them.
             parts: at least one.
             most: how many the short form has; None for all.
-            of: what the others are called after ``"and 3 more"``.
+            more: key of the text on the others.
         """
         hidden = 0 if most is None else max(len(parts) - most, 0)
-        brief = separator.join(part.brief for part in parts[: len(parts) - hidden])
-        more = f" and {hidden} more{of}" if hidden else ""
-        return cls(separator.join(part.full for part in parts), brief + more)
+        brief = Phrase.joined(separator, [part.brief for part in parts[: len(parts) - hidden]])
+        if hidden:
+            brief = brief + " " + Phrase.word(more, n=hidden)
+        return cls(Phrase.joined(separator, [part.full for part in parts]), brief)
 
-    def after(self, text: str) -> Wording:
+    def after(self, text: Phrase | str) -> Wording:
         """The wording behind a text."""
         return Wording(text + self.full, text + self.brief)
 
@@ -68,18 +72,28 @@ def membership(
         missing: whether rows without a category are among these; None where there are no such rows.
         most: categories of the short form.
     """
-    inside, outside = [*words, *[MISSING] * (missing is True)], [*others, *[MISSING] * (missing is False)]
+    inside, outside = [_label(word) for word in words], [_label(word) for word in others]
+    if missing is not None:
+        (inside if missing else outside).append(Phrase.word("missing"))
     if len(inside) <= len(outside) + 1 or (missing and len(inside) <= most):
-        return _listed(inside, most).after(f"{column} {'is' if len(inside) == 1 else 'in'} ")
-    which = f"{MISSING} or not" if missing else "not"
-    if len(outside) == 1:
-        return Wording.of(f"{column} is {which} {outside[0]}")
-    return _listed(outside, most).after(f"{column} {f'is {which}' if missing else which} in ")
+        return _listed(inside, most).after(_relation(column, "is" if len(inside) == 1 else "in"))
+    which = "is_missing_or_not" if missing else "is_not"
+    if len(outside) > 1:
+        which = "is_missing_or_not_in" if missing else "not_in"
+    return _listed(outside, most).after(_relation(column, which))
 
 
-def _listed(words: Sequence[str], most: int) -> Wording:
+def _relation(column: str, key: str) -> Phrase:
+    return Phrase.column(column) + " " + Phrase.word(key) + " "
+
+
+def _label(word: str) -> Phrase:
+    return Phrase() + word
+
+
+def _listed(words: Sequence[Phrase], most: int) -> Wording:
     """Words in braces; a single one without."""
     if len(words) == 1:
         return Wording.of(words[0])
     inner = Wording.joined(", ", [Wording.of(word) for word in words], most)
-    return Wording(f"{{{inner.full}}}", f"{{{inner.brief}}}")
+    return Wording("{" + inner.full + "}", "{" + inner.brief + "}")

@@ -183,6 +183,11 @@ class Estimator:
         return any(design.rotations for design in self._designs.values())
 
     @property
+    def n_splits(self) -> int:
+        """Of the data, those with a chosen model."""
+        return len(self._models)
+
+    @property
     def n_coefficients(self) -> int:
         """Of the largest of the chosen hazards."""
         sizes = (each.theta.shape[1] for model in self._models for each in model.estimates.values())

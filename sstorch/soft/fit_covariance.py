@@ -24,10 +24,11 @@ def fit_covariance(
     estimator: Estimator | None,
     solved: Mapping[str, Solved],
 ) -> FitCovariance:
-    """Of the coefficients of a single trained problem: by the evidence, or by the Hessian at the optimum."""
+    """Of the coefficients of the last split: by the evidence, or of a single problem by its Hessian."""
     if settings.depth and estimator is None:
         return FitCovariance(reason="gates, or penalties on differences of groups, are given or trained")
-    if next(iter(causes.values())).tree.n_problems > 1:
+    n_problems = next(iter(causes.values())).tree.n_problems
+    if n_problems > (1 if estimator is None else estimator.n_splits):
         return FitCovariance(reason="it was trained as one of several")
     sizes = [each.tree.leaf_parameters().flatten().shape[-1] for each in causes.values()]
     if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
@@ -35,7 +36,7 @@ def fit_covariance(
     if estimator is not None and estimator.has_column_priors:
         return FitCovariance(reason="columns are many, and each has a prior variance of its own")
     if estimator is not None:
-        return FitCovariance(estimator.covariances(0))
+        return FitCovariance(estimator.covariances(estimator.n_splits - 1))
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
         return FitCovariance(reason="it is restricted by monotone, fairness or penalties of your own")
     if settings.trainer.holdout:

@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor
 from sstorch.deploy.calculator import Field, PageNode
-from sstorch.deploy.deployable import Deployed
+from sstorch.deploy.deployable import Counts, Deployed
 from sstorch.deploy.derivative import balanced_sum, derivative, dot
 from sstorch.deploy.expression import (
     TIME,
@@ -41,10 +41,11 @@ from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import WIDTH, inner_rule
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import FitCovariance
+from sstorch.language import Phrase
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import log_time_limit
+from sstorch.reading.nodes import shown_leaves
 from sstorch.reading.rules import GateRule
-from sstorch.reading.texts import leaf_texts
 from sstorch.soft.covariance_formula import parameter_covariance
 
 # Terms of a rule that the page writes out.
@@ -372,22 +373,30 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
     """What the page tells of a tree: all its nodes, those too that no training row has reached.
 
-    With `medians` texts on the leaves have the predicted median from time zero.
+    With `medians` groups have the predicted median from time zero.
     """
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
-    lines = leaf_texts(tree, nodes, medians)
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))
-    groups = {
-        number: lines.get(leaf, "no training rows").split(": ", 1)[-1] for leaf, number in numbers.items()
-    }
+
+    def counts(node: int, median: bool) -> Counts:
+        row = nodes.loc[node].to_dict()
+        names = {cause: f"events {cause}" for cause in tree.causes} if tree.competing else {"": "events"}
+        events = {cause: int(row[name]) for cause, name in names.items()}
+        return Counts(int(row["rows"]), events, float(row["median"]) if median else None)
+
+    reached = shown_leaves(nodes)
+    none = Counts(0, {})
+    groups = {number: counts(leaf, medians) if leaf in reached else none for leaf, number in numbers.items()}
     shown = []
     for node in order:
-        text = "all patients" if node == 1 else rules[node // 2].text(_PAGE_TERMS, right=bool(node % 2))
+        rule = Phrase.word("all_patients")
+        if node > 1:
+            rule = rules[node // 2].phrase(_PAGE_TERMS, right=bool(node % 2))
         if node < 2**topology.depth:
-            shown.append(PageNode(text, (order.index(2 * node), order.index(2 * node + 1))))
+            shown.append(PageNode(rule, (order.index(2 * node), order.index(2 * node + 1))))
         else:
-            shown.append(PageNode(text, (), numbers[node]))
+            shown.append(PageNode(rule, (), numbers[node]))
     fields = []
     for name in preprocessor.schema.columns:
         words = preprocessor.schema.categories.get(name)
@@ -399,13 +408,8 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
         ranged = preprocessor.scale == "minmax" and scale > 0 and name != preprocessor.offset
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
-    counts = [f"{nodes[f'events {cause}'].iloc[0]} {cause}" for cause in tree.causes if tree.competing]
-    rows = ", ".join([f"{nodes['rows'].iloc[0]} rows", *(counts or [f"{nodes['events'].iloc[0]} events"])])
-    families = " and ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
-    if topology.depth:
-        form = f"tree of depth {topology.depth} with {families} leaves"
-        kind = f"{'Competing risks' if tree.competing else 'Soft survival'} {form}"
-    else:
-        kind = f"{'Competing risks' if tree.competing else 'Survival'} regression with {families} hazards"
-    groups = dict(sorted(groups.items()))
-    return Deployed(kind, rows, fields, shown, groups, tree.time_unit)
+    families = " / ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))
+    key = f"kind.{'tree' if topology.depth else 'regression'}{'_causes' if tree.competing else ''}"
+    depth = {"depth": topology.depth} if topology.depth else {}
+    kind = Phrase.word(key, family=families, **depth)
+    return Deployed(kind, counts(1, False), fields, shown, dict(sorted(groups.items())), tree.time_unit)

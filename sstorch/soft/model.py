@@ -454,12 +454,12 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return honest_text(getattr(self, "gate_subjects_", 0))
 
     def _effects_text(self) -> str:
-        """Contrasts with confidence intervals, or slopes without where there is no covariance."""
+        """Contrasts with confidence intervals, or slopes without and the reason why."""
         tree = self._tree
-        covariance = vars(self).get("covariance_")
-        if covariance is not None and covariance.hazards:
+        if not (reason := no_covariance(self)):
             return "\n".join(contrast_lines(tree, self.node_table_, terms(self)))
-        return "\n".join(effect_lines(tree, self.node_table_)).strip()
+        lines = effect_lines(tree, self.node_table_)
+        return "\n".join([*lines, f"No confidence intervals: {reason}"] if lines else []).strip()
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty where there is none."""

@@ -35,7 +35,7 @@ class TrainedBatch:
         n_starts: problems per split and coefficients.
         coefficients: of the penalties that every split was trained with.
         choices: of each problem, where penalties are estimated: which groups, at what evidence.
-        covariance: of the coefficients of a single problem.
+        covariance: of the coefficients of the last split, where they have one.
         regressions: by cause the trees of depth 0, one a split, that groups were compared with; empty where
             there are none, or other rows have placed the gates.
     """

@@ -51,13 +51,13 @@ ITEMS = (
     ("19", "Patients and public", "how they took part, or that they did not"),
     ("20a", "Flow of participants", "from those approached to those analysed"),
     ("20b", "Characteristics", "of participants, by centre and in key groups"),
-    ("20c", "Beside the development data", "distribution of important predictors and of the outcome"),
+    ("20c", "Compared with the development data", "distribution of important predictors and of the outcome"),
     ("21", "Numbers in each analysis", "participants and events in each"),
     ("22", "The full model", "so that others can predict: coefficients, baseline, object or code"),
     ("23a", "Performance", "also in key groups, such as of sex, age and origin"),
     ("23b", "Heterogeneity of performance", "between centres or countries, if examined"),
     ("24", "Results of updating", "the updated model and its performance, if any"),
-    ("25", "Interpretation", "beside the aims and earlier studies, with fairness"),
+    ("25", "Interpretation", "compared with the aims and earlier studies, with fairness"),
     ("26", "Limitations", "of the sample, of overfitting, of missing data"),
     ("27a", "Poor or missing input", "how it is treated where the model is used"),
     ("27b", "Users", "what they enter, and which knowledge they need"),
@@ -67,9 +67,9 @@ ITEMS = (
 
 def checklist(facts: Facts, table: pd.DataFrame) -> pd.DataFrame:
     """All items; see `ValidationReport.tripod`."""
-    told = _told(facts, table)
-    rows = [(number, topic, told.get(number, ""), left) for number, topic, left in ITEMS]
-    return pd.DataFrame(rows, columns=["item", "topic", "told", "left"]).set_index("item")
+    reported = _reported(facts, table)
+    rows = [(number, topic, reported.get(number, ""), left) for number, topic, left in ITEMS]
+    return pd.DataFrame(rows, columns=["item", "topic", "reported", "left"]).set_index("item")
 
 
 # Measures of performance that the checklist shows.
@@ -90,7 +90,7 @@ def measure_name(name: object) -> str:
     return " of ".join(reversed(name)) if isinstance(name, tuple) else str(name)
 
 
-def _told(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
+def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
     """What is known, by number of the item."""
     follow_up = (
         f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "

@@ -190,12 +190,12 @@ def _rows(facts: Facts) -> Section:
 
 def _checklist(tripod: pd.DataFrame) -> Section:
     body = [
-        [Cell(f"{number_} {row['topic']}"), Cell(row["told"] or ABSENT), Cell(row["left"])]
+        [Cell(f"{number_} {row['topic']}"), Cell(row["reported"] or ABSENT), Cell(row["left"])]
         for number_, row in tripod.iterrows()
     ]
     text = (
         "The items of TRIPOD+AI (Collins et al. 2024, BMJ 385, e078378) in other words: what rows and model "
         "tell, and what the authors have to add or to check. What counts is the wording of the statement."
     )
-    header = ["item", "told by this validation", "to be written"]
+    header = ["item", "reported by this validation", "to be written"]
     return Section("TRIPOD+AI", [Paragraph(text), Table("", header, body, left=frozenset({1, 2}))])

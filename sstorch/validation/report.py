@@ -149,7 +149,7 @@ class ValidationReport:
         """The items of TRIPOD+AI, as far as the rows and the model can tell.
 
         Returns:
-            A row an item, indexed by its number, "1" to "27c": topic; told, what the validation says of
+            A row an item, indexed by its number, "1" to "27c": topic; reported, what the validation has of
             it, or ""; left, what remains to be written.
 
         References:

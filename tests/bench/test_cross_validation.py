@@ -7,7 +7,16 @@ from sklearn.metrics import adjusted_rand_score
 from sksurv.metrics import integrated_brier_score as sksurv_ibs
 from sksurv.util import Surv
 
-from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalData, SurvivalRegression, metrics
+from sstorch import (
+    Columns,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+    inference,
+    metrics,
+)
 from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds
 from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
@@ -110,6 +119,16 @@ def test_groups_are_scored_and_validated(result: CrossValidation, gbsg2: Surviva
     assert not result.scores[list(GROUP_SCORES)].isna().any(axis=None)
     assert list(result.table().columns.get_level_values(0).unique()) == [*SCORES, *GROUP_SCORES]
     assert str(found) in result.model.summary()
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_effects_of_the_tree_of_all_rows_have_the_intervals_of_a_fit(
+    depth: int, small_data: SurvivalData
+) -> None:
+    estimator = PrognosticTree(depth=1) if depth else SurvivalRegression()
+    model = cross_validate(estimator, small_data, n_folds=2).model
+    alone = clone(estimator).fit(small_data.frame, small_data.weighted_y)
+    pd.testing.assert_frame_equal(inference.terms(model), inference.terms(alone), rtol=1e-8)
 
 
 def test_a_regression_has_no_groups(small_data: SurvivalData) -> None:

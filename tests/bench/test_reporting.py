@@ -69,18 +69,22 @@ def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) ->
         "The rows",
         "The tree",
         "The groups",
+        "The effects",
         "Scores beside plain models",
         "Calibration on held-out rows",
         "Model card",
     ]
-    assert page.count("data:image/svg+xml;base64,") == 3
-    assert not re.search(r"<script|<link|src=\"(?!data:)|url\(|@import", page)
+    assert page.count("data:image/svg+xml;base64,") == 1
+    assert page.count('<div class="live"') == 3
+    assert not re.search(r"<script [^t]|<link|src=\"(?!data:)|url\((?!#)|@import|fetch\(|XMLHttp", page)
+    ids = re.findall(r'\sid="([^"]*)"', page)
+    assert len(set(ids)) == len(ids)
     assert "b&lt;2&gt;" in page
     assert "b<2>" not in page
     assert "prefers-color-scheme: dark" in page
     text = (run / "report" / "report.md").read_text(encoding="utf-8")
     figures = sorted(path.name for path in (run / "report" / "figures").iterdir())
-    assert figures == ["calibration.png", "groups.png", "tree.png"]
+    assert figures == ["calibration.png", "effects.png", "groups.png", "tree.png"]
     assert all(f"(figures/{name})" in text for name in figures)
 
 

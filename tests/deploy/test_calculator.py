@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sstorch import (
 )
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
-from sstorch.deploy import export_calculator
+from sstorch.deploy import export_calculator, language_texts
 from sstorch.deploy.calculator import PageGroup
 from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
@@ -54,6 +55,8 @@ for (const patient of @PATIENTS@) {
     way: !byId("way").hidden,
     choices: [...document.querySelectorAll("#fields .switch input")].map((each) => each.value),
     next: byId("next").textContent, bands: document.querySelectorAll(".band[d^=M]").length,
+    text: ["title", "header", "main", "footer"].map((tag) => document.querySelector(tag).textContent).join(),
+    rules: model.nodes.map((node) => node.text),
     verdict: byId("verdict").textContent, pushes: document.querySelectorAll(".push").length,
   });
 }
@@ -159,6 +162,40 @@ def test_crossing_the_named_gates_leads_to_the_next_group(gbsg2: SurvivalData, t
         patient[column] = str(float(threshold) + (1 if sign == ">" else -1))
     (changed,) = in_browser(page, [patient], tmp_path)
     assert changed["group"] == target
+
+
+@pytest.mark.nightly
+@needs_browser
+def test_german_page_has_no_english_word_of_the_dictionary(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"Alter": rng.normal(60, 9, 400), "grade": rng.choice(["xx", "yy 1.5", "grade zz"], 400)}
+    )
+    X["Th"] = rng.integers(0, 2, 400).astype(float)
+    time = rng.exponential(np.exp((X["Alter"] > 60) + 2.0 * (X["grade"] == "grade zz")))
+    y = Surv(time, rng.random(400) < 0.8)
+    tree = OptimalSurvivalTree(2, time_unit="months").fit(X, y)
+    page = tmp_path / "page.html"
+    labels = {"grade": "Grad"}  # "Grad" for the column alone: categories keep their names
+    export_calculator(tree, page, X, y, labels=labels, language="de")
+    patients = [{"Alter": "70,5"}, {"Alter": "x"}, {"Alter": "400"}, {"Alter": "", "Th": ""}]
+    seen = in_browser(page, patients, tmp_path)
+    model = SurvivalRegression("weibull").fit(X, y)
+    export_calculator(model, page, X, y, labels=labels, language="de")
+    seen += in_browser(page, patients, tmp_path)
+    english, german = language_texts("en"), language_texts("de")
+
+    def words(texts: Iterable[str]) -> set[str]:
+        return set(re.findall(r"[^\W\d_]{2,}", re.sub(r"{\w+}", " ", " ".join(texts))))
+
+    left = words(each["text"] for each in seen) & words(english.values())
+    assert not left - words(german.values())
+    assert any("Grad = grade zz" in rule for each in seen for rule in each["rules"])
+    shown = " ".join(each["text"] for each in seen)
+    assert re.search(r"\d,\d\N{NO-BREAK SPACE}%", shown)
+    assert not re.search(r"\d\.\d", shown.replace("yy 1.5", ""))
+    for key in ("outside", "no_number", "filled"):
+        assert any(german[key] in each["warnings"] for each in seen)
 
 
 def luminance(colour: str) -> float:
@@ -269,7 +306,7 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
     rng = np.random.default_rng(0)
     time, event, leaf = rng.exponential(1, 60), rng.random(60) < 0.7, np.arange(60) % 2
     weight = np.where(rng.random(60) < 0.2, 0.0, rng.lognormal(0, 1, 60))
-    groups = [PageGroup(0, "one"), PageGroup(1, "two")]
+    groups = [PageGroup(0, 30, "one"), PageGroup(1, 30, "two")]
     for number, group in enumerate(_group_curves(groups, leaf, Surv(time, event, weight=weight), 9.0)):
         inside = leaf == number
         band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])

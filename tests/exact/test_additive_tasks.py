@@ -10,7 +10,6 @@ from sstorch.exact import (
     LeastSquares,
     Policy,
     check_task,
-    search,
     solve,
 )
 from tests.exact import reference, reference_tasks
@@ -94,15 +93,9 @@ def test_all_budgets_equal_brute_force(make, engine):
         check(make, seed, engine)
 
 
-@pytest.mark.parametrize("make", TASKS)
-def test_blocks_equal_brute_force(make, monkeypatch):
-    monkeypatch.setattr(search, "fits", lambda problem, depth: False)
-    for seed in range(100, 105):
-        check(make, seed)
-
-
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("part", range(4))
-def test_tests_that_cost_equal_brute_force(part):
+def test_tests_that_cost_equal_brute_force(part, engine):
     for seed in range(10 * part, 10 * part + 10):
         features, rng = reference_tasks.random_features(seed)
         n, p = features.shape
@@ -130,7 +123,7 @@ def test_tests_that_cost_equal_brute_force(part):
                 total += cost(rows) + len(rows) * sum(pay(tested[:j], c) for j, c in enumerate(tested))
             return total
 
-        solution = solve(features, task, depth, min_leaf=min_leaf)
+        solution = solve(features, task, depth, min_leaf=min_leaf, engine=engine)
         least = reference_tasks.all_priced_trees(
             features,
             cost,

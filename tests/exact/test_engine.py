@@ -173,7 +173,7 @@ class Interrupted(LogLikelihood):
 def test_control_c_ends_a_search_with_the_best_tree_so_far(control_c, monkeypatch):
     from sstorch.exact import search
 
-    monkeypatch.setattr(search, "fits", lambda problem, depth: False)
+    monkeypatch.setattr(search, "fits", lambda problem, depth: depth < 3)
     task = Interrupted(TIME, EVENT)
     task.press = control_c
     with pytest.warns(DataWarning, match="interrupted: the best tree so far is at most"):
@@ -229,6 +229,11 @@ class Doubled(LogLikelihood):
         return 2.0 * super().loss(leaf)
 
 
+class PricesOfOnesOwn(CostSensitive):
+    def branch_cost(self, above, feature):
+        return 2.0 * super().branch_cost(above, feature)
+
+
 def test_a_cost_of_ones_own_is_torchs():
     once = solve(FEATURES, TASKS["survival"], 2)
     twice = solve(FEATURES, Doubled(TIME, EVENT), 2)
@@ -241,6 +246,7 @@ def test_auto_is_compiled_where_torch_takes_long_or_all_memory():
     assert not compiles("auto", survival, cpu, short, 4000)
     assert compiles("auto", survival, cpu, long, 4000)
     assert compiles("auto", survival, cpu, large, 4000)
+    assert compiles("auto", survival, cpu, Work(10, 1000, 1.0, searches=8), 4000)
     for task in (IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), Doubled(TIME, EVENT)):
         assert not compiles("auto", task, cpu, long, 4000)
     assert not compiles("auto", survival, torch.device("cuda"), long, 4000)
@@ -268,8 +274,13 @@ def test_auto_searches_what_torch_has_no_room_for():
             "IntegratedBrier has no compiled cost",
         ),
         (
-            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            PricesOfOnesOwn(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"engine": "compiled"},
+            "PricesOfOnesOwn has no compiled cost of tests",
+        ),
+        (
+            CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
+            {"lookahead": 1},
             "does not know costs of tests",
         ),
     ],
@@ -293,9 +304,8 @@ def test_progress_is_said_once_a_second(monkeypatch, capsys):
     solve(FEATURES, TASKS["survival"], 4, engine="compiled", verbose=1)
     tables = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"exact trees: \d+% of the sets of 4 features", tables[-1])
-    monkeypatch.setattr("sstorch.exact.search.fits", lambda problem, depth: False)
-    for depth, place in ((3, "second"), (4, "second"), (5, "third")):
-        solve(FEATURES, TASKS["survival"], depth, engine="torch", verbose=1)
-        assert f"sets of {depth} features, the {place} is number" in capsys.readouterr().err
+    monkeypatch.setattr("sstorch.exact.search.fits", lambda problem, depth: depth < 3)
+    solve(FEATURES, TASKS["survival"], 3, engine="torch", verbose=1)
+    assert "trees of depth 3: root 12 of 13" in capsys.readouterr().err
     solve(FEATURES, TASKS["survival"], 4, engine="compiled")
     assert not capsys.readouterr().err

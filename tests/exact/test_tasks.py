@@ -14,7 +14,10 @@ def single_costs(task, features):
     """Costs of the rows without and with each column, as the search sees them."""
     patterns = Patterns.of(features)
     moments = Moments.of(patterns, task.entries(), task.n_steps, torch.device("cpu"))
-    costs = Problem(task, moments, None, 1, 0).singles().numpy()
+    problem, features = Problem(task, moments, None, 1, 0), range(patterns.n_features)
+    costs = np.array(
+        [[float(problem.where(j, present).leaf()) for j in features] for present in (False, True)]
+    )
     present = np.where(patterns.flipped, 0, 1)
     return {
         int(c): costs[[1 - s, s], j] for j, (c, s) in enumerate(zip(patterns.columns, present, strict=True))

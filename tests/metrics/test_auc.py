@@ -1,12 +1,9 @@
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import sstorch.metrics.auc as module
-from sstorch.checks import blocks
 from sstorch.exceptions import DataError
 from sstorch.metrics import cumulative_dynamic_auc, cumulative_dynamic_auc_risk, mean_cumulative_dynamic_auc
 
@@ -102,7 +99,7 @@ def test_blocks_change_nothing(monkeypatch):
     times = np.arange(10.0, 40.0)
     survival = np.exp(-np.outer(rng.uniform(0.01, 0.1, 50), times))
     whole = cumulative_dynamic_auc((time, event), survival, times, train=(time, event))
-    monkeypatch.setattr(module, "blocks", partial(blocks, elements=120))
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 120)
     np.testing.assert_array_equal(
         cumulative_dynamic_auc((time, event), survival, times, train=(time, event)), whole
     )

@@ -44,7 +44,7 @@ def test_outcomes_give_kaplan_meier_and_survival(gbsg2: SurvivalData) -> None:
     edges, _, first, _ = plot_optimal_tree(tree, gbsg2.frame, gbsg2.y, horizon=1000)
     inside = tree.apply(gbsg2.frame) == 1
     band = KaplanMeierBand.fit((gbsg2.time[inside], gbsg2.event[inside]))
-    times, values = next(line for line in first.lines if line.get_label() == "group 1").get_data()
+    times, values = next(line for line in first.lines if line.get_label() == "Kaplan-Meier").get_data()
     np.testing.assert_allclose(values, band.at(times).value)
     value, lower, upper = (100 * float(part) for part in band.at(1000.0))
     text = " ".join(text.get_text() for text in edges.texts)

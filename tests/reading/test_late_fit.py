@@ -30,7 +30,7 @@ def test_weibull_curve_of_cured_rows_is_named_with_group_time_and_remedy(tmp_pat
     km, lower, upper = (float(part) for part in KaplanMeierBand.fit(y).at(end))
     mean = float(tree.predict_survival_function(X, end).mean())
     assert mean < lower
-    assert text.startswith("Group 1: from ")
+    assert text.startswith("All rows: from ")
     assert f"S({end:.4g}) = {mean:.3f} by the model, {km:.3f} ({lower:.3f} to {upper:.3f}) observed" in text
     assert "years on the mean curve is outside the 95 % confidence band of Kaplan-Meier" in text
     assert "leaf='spline_ph'" in text
@@ -53,6 +53,36 @@ def test_curve_within_the_band_is_not_named() -> None:
     assert tree.late_fit_ == ()
     axes, _ = plot_groups(tree, X, y)
     assert "model outside the band" not in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def _censored_by_covariate(leaf: str, shape: float) -> tuple[str, ...]:
+    """Sentences on 800 Weibull times; rows with a high risk are followed up longer than the others."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=800)
+    time = rng.weibull(shape, 800) * np.exp(-x / shape)
+    end = np.where(x > 0, 2.0, rng.uniform(0.2, 0.9, 800))
+    return _model(leaf).fit(pd.DataFrame({"x": x}), (np.minimum(time, end), time <= end)).late_fit_
+
+
+def test_censoring_by_a_covariate_is_told_from_a_wrong_hazard() -> None:
+    (text,) = _censored_by_covariate("weibull", 2.0)
+    assert "All rows: from " in text
+    assert "the hazards of the rows still at risk agree with it" in text
+    assert "judge late calibration by oe_hazard (validate)" in text
+    texts = _censored_by_covariate("exponential", 2.0)
+    assert any("compare with leaf='spline_ph', or do not report later times" in text for text in texts)
+
+
+def test_regression_outside_the_band_in_one_fourth_of_risk_names_it() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=1200)
+    # The hazard ratio of x changes with time; over all rows that cancels.
+    time, end = rng.weibull(np.exp(0.4 * x)), rng.uniform(0.5, 4.0, 1200)
+    tree = _model("spline_ph").fit(pd.DataFrame({"x": x}), (np.minimum(time, end), time <= end))
+    texts = tree.late_fit_
+    assert texts
+    assert all(text.startswith("Rows in the ") for text in texts)
+    assert all(text.endswith("observed: do not report later times") for text in texts)
 
 
 def test_left_truncation_has_no_comparable_estimate() -> None:

@@ -370,8 +370,8 @@ def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Pa
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), 1 - curve["observed"])
     assert report.plot_decision_curve(cause=2).get_lines()
     items = report.tripod()
-    assert "cumulative incidence of relapse, death" in items["told"]["8a"]
-    assert "c_wolbers of death" in items["told"]["23a"]
+    assert "cumulative incidence of relapse, death" in items["reported"]["8a"]
+    assert "c_wolbers of death" in items["reported"]["23a"]
     with pytest.raises(ConfigError, match="there is no cause 'cure'"):
         report.calibration_curve("cure")
 
@@ -383,7 +383,7 @@ def test_page_of_start_stop_rows_has_reasons(tmp_path: Path) -> None:
     report = validate(Known(), frame, split, horizon=T, n_resamples=0)
     page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "There is no curve. predictions of start-stop rows" in page
-    assert "80 participants with 160 rows" in report.tripod()["told"]["21"]
+    assert "80 participants with 160 rows" in report.tripod()["reported"]["21"]
     with pytest.raises(DataError, match="give after="):
         report.decision_curve()
 

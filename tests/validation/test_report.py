@@ -141,11 +141,10 @@ def test_the_checklist_has_every_item_and_tells_what_it_knows(report: Validation
     assert {int(re.match(r"\d+", number)[0]) for number in items.index} == set(range(1, 28))  # type: ignore[index]
     assert len(items) == 52
     _, (time, event) = _rows()
-    assert (
-        f"{event.sum()} events, {(event & (time <= T)).sum()} of them up to 1.2 years" in items["told"]["21"]
-    )
-    assert "stage" in items["told"]["11"]
-    assert items["told"]["17"] == ""
+    expected = f"{event.sum()} events, {(event & (time <= T)).sum()} of them up to 1.2 years"
+    assert expected in items["reported"]["21"]
+    assert "stage" in items["reported"]["11"]
+    assert items["reported"]["17"] == ""
     assert (items["left"] != "").all()
 
 
@@ -224,7 +223,7 @@ def test_training_rows_are_recognised_and_corrected_for_optimism(tmp_path: Path)
     report = validate(model, X, y, **options)
     assert report.facts.apparent
     assert "Apparent: these are the training rows" in repr(report)
-    assert report.tripod().loc["21", "told"].startswith("apparent validation")
+    assert report.tripod().loc["21", "reported"].startswith("apparent validation")
     assert "Apparent validation" in report.to_html(tmp_path / "page.html").read_text()
     order = rng.permutation(80)
     assert validate(model, X.iloc[order, ::-1], y[order], **options).facts.apparent

@@ -43,7 +43,14 @@ from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.groups import Estimate
-from sstorch.plots import plot_calibration, plot_groups, plot_incidence, plot_soft_tree, plot_survival_by_leaf
+from sstorch.plots import (
+    plot_calibration,
+    plot_effects,
+    plot_groups,
+    plot_incidence,
+    plot_soft_tree,
+    plot_survival_by_leaf,
+)
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
@@ -117,6 +124,7 @@ def run_report(run: Run) -> Document:
         _rows(run),
         tree_section(run),
         groups_section(run),
+        _effects(run),
         _scores(run),
         calibration_section(run),
         _card(run),
@@ -272,6 +280,7 @@ def tree_section(run: Run) -> Section:
         if gates
         else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
+        live=True,
     )
     whole = Code(model.summary())
     if not gates:
@@ -318,7 +327,7 @@ def groups_section(run: Run) -> Section:
     table = table_of(model, data, times) if data.intervals is None else interval_table(run, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
-        [Cell(f"group {group}"), *(_group_cell(row[name], mark) for name in names)]
+        [Cell(f"group {group}", group=int(str(group))), *(_group_cell(row[name], mark) for name in names)]
         for group, row in table.iterrows()
     ]
     in_unit = f",{run.in_unit}" if run.in_unit else ""
@@ -329,7 +338,7 @@ def groups_section(run: Run) -> Section:
         limits = " with 95 % confidence limits" * (kind == "event")
         caption = f"Median by {estimate}{limits}; {caption}"
     alternative = f"{'Incidences' if kind == 'competing' else 'Survival curves'} of {len(rows)} groups"
-    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative)
+    picture = Picture("groups", detached(axes), f"{text} {_SHOWN}", alternative, live=True)
     return Section("The groups" if len(rows) > 1 else title, [picture, Table(caption, header, rows)])
 
 
@@ -344,6 +353,22 @@ def _group_cell(values: pd.Series, mark: str) -> Cell:
     if "lower" not in values:
         return Cell(f"{values['estimate']:.4g}")
     return Cell(interval_text(*(float(values[part]) for part in ("estimate", "lower", "upper"))))
+
+
+def _effects(run: Run) -> Section:
+    """A figure of the effects of the columns on each hazard, with limits where the model has them."""
+    model, frame, why = run.model, run.data.frame, run.model._no_limits()
+    limits = (
+        f"There are no confidence limits: {why}." if why else "Bands are pointwise 95 % confidence limits."
+    )
+    text = "Each column against its median or most frequent category, the others unchanged. Ticks are rows."
+    blocks: list[Block] = []
+    for number_, cause in enumerate(model.causes_ or ("",), 1):
+        axes = plot_effects(model, frame, intervals=not why, level=0.95, cause=number_)
+        title = f"Effects of the columns on the hazard{f' of {cause}' * bool(cause)}"
+        name = f"effects_{number_}" if cause else "effects"
+        blocks.append(Picture(name, detached(axes), f"{text} {limits}", title, live=True))
+    return Section("The effects", blocks)
 
 
 def interval_table(run: Run, times: FloatArray) -> pd.DataFrame:

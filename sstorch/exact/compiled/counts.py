@@ -205,6 +205,14 @@ def begin(t, rows, literals, depth):
 
 
 @entry
+def count_triples(t, rows, n):
+    """Moments of all sets of three of n features, after `begin` of a search of depth 4."""
+    for first in range(2, n):
+        _keep(rows, 1, first)
+        _count_pairs(rows, 1, first, t.binomials, t.moments, t.of_size[3] + t.binomials[first, 3])
+
+
+@entry
 def visit(t, rows, depth, longest, first, last, queue):
     """Go on with a search of depth >= 3 by all sets whose first feature is first .. last - 1.
 
@@ -219,24 +227,42 @@ def visit(t, rows, depth, longest, first, last, queue):
         _visit(t, rows, depth, longest, feature)
 
 
-@entry
-def finish(t, depth, n_visited):
-    """End a search: all sets of features below `n_visited` that are smaller than `depth`, and the root.
-
-    Larger ones first. In a search of depth 2, which has no visits, pairs are among them.
-    """
+@compiled
+def _absorb_first(t, size, depth, first):
+    """All sets of a prefix of `size` >= 1 features, the first one given, and a pair of smaller ones."""
     prefix = np.zeros(3, dtype=np.int64)
-    for size in range(0 if depth == 2 else depth - 3, -1, -1):
-        # All prefixes, the last feature changing fastest.
-        for i in range(size):
+    prefix[0] = first
+    for i in range(1, size):
+        prefix[i] = size - i + 1
+    i = size
+    while i > 0:
+        absorb_prefix(t, prefix, size, depth, prefix[size - 1])
+        # The last feature changes fastest.
+        i = size - 1
+        while i > 0 and prefix[i] + 1 == prefix[i - 1]:
             prefix[i] = size - i + 1
-        while size == 0 or prefix[0] < n_visited:
-            absorb_prefix(t, prefix, size, depth, n_visited if size == 0 else prefix[size - 1])
-            i = size - 1
-            while i > 0 and prefix[i] + 1 == prefix[i - 1]:
-                prefix[i] = size - i + 1
-                i -= 1
-            if i < 0:
+            i -= 1
+        prefix[i] += 1
+
+
+@entry
+def finish(t, depth, n_visited, largest, smallest, queue):
+    """Go on with the sets of features below `n_visited` that are smaller than `depth`, larger ones first.
+
+    They are prefixes of `largest` down to `smallest` features with a pair; in a search of depth 2, which has
+    no visits, the pairs are of the depth itself. With a `smallest` of 0 that ends the search, with the root.
+    Threads that share prefixes of one size take their first features from `queue` (1,).
+    """
+    for size in range(largest, smallest - 1, -1):
+        if size == 0:
+            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, n_visited)
+            continue
+        if largest > smallest:
+            queue[0] = 0
+        while True:
+            first = n_visited - 1 - take(queue)
+            if first <= size:
                 break
-            prefix[i] += 1
-    absorb_singles(t, n_visited)
+            _absorb_first(t, size, depth, first)
+    if smallest == 0:
+        absorb_singles(t, n_visited)

@@ -10,7 +10,7 @@ import numpy as np
 from sstorch._types import FloatArray
 from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
 from sstorch.exact.task import OneStepTask, Task, has_branch_costs
-from sstorch.exact.tasks import DecisionCosts, LeastSquares
+from sstorch.exact.tasks import CostSensitive, DecisionCosts, LeastSquares
 
 # What the channels of a leaf are: events and hazard of each cause; the cost of each decision; weight, first
 # and second moment; rows that leave, events and what `part` of their last block these rows see, of each block
@@ -43,7 +43,9 @@ _ACCUMULATE = (OneStepTask.accumulate, IntegratedBrier.accumulate)
 
 def form_of(task: Task) -> Form | None:
     """The form of a task's cost, leaves without conditions; None if there is no machine code for it."""
-    if has_branch_costs(task) or _function(task.accumulate) not in _ACCUMULATE:
+    if has_branch_costs(task) and _function(task.branch_cost) is not CostSensitive.branch_cost:
+        return None
+    if _function(task.accumulate) not in _ACCUMULATE:
         return None
     make = _FORMS.get(_function(task.cost))
     return None if make is None else make(task.cost.__self__)  # type: ignore[attr-defined]

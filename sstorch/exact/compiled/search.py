@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.exact.compiled.counts import Rows, begin, finish, visit
+from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
+from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, pair_costs
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
@@ -138,7 +139,7 @@ class _Helper:
     def tables(self) -> Tables:
         """Tables of its own, made by the thread itself when it is first at work."""
         tables = self._shared[0]
-        names = ("pairs", "sums", "costs", "single", "without")
+        names = ("pairs", "sums", "costs", "single", "without", "price", "paid")
         return tables._replace(
             least=np.full_like(tables.least, INFINITY),
             curves=tables.curves.for_another(),
@@ -156,6 +157,13 @@ class _Helper:
         visit(self.tables, self._rows, *task)
 
 
+def _lower(tables: Tables, helpers: list[_Helper], size: int) -> None:
+    """Lower the costs of the sets of a size to those that other threads have found."""
+    level = slice(*tables.begin[size : size + 2])
+    for helper in helpers:
+        np.minimum(tables.least[level], helper.tables.least[level], out=tables.least[level])
+
+
 @dataclass(frozen=True)
 class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need."""
@@ -167,18 +175,24 @@ class CompiledProblem:
     values: FloatArray  # (C, U), sums of the rows: channels of the task, then those that leaves need some of
     form: Form  # of the cost of a leaf
     curves: Curves  # the same rows by time, where these are followed
+    prices: Prices  # of tests below those that led to the rows
 
     @classmethod
-    def of(cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves) -> CompiledProblem:
+    def of(
+        cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves, prices: Prices
+    ) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
         literals = patterns.literals[:, patterns.order]
-        return cls(literals, patterns.chain, patterns.order, values, form, curves)
+        return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
         curves = self.curves.where(self.curves.literals[:, feature] == present)
-        return replace(self, literals=self.literals[kept], values=self.values[:, kept], curves=curves)
+        prices = self.prices.below(feature)
+        return replace(
+            self, literals=self.literals[kept], values=self.values[:, kept], curves=curves, prices=prices
+        )
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same."""
@@ -188,8 +202,11 @@ class CompiledProblem:
         tables, rows = self._tables(size, max_nodes), self._rows(size)
         begin(tables, rows, self.literals, size)
         # Up to pairs there is nothing to visit.
-        last = self._visit(tables, rows, depth, deadline, n_threads) if depth > 2 else n
-        finish(tables, size, last)
+        if depth > 2:
+            last = self._visit(tables, rows, depth, deadline, n_threads)
+        else:
+            last = n
+            finish(tables, size, n, 0 if size == 2 else -1, 0, np.zeros(1, dtype=np.int64))
         states = budgets(depth, max_nodes)
         costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
         costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
@@ -201,10 +218,18 @@ class CompiledProblem:
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
         found = _BestTrees(
-            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None
+            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None, n_threads
         )
         n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
         return Found(costs, found.tree, n_cells, last == n)
+
+    def moments(self, size: int) -> FloatArray:
+        """(C, sets), sums over the rows that have all features of a set, of all sets of up to 2 or 3."""
+        tables, rows = self._tables(size + 1, 0), self._rows(size + 1)
+        begin(tables, rows, self.literals, size + 1)
+        if size > 2:
+            count_triples(tables, rows, self.literals.shape[1])
+        return tables.moments
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
         """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.
@@ -229,10 +254,11 @@ class CompiledProblem:
             chain=self.chain[:n],
             features=self.features[:n],
             curves=self.curves.with_first(n),
+            prices=self.prices.with_first(n),
         )
 
     def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
-        """Visit sets until the deadline; returns the end of the features that they were among."""
+        """Visit sets until the deadline and finish; returns the end of the features that they were among."""
         n = self.literals.shape[1]
         # This thread has the tables themselves, the others their own, which in the end lower them.
         helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
@@ -251,10 +277,21 @@ class CompiledProblem:
                     for one in running:
                         one.result()
                 first = last
-            parts = np.array_split(tables.least, n_threads)
-            for helper in helpers:
-                theirs = np.array_split(helper.tables.least, n_threads)
-                list(pool.map(lambda ours, other: np.minimum(ours, other, out=ours), parts, theirs))
+            largest, queue = depth - 3, np.zeros(1, dtype=np.int64)
+            _lower(tables, helpers, depth - 1)
+            if helpers and largest > 0:
+                # Sets of one feature less; of still smaller ones there are few.
+                for helper in helpers:
+                    level = slice(*tables.begin[depth - 1 : depth + 1])
+                    helper.tables.least[level] = tables.least[level]
+                task = depth, first, largest, largest, queue
+                running = [pool.submit(finish, helper.tables, *task) for helper in helpers]
+                finish(tables, *task)
+                for one in running:
+                    one.result()
+                _lower(tables, helpers, depth - 2)
+                largest -= 1
+            finish(tables, depth, first, largest, 0, queue)
         return first
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
@@ -272,6 +309,9 @@ class CompiledProblem:
             most=_at_once(n_channels),
             form=self.form,
             curves=self.curves.at_work(depth),
+            prices=self.prices,
+            price=np.empty((depth if len(self.prices.full) else 0, most)),
+            paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
 
     def _rows(self, depth: int) -> Rows:
@@ -301,6 +341,7 @@ class _BestTrees:
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
     tables: Tables | None  # of a search of depth 2, whose sums over pairs tell what is below a root
+    n_threads: int  # of the search
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
@@ -312,13 +353,19 @@ class _BestTrees:
         if target.nodes == 0:
             return None
         best = (INFINITY, 0, (target, target))
+        paid = self.problem.prices.paid(self.problem.values[-len(self.problem.form.least)])
         for left, right in splits(target):
-            sums = self.singles[left][0] + self.singles[right][1]
+            sums = self.singles[left][0] + self.singles[right][1] + paid
             feature = int(sums.argmin())
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        absent, present = (self._below(feature, sign, halves[sign]) for sign in (0, 1))
+        sides = (feature, 0, halves[0]), (feature, 1, halves[1])
+        if self.n_threads > 1 and target.depth > 2:
+            with ThreadPoolExecutor(2, thread_name_prefix="sstorch") as pool:
+                absent, present = pool.map(self._below, *zip(*sides, strict=True))
+        else:
+            absent, present = (self._below(*side) for side in sides)
         return int(self.problem.features[feature]), absent, present
 
     def _below(self, feature: int, sign: int, target: Budget) -> Nested:
@@ -330,7 +377,10 @@ class _BestTrees:
         pair_costs(self.tables, feature, sign)
         n = len(self.problem.features)
         costs = self.tables.costs[0]
-        splits = costs[:n] + costs[n : 2 * n]
+        paid = self.problem.prices.below(feature).paid(
+            self.tables.sums[-len(self.problem.form.least), 2 * n : 2 * n + 1]
+        )
+        splits = costs[:n] + costs[n : 2 * n] + paid
         second = int(splits.argmin())
         leaf, split = Budget(0, 0), Budget(1, 1)
         least = {leaf: float(costs[2 * n]), split: min(float(costs[2 * n]), float(splits[second]))}

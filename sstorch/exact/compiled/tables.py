@@ -16,6 +16,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
 from sstorch.exact.compiled.forms import FOLLOWED, Form
+from sstorch.exact.compiled.prices import Prices, pay, prices_of_pairs
 from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
@@ -40,6 +41,9 @@ class Tables(NamedTuple):
     most: int  # cells to be made at once
     form: Form  # of the cost of a leaf
     curves: Curves  # rows in the order of time, where these are followed
+    prices: Prices  # of tests
+    price: FloatArray  # (D, most cells at once), work space; no rows where tests are free
+    paid: FloatArray  # (2, most cells at once), the same
 
 
 @compiled
@@ -124,16 +128,19 @@ def _lower(table, place, left, lower, right, upper, n):
 
 
 @compare
-def _without_one_of_two(left, right, at, n, count, no_d, yes_d):
-    """Split the pairs (d, e), e < count, by e and by d: least costs by the sign of d, and of all e."""
+def _without_one_of_two(by_d, by_e, right, at, n, count, no_d, yes_d):
+    """Split the pairs (d, e), e < count, by e and by d: least costs by the sign of d, and of all e.
+
+    Costs of leaves without the feature that splits are in `by_d` and `by_e`, with it in `right`.
+    """
     least0, least1 = math.inf, math.inf
     for e in range(count):
         i = at + e
-        a, b, c, d = left[i], right[i + n], left[i + 2 * n], right[i + 3 * n]
-        least0 = min(least0, a + b)
-        least1 = min(least1, c + d)
-        no_d[e] = min(no_d[e], a + right[i + 2 * n])
-        yes_d[e] = min(yes_d[e], left[i + n] + d)
+        d = right[i + 3 * n]
+        least0 = min(least0, by_e[i] + right[i + n])
+        least1 = min(least1, by_e[i + 2 * n] + d)
+        no_d[e] = min(no_d[e], by_d[i] + right[i + 2 * n])
+        yes_d[e] = min(yes_d[e], by_d[i + n] + d)
     return least0, least1
 
 
@@ -143,6 +150,11 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
     start = t.binomials[low, 2]
     n_features = len(t.binomials) - 1
     least = t.least
+    priced = len(t.price) > 0
+    by_d, by_e = left, left
+    if priced:
+        by_d, by_e = t.paid[0], t.paid[1]
+        rows = t.sums[len(t.sums) - len(t.form.least)]
     shorter = np.empty(3, dtype=np.int64)
     for j in range(size):
         k = 0
@@ -157,7 +169,10 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         bit = size + 1 - j
         for s in range(signs):
             without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
-            _lower(least, block + s * width, left, without * n, right, (without | (1 << bit)) * n, n)
+            lower, upper = without * n, (without | (1 << bit)) * n
+            if priced:
+                pay(left, rows, t.price[j], lower, upper, n, by_d)
+            _lower(least, block + s * width, by_d, lower, right, upper, n)
     # The two last features: sets of the prefix and one of them, for which c is the pair's first.
     signs = 2 << size
     if size == 0:
@@ -168,12 +183,18 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         block = (
             table + signs * _rank(t.binomials, prefix, (1 << (size - 1)) - 1, size - 1, 2) + t.binomials[c, 2]
         )
+    if priced:
+        for s in range(1 << size):
+            at = 4 * s * n
+            for i in range(2):
+                pay(left, rows, t.price[size], at + i * n, at + (i + 2) * n, n, by_d)
+                pay(left, rows, t.price[size + 1], at + 2 * i * n, at + (2 * i + 1) * n, n, by_e)
     t.without[:signs, :high] = math.inf
     for s in range(1 << size):
         for d in range(low, high):
             at = 4 * s * n + t.binomials[d, 2] - start
             least0, least1 = _without_one_of_two(
-                left, right, at, n, d, t.without[2 * s], t.without[2 * s + 1]
+                by_d, by_e, right, at, n, d, t.without[2 * s], t.without[2 * s + 1]
             )
             place = block + 2 * s * width + d
             least[place] = min(least[place], least0)
@@ -205,6 +226,8 @@ def absorb_prefix(t, prefix, size, depth, below):
         if t.form.kind == FOLLOWED:
             for d in range(low, high):
                 add_curves_of_pairs(t.curves, size, d, t.sums[0], t.binomials[d, 2] - start, n, t.costs[0])
+        if len(t.price):
+            prices_of_pairs(t.prices, prefix, size, low, high, t.price)
         block = t.begin[k] + (_rank(t.binomials, prefix, (1 << size) - 1, size, 2) << k) + start
         for b in range(1, t.budgets[k]):
             for s in range(1 << k):
@@ -249,7 +272,10 @@ def absorb_singles(t, below):
         place = t.begin[0] + target - 1
         left, right = t.costs[t.splits[1, i, 1]], t.costs[t.splits[1, i, 2]]
         for x in range(below):
-            t.least[place] = min(t.least[place], left[x] + right[n + x])
+            cost = left[x] + right[n + x]
+            if len(t.price):
+                cost += t.prices.full[x] * t.sums[len(t.sums) - len(t.form.least), 2 * n]
+            t.least[place] = min(t.least[place], cost)
 
 
 @entry

@@ -19,14 +19,15 @@ from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import tell
 from sstorch.data.time_unit import median_text, round_horizons
-from sstorch.deploy import Deployable, Deployed, Formula
+from sstorch.deploy import Counts, Deployable, Deployed, Formula
+from sstorch.deploy.calculator import Field
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
 from sstorch.exact.estimators.competing_risks import CauseLeaves
 from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
-from sstorch.exact.formula import deployed, tree_formula
+from sstorch.exact.formula import page_nodes, tree_formula
 from sstorch.exact.observed import Observed
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.tree import (
@@ -43,6 +44,7 @@ from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import frame_of_state, frame_state, groups_text
 from sstorch.groups.without_events import groups_without_events
+from sstorch.language import Phrase
 from sstorch.memory import check_room
 from sstorch.metrics.weights import WeightKind
 
@@ -250,18 +252,17 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
     # ------------------------------------------------------------------ read and keep
 
-    def _leaf_texts(self, medians: bool | None = None) -> list[str]:
+    def _leaf_texts(self) -> list[str]:
         """A line on each group: its number, rows, events and, unless covariates are time-varying, median.
 
         With competing causes, the events of each cause instead of events and median.
         """
         if self._competing:
             return self._cause_texts()
-        medians = not self.time_varying_ if medians is None else medians
         table = self.leaf_table_
 
         def reached(median: float) -> str:
-            return f", {median_text(median, self.time_unit_)}" if medians else ""
+            return "" if self.time_varying_ else f", {median_text(median, self.time_unit_)}"
 
         return [
             f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
@@ -332,16 +333,30 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         return tree_formula(self.tree_, self.rules_, self.curves_, self.schema_, incidence)
 
     def _deployed(self, medians: bool) -> Deployed:
-        kind = f"Optimal survival tree with {self.tree_.n_leaves} leaves"
         if self._competing:
-            groups = self.group_table_
-            counts = [f"{groups[f'events {name}', ''].sum():g} {name}" for name in self.causes_]
-            rows = f"{groups['rows', ''].sum():g} rows, {', '.join(counts)}{self._of_recalibration}"
+            # Groups may have none of the rows of a recalibration.
+            table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
+            rows, events = table["rows", ""], {name: table[f"events {name}", ""] for name in self.causes_}
         else:
             table = self.leaf_table_
-            rows = f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}"
-        leaves = self._leaf_texts(medians)
-        return deployed(self.tree_, self.rules_, self.schema_, leaves, kind, rows, self.time_unit_)
+            rows, events = table["rows"], {"": table["events"]}
+        groups = {
+            number: Counts(
+                int(rows[number]),
+                {name: int(count[number]) for name, count in events.items()},
+                float(table["median"][number]) if medians and not self._competing else None,
+            )
+            for number in table.index
+        }
+        return Deployed(
+            Phrase.word("kind.exact", leaves=self.tree_.n_leaves),
+            Counts(int(rows.sum()), {name: int(count.sum()) for name, count in events.items()}),
+            [Field(name, name, None, self.schema_.categories.get(name)) for name in self.schema_.columns],
+            page_nodes(self.tree_, self.rules_),
+            groups,
+            self.time_unit_,
+            hasattr(self, "recalibration_"),
+        )
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         if self._competing:

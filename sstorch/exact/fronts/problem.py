@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -104,40 +105,44 @@ class FrontProblem:
     `pairs` (C, 1 + F, 1 + F) are the sums of `Moments.pairs`, where they are known already.
     """
 
-    def __init__(self, task: FrontTask, moments: Moments, min_leaf: int, pairs: Tensor | None = None) -> None:
-        self.task, self.moments, self.min_leaf = task, moments, min_leaf
-        self._pairs = next(moments.pairs()) if pairs is None else pairs
+    def __init__(
+        self, task: FrontTask, rows: Callable[[], Moments], min_leaf: int, pairs: Tensor | None = None
+    ) -> None:
+        self.task, self._rows, self.min_leaf, self._known = task, rows, min_leaf, pairs
+
+    @cached_property
+    def _pairs(self) -> Tensor:
+        return next(self.moments.pairs()).to(torch.int64) if self._known is None else self._known
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The rows; they are gathered where their sums are not enough."""
+        return self._rows()
 
     @classmethod
     def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
         """All rows of a task."""
         channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
         entries = Entries.of_rows(channels.astype(np.float64))
-        return cls(task, Moments.of(patterns, entries, 1, device), min_leaf)
+        return cls(task, lambda: Moments.of(patterns, entries, 1, device), min_leaf)
 
     @property
     def n_features(self) -> int:
         """F."""
-        return self.moments.n_features
+        return self._pairs.shape[1] - 1
 
     def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
         """The rows in which the literal of a feature is 0, and those in which it is 1."""
-        has = self.moments.has(feature)
-        present = FrontProblem(self.task, self.moments.where(has), self.min_leaf)
+        has, rows = self.moments.has(feature), self.moments
+        present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
         # Literals are mostly 0: the products of the many rows are the difference of two known ones.
         absent = self._pairs - present._pairs
-        return FrontProblem(self.task, self.moments.where(~has), self.min_leaf, absent), present
+        return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, absent), present
 
     @cached_property
     def leaf(self) -> Tensor:
         """(2, K): the points of all rows as one leaf."""
         return self._points(self._pairs[:, 0, 0])
-
-    @cached_property
-    def largest(self) -> int:
-        """No tree of depth 3 has a larger absolute total, if no leaf exceeds those of more rows."""
-        points = torch.cat([self.leaf, self._leaves.flatten(1), self._stumps.flatten(1)], dim=1)
-        return 8 * int(points.abs().masked_fill_(points[0] >= REACHED, 0).max())
 
     def children(self, below: Budget) -> Tensor:
         """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
@@ -163,7 +168,6 @@ class FrontProblem:
         return torch.cat([*pairs, self._leaves], dim=-1).clamp_max_(UNREACHABLE)
 
     def _points(self, sums: Tensor) -> Tensor:
-        sums = sums.to(torch.int64)
         points = self.task.points(sums[:-1])
         return points.masked_fill_(sums[-1] < self.min_leaf, UNREACHABLE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +17,24 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
 from sstorch.exact.fronts.search import (
-    Floors,
     balance_front,
     cheapest_tree,
-    corners,
     join,
     nondominated_front,
-    normals,
 )
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.optim import ENGINES, Engine
 
-_CHUNK = 1 << 22
+_MULTIPLIER = 0x5851F42D4C957F2D
 
 Score = Callable[[IntArray], FloatArray]
 # Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
 Origin = tuple[int, int, Tensor] | None
+# From so many features on "auto" has machine code made, at depth 3.
+_MANY_FEATURES = 40
 MAX_FRONT_DEPTH = 3
 
 
@@ -58,20 +59,21 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
         return None
     for halves in splits(target):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        step = max(1, _CHUNK // (left.shape[-1] * right.shape[-1]))
-        for begin in range(0, problem.n_features, step):
-            wanted = point[:, None, None] - left[:, begin : begin + step]
-            # (J, l, r) where the right child has what is missing.
-            same = (wanted[0].unsqueeze(2) == right[0, begin : begin + step].unsqueeze(1)) & (
-                wanted[1].unsqueeze(2) == right[1, begin : begin + step].unsqueeze(1)
-            )
-            same &= (left[0, begin : begin + step] < REACHED).unsqueeze(2)
-            places = torch.nonzero(same)
-            if len(places):
-                offset, first, _ = places[0].tolist()
-                feature = begin + offset
-                return below(problem, feature, halves, left[:, feature, first], point)
+        # What is missing on the right is looked up by one number for both totals, in which sums are sums.
+        keys, order = _key(right).contiguous().sort(-1)
+        wanted = _key(point[:, None, None] - left).contiguous()
+        place = torch.searchsorted(keys, wanted).clamp_max_(keys.shape[1] - 1)
+        partner = right.gather(-1, order.gather(-1, place).expand_as(left))
+        same = ((left + partner == point[:, None, None]).all(0)) & (left[0] < REACHED)
+        if same.any():
+            feature, first = torch.nonzero(same)[0].tolist()
+            return below(problem, feature, halves, left[:, feature, first], point)
     return None
+
+
+def _key(points: Tensor) -> Tensor:
+    """One number (...) for points (2, ...), modulo 2^64, so that two points hardly ever share one."""
+    return points[0] * _MULTIPLIER + points[1]
 
 
 def below(
@@ -257,6 +259,7 @@ def solve_front(
     time_limit: float | None = None,
     memory: int = 4 * 2**30,
     device: str | torch.device = "cpu",
+    engine: Engine = "auto",
     verbose: int = 0,
 ) -> FrontSolution:
     """Find the trees that no other tree beats in both totals of a task.
@@ -274,6 +277,10 @@ def solve_front(
             Ctrl-C ends the time, with a `DataWarning`; a second one raises.
         memory: bytes that the search may take.
         device: where to search.
+        engine: ``"torch"``, or ``"compiled"``, on the CPU for tasks with the order ``"pareto"`` that are
+            `linear`; ``"auto"`` is compiled for these at depth 3 with 40 features or more. Fronts are the
+            same; of several trees with equal totals the engines may choose different ones. The first
+            compiled search on a machine compiles, for some seconds; the machine code is kept on disk.
         verbose: 1 says on standard error how far a search of depth 3 is, once a second.
 
     Returns:
@@ -304,26 +311,33 @@ def solve_front(
     begin = time.perf_counter()
     deadline = Deadline(time_limit, bool(verbose))
     small = budget(min(2, target.depth), target.nodes)
-    search = nondominated_front if task.order == "pareto" else balance_front
-    points = search(problem, small, memory)
-    origins: list[Origin] = [None] * points.shape[1]
-    n_roots, lower_bound = problem.n_features, -float("inf")
+    row_points = _row_points(task, patterns, target.depth, torch.device(device), memory, engine)
+    complete, lower_bound = True, -float("inf")
     with deadline.listening():
-        if target.depth > 2 and task.order == "pareto":
-            points, origins, n_roots = _pareto_roots(problem, target, points, memory // 2, deadline)
-        elif target.depth > 2:
-            points, origins, lower_bound, complete = _cheapest_root(problem, target, points, memory, deadline)
-            n_roots = problem.n_features if complete else -1
+        if row_points is not None:
+            from sstorch.exact.compiled.linear_front import linear_front
+
+            points, origins, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
+        else:
+            search = nondominated_front if task.order == "pareto" else balance_front
+            points = search(problem, small, memory)
+            origins = [None] * points.shape[1]
+            if target.depth > 2 and task.order == "pareto":
+                points, origins, complete = _pareto_roots(problem, target, points, memory // 2, deadline)
+            elif target.depth > 2:
+                points, origins, lower_bound, complete = _cheapest_root(
+                    problem, target, points, memory, deadline
+                )
     solution = FrontSolution(
         patterns=patterns,
         problem=problem,
         target=target,
         points=points,
         origins=origins,
-        certified=n_roots == problem.n_features,
+        certified=complete,
         lower_bound=lower_bound,
         counters=FrontCounters(
-            patterns.n_rows, len(patterns.literals), problem.n_features, time.perf_counter() - begin
+            patterns.n_rows, len(patterns.literals), patterns.n_features, time.perf_counter() - begin
         ),
     )
     deadline.tell(lambda: solution.certificate)
@@ -332,37 +346,51 @@ def solve_front(
 
 def _pareto_roots(
     problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
-) -> tuple[Tensor, list[Origin], int]:
-    """Add all trees of depth 3, root by root, to a front.
-
-    A tree improves the front only if it is at or below one of its corners in both costs, and then in every
-    weighted sum of them; a root, or a second test, whose least sum exceeds all of these is left out.
-    """
+) -> tuple[Tensor, list[Origin], bool]:
+    """Add all trees of depth 3, root by root, to a front; returns whether there was time for all, too."""
     origins: list[Origin] = [None] * front.shape[1]
-    weights = normals(front, problem.largest)
     for feature in range(problem.n_features):
         if deadline.passed:
-            return front, origins, feature
+            return front, origins, False
         deadline.say(f"{feature} of {problem.n_features} roots, {front.shape[1]} trees on the front")
-        absent, present = problem.split(feature)
-        for split, (first, second) in enumerate(splits(target)):
-            floors = Floors(absent, first, weights), Floors(present, second, weights)
-            most = weights @ corners(front).to(torch.float64)
-            least = floors[0].least + floors[1].least
-            most = most[:, (most >= least[:, None]).all(0)]
-            if not most.shape[1]:
-                continue
-            left = nondominated_front(absent, first, memory, floors[0].kept(floors[1].least, most))
-            right = nondominated_front(present, second, memory, floors[1].kept(floors[0].least, most))
+        sides = problem.split(feature)
+        for split, halves in enumerate(splits(target)):
+            left, right = (nondominated_front(*side, memory) for side in zip(sides, halves, strict=True))
             width = right.shape[1]
-            for part in left.split(max(1, memory // (64 * width)), dim=1):
+            for part in left.split(max(1, memory // (64 * max(1, width))), dim=1):
                 n = front.shape[1]
                 front, index = join(front, part, right)
                 origins = [
                     origins[i] if i < n else (feature, split, part[:, (i - n) // width])
                     for i in index.tolist()
                 ]
-    return front, origins, problem.n_features
+    return front, origins, True
+
+
+def _row_points(
+    task: FrontTask, patterns: Patterns, depth: int, device: torch.device, memory: int, engine: Engine
+) -> IntArray | None:
+    """What each row adds to both totals under each decision, (2, K, N); None where torch searches."""
+    if engine not in ENGINES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    short = depth < 3 or patterns.n_features < _MANY_FEATURES
+    if engine == "torch" or (engine == "auto" and short):
+        return None
+    reason = None
+    if not (device.type == "cpu" and task.order == "pareto" and task.linear):
+        reason = "it is for tasks with order='pareto' whose points add up over rows, on the CPU"
+    else:
+        points: IntArray = task.points(torch.from_numpy(task.channels())).numpy()
+        size = 8 * (2 * points.shape[1] + 1) * comb(patterns.n_features + 1, min(depth, 3))
+        if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
+            reason = "totals of 2**53 and more are not exact in it; use coarser weights"
+        elif size > memory:
+            reason = f"its sums take {size / 2**30:.2g} GiB (memory={memory / 2**30:.2g} GiB is allowed)"
+        else:
+            return points
+    if engine == "compiled":
+        raise ConfigError(f"engine='compiled' cannot search this: {reason}. Use engine='torch'")
+    return None
 
 
 def _cheapest_root(

@@ -15,9 +15,6 @@ from sstorch.exact.fronts import (
 from sstorch.exact.fronts import (
     search as bounded,
 )
-from sstorch.exact.fronts import (
-    search as pareto,
-)
 from sstorch.exact.fronts.problem import FrontProblem
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import budget, splits
@@ -50,14 +47,15 @@ def check_trees(found, features, nodes, depth, min_leaf):
         np.testing.assert_array_equal(found.task.totals(leaf, tree.decision), totals)
 
 
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 @pytest.mark.parametrize("seed", range(24))
-def test_confusion_front_equals_brute_force(seed):
+def test_confusion_front_equals_brute_force(seed, engine):
     depth = seed % 4
     rng, features, y, _ = random_rows(seed, 4 if depth < 3 else 3)
     nodes, min_leaf = budget_of(seed, rng, depth)
     weight = rng.integers(1, 9, len(y)) / 4 if seed % 2 else np.ones(len(y))
     task = ConfusionFront(y, sample_weight=weight)
-    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
+    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf, engine=engine)
 
     def leaf_points(rows):
         rows = list(rows)
@@ -165,7 +163,7 @@ def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     assert errors[0] > errors[-1]
     whole = solve_front(features, ConfusionFront(y, metric="accuracy"), 3)
     assert whole.totals.sum(1).min() == errors[-1]
-    parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19)
+    parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19, engine="torch")
     np.testing.assert_array_equal(parts.totals, whole.totals)
 
 
@@ -180,15 +178,54 @@ def many_questions(seed):
 
 @pytest.mark.parametrize("nodes", [4, 7])
 @pytest.mark.parametrize("seed", range(3))
-def test_bounds_leave_no_point_of_the_front_out(seed, nodes, monkeypatch):
+def test_bounds_leave_no_point_of_the_front_out(seed, nodes):
     features, y, _ = many_questions(seed)
     weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
-    for task in (ConfusionFront(y), ConfusionFront(y, sample_weight=weight)):
-        found = solve_front(features, task, 3, nodes, min_leaf=5)
-        with monkeypatch.context() as patch:
-            patch.setattr(pareto, "normals", lambda front, largest: torch.empty((0, 2), dtype=torch.float64))
-            whole = solve_front(features, task, 3, nodes, min_leaf=5)
+    for task in (ConfusionFront(y), ConfusionFront(y, sample_weight=weight), ThreeDecisions(y, weight)):
+        found, whole = (
+            solve_front(features, task, 3, nodes, min_leaf=5, engine=engine)
+            for engine in ("compiled", "torch")
+        )
         np.testing.assert_array_equal(found.totals, whole.totals)
+        check_trees(found, features, nodes, 3, 5)
+
+
+class ThreeDecisions(ConfusionFront):
+    """Half of each cost is a third decision; totals are in halves."""
+
+    unit = (0.5, 0.5)
+
+    def __init__(self, y, weight):
+        super().__init__(y)
+        self.both = np.stack([(weight * 4).astype(np.int64) * y, (weight * 4).astype(np.int64) * (1 - y)])
+        self.unit = (0.5, 0.5)
+
+    def channels(self):
+        return self.both
+
+    def points(self, sums):
+        none = torch.zeros_like(sums[0])
+        first, second = torch.stack([2 * sums[0], none]), torch.stack([none, 2 * sums[1]])
+        return torch.stack([first, second, sums], dim=1)
+
+    def totals(self, leaf, decision):
+        points = self.points(torch.from_numpy(self.both)).numpy()
+        return points[:, decision[leaf], np.arange(len(leaf))].sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "gpu"}, "engine must be one of auto, torch, compiled, got 'gpu'"),
+        ({"engine": "compiled", "memory": 22 << 20}, r"its sums take .* GiB"),
+    ],
+)
+def test_engine_that_cannot_search_raises(settings, message):
+    features = np.random.default_rng(0).random((60, 160)) < 0.5
+    with pytest.raises(ConfigError, match=message):
+        solve_front(features, ConfusionFront(features[:, 0]), 3, **settings)
+    with pytest.raises(ConfigError, match="order='pareto' whose points add up"):
+        solve_front(features, GroupFairness(features[:, 0], features[:, 1]), 3, engine="compiled")
 
 
 @pytest.mark.parametrize("nodes", [4, 7])

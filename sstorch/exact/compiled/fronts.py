@@ -1,0 +1,432 @@
+"""Fronts of two costs that add up over rows: the trees of depth 3 that no other tree beats, root by root.
+
+Of a tree below a root each weighted sum of its two costs is at least the sum of the least ones of both sides.
+What beats no point of a front so far lies above it in each weighted sum: a root, or a second test, is left
+out where, for each corner of the front, some weighted sum is too large.
+"""
+
+from __future__ import annotations
+
+import math
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.optim.compiled.jit import compare, compiled, elementwise, entry
+
+# Weighted sums for each root, at most.
+_N_WEIGHTS = 8
+# Rounding of weighted sums, relative to the largest costs.
+_ROUNDING = 1e-13
+
+
+class Sums(NamedTuple):
+    """Sums over rows, of which leaves take one of K decisions; C = 2 K + 1 channels, F features.
+
+    Attributes:
+        binomials: (F + 1, 4), x over k.
+        of_size: where the sets of each size begin in `moments`.
+        moments: (C, sets of up to 3 features), both costs of each decision, then rows, of the rows that have
+            all features of a set.
+        min_leaf: least rows of a leaf.
+        largest: no cost of a tree is larger, in absolute value.
+        total: (2, C), work space: sums of the rows of each side of a root.
+        single: (2, C, F), those with each feature.
+        pairs: (2, C, F over 2), with two.
+        least: (weights, 2, 2, 2, F), least weighted sums on each side, of a leaf and of a stump, on the rows
+            without and with each feature.
+        weights: (weights, 2), of the two costs.
+        lowest: (weights, 2), least weighted sums of both sides.
+    """
+
+    binomials: IntArray
+    of_size: IntArray
+    moments: FloatArray
+    min_leaf: float
+    largest: float
+    total: FloatArray
+    single: FloatArray
+    pairs: FloatArray
+    least: FloatArray
+    weights: FloatArray
+    lowest: FloatArray
+
+    @classmethod
+    def of(cls, moments: FloatArray, n: int, min_leaf: float, largest: float) -> Sums:
+        """With work space, for n features."""
+        binomials = np.array([[comb(x, k) for k in range(4)] for x in range(n + 1)], dtype=np.int64)
+        n_channels = len(moments)
+        return cls(
+            binomials,
+            np.cumsum([0, 1, n, comb(n, 2)]),
+            moments,
+            min_leaf,
+            largest,
+            np.empty((2, n_channels)),
+            np.empty((2, n_channels, n)),
+            np.empty((2, n_channels, int(binomials[n, 2]))),
+            np.empty((_N_WEIGHTS, 2, 2, 2, n)),
+            np.empty((_N_WEIGHTS, 2)),
+            np.empty((_N_WEIGHTS, 2)),
+        )
+
+
+@compiled
+def _whole(t):
+    """All rows are those of the first side."""
+    n = len(t.binomials) - 1
+    for c in range(len(t.moments)):
+        t.total[0, c] = t.moments[c, 0]
+        t.single[0, c, :] = t.moments[c, 1 : 1 + n]
+        begin = t.of_size[2]
+        t.pairs[0, c, :] = t.moments[c, begin : begin + t.pairs.shape[2]]
+
+
+@compiled
+def _sides(t, root):
+    """Sums of the rows without (side 0) and with (1) a feature."""
+    n = len(t.binomials) - 1
+    two, three = t.of_size[2], t.of_size[3]
+    over = t.binomials
+    for c in range(len(t.moments)):
+        moments, single, pairs = t.moments[c], t.single[:, c], t.pairs[:, c]
+        t.total[1, c] = moments[1 + root]
+        t.total[0, c] = moments[0] - moments[1 + root]
+        for x in range(n):
+            with_root = moments[1 + x]
+            if x != root:
+                with_root = moments[two + over[max(x, root), 2] + min(x, root)]
+            single[1, x], single[0, x] = with_root, moments[1 + x] - with_root
+        for d in range(1, n):
+            at = over[d, 2]
+            for e in range(d):
+                if root in (d, e):
+                    with_root = moments[two + at + e]
+                elif d < root:
+                    with_root = moments[three + over[root, 3] + at + e]
+                elif e < root:
+                    with_root = moments[three + over[d, 3] + over[root, 2] + e]
+                else:
+                    with_root = moments[three + over[d, 3] + over[e, 2] + root]
+                pairs[1, at + e], pairs[0, at + e] = with_root, moments[two + at + e] - with_root
+
+
+@elementwise
+def _weigh(first, second, a, b, n, out):
+    for i in range(n):
+        out[i] = a * first[i] + b * second[i]
+
+
+@elementwise
+def _cheaper(pairs, single, total, with_d, n, cells):
+    """Lower the costs (4, n) of the cells of d and a smaller feature, none, e, d, both, to a decision's."""
+    for e in range(n):
+        both = pairs[e]
+        no_d = single[e] - both
+        cells[3, e] = min(cells[3, e], both)
+        cells[2, e] = min(cells[2, e], with_d - both)
+        cells[1, e] = min(cells[1, e], no_d)
+        cells[0, e] = min(cells[0, e], total - with_d - no_d)
+
+
+@compiled
+def _too_small(pairs, single, total, with_d, n, min_leaf, cells):
+    """Set the costs of cells of too few rows to infinity."""
+    for e in range(n):
+        both = pairs[e]
+        no_d = single[e] - both
+        cells[3, e] = cells[3, e] if both >= min_leaf else math.inf
+        cells[2, e] = cells[2, e] if with_d - both >= min_leaf else math.inf
+        cells[1, e] = cells[1, e] if no_d >= min_leaf else math.inf
+        cells[0, e] = cells[0, e] if total - with_d - no_d >= min_leaf else math.inf
+
+
+@compare
+def _stumps(cells, n, without, present):
+    """Lower the costs of stumps below smaller features; returns the least below d, without and with it."""
+    least0, least1 = math.inf, math.inf
+    for e in range(n):
+        without[e] = min(without[e], cells[0, e] + cells[2, e])
+        present[e] = min(present[e], cells[1, e] + cells[3, e])
+        least0 = min(least0, cells[0, e] + cells[1, e])
+        least1 = min(least1, cells[2, e] + cells[3, e])
+    return least0, least1
+
+
+@compiled
+def _least(t, side, a, b, least):
+    """Least weighted sums (2, 2, F) on a side, of a leaf and of a stump, without and with each feature.
+
+    Returns that of all rows of the side as one leaf.
+    """
+    n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
+    single = np.empty((n_decisions, n))
+    pair, cells, total = np.empty(n), np.empty((4, n)), np.empty(n_decisions)
+    rows = t.single[side, 2 * n_decisions]
+    n_rows = t.total[side, 2 * n_decisions]
+    leaf = math.inf
+    least[0] = math.inf
+    for k in range(n_decisions):
+        _weigh(t.single[side, 2 * k], t.single[side, 2 * k + 1], a, b, n, single[k])
+        total[k] = a * t.total[side, 2 * k] + b * t.total[side, 2 * k + 1]
+        leaf = min(leaf, total[k])
+        for x in range(n):
+            least[0, 0, x] = min(least[0, 0, x], total[k] - single[k, x])
+            least[0, 1, x] = min(least[0, 1, x], single[k, x])
+    for x in range(n):
+        if n_rows - rows[x] < t.min_leaf:
+            least[0, 0, x] = math.inf
+        if rows[x] < t.min_leaf:
+            least[0, 1, x] = math.inf
+    least[1] = least[0]
+    for d in range(1, n):
+        at = t.binomials[d, 2]
+        cells[:, :d] = math.inf
+        for k in range(n_decisions):
+            first, second = t.pairs[side, 2 * k, at:], t.pairs[side, 2 * k + 1, at:]
+            _weigh(first, second, a, b, d, pair)
+            _cheaper(pair, single[k], total[k], single[k, d], d, cells)
+        _too_small(t.pairs[side, 2 * n_decisions, at:], rows, n_rows, rows[d], d, t.min_leaf, cells)
+        least0, least1 = _stumps(cells, d, least[1, 0], least[1, 1])
+        least[1, 0, d] = min(least[1, 0, d], least0)
+        least[1, 1, d] = min(least[1, 1, d], least1)
+    return leaf if n_rows >= t.min_leaf else math.inf
+
+
+@compiled
+def _lowest(t, w, side, nodes, leaf):
+    """Least weighted sum of the trees of up to so many nodes on a side."""
+    lowest = leaf
+    least = t.least[w, side]
+    for more in range(max(nodes - 2, 0), min(nodes, 2)):  # whether what is without a feature has a node
+        for x in range(least.shape[2]):
+            lowest = min(lowest, least[more, 0, x] + least[nodes - 1 - more, 1, x])
+    return lowest
+
+
+@compiled
+def _place(front, size, first):
+    """How many points of a front have at most a first cost."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if front[0, middle] <= first:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _add(front, size, at, first, second):
+    """Add a point that none beats, `at` being its `_place`; returns the front, its size, the place after."""
+    begin = at
+    if begin > 0 and front[0, begin - 1] == first:
+        begin -= 1
+    end = begin
+    while end < size and front[1, end] >= second:
+        end += 1
+    if size == front.shape[1]:
+        larger = np.empty((len(front), 2 * size + 1))
+        larger[:, :size] = front
+        front = larger
+    for row in range(len(front) if end != begin + 1 else 0):
+        if end == begin:
+            for i in range(size, begin, -1):
+                front[row, i] = front[row, i - 1]
+        else:
+            for i in range(end, size):
+                front[row, i - end + begin + 1] = front[row, i]
+    front[0, begin], front[1, begin] = first, second
+    return front, size + 1 - (end - begin), begin + 1
+
+
+@compiled
+def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known, first, second):
+    """Add all sums of two fronts that none beats; of a whole tree with where they come from.
+
+    Where `known` has points, sums are left out that these beat even with the least costs `first` and
+    `second` of the rest of the tree.
+    """
+    for i in range(n_left):
+        at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
+        for j in range(n_right):
+            a, b = left[0, i] + right[0, j], left[1, i] + right[1, j]
+            while at < size and front[0, at] <= a:
+                at += 1
+            if at > 0 and front[1, at - 1] <= b:
+                continue
+            if n_known > 0:
+                before = _place(known, n_known, a + first)
+                if before > 0 and known[1, before - 1] <= b + second:
+                    continue
+            front, size, at = _add(front, size, at, a, b)
+            if len(front) > 2:
+                front[2, at - 1], front[3, at - 1] = origin[0], origin[1]
+                front[4, at - 1], front[5, at - 1] = left[0, i], left[1, i]
+    return front, size
+
+
+@compiled
+def _add_one(front, size, first, second):
+    at = _place(front, size, first)
+    if at > 0 and front[1, at - 1] <= second:
+        return front, size
+    front, size, at = _add(front, size, at, first, second)
+    return front, size
+
+
+@compiled
+def _below(t, side, feature, present, stumps, front):
+    """The front of leaves, with `stumps` also of stumps, on the rows of a side without or with a feature."""
+    n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
+    n_channels = len(t.moments)
+    total, without, having = np.empty(n_channels), np.empty(n_channels), np.empty(n_channels)
+    for c in range(n_channels):
+        total[c] = t.single[side, c, feature]
+        if not present:
+            total[c] = t.total[side, c] - total[c]
+    size = 0
+    if total[n_channels - 1] < t.min_leaf:
+        return front, size
+    for k in range(n_decisions):
+        front, size = _add_one(front, size, total[2 * k], total[2 * k + 1])
+    for x in range(n if stumps else 0):
+        if x == feature:
+            continue
+        place = t.binomials[max(x, feature), 2] + min(x, feature)
+        for c in range(n_channels):
+            both = t.pairs[side, c, place]
+            having[c] = both if present else t.single[side, c, x] - both
+            without[c] = total[c] - having[c]
+        if min(having[n_channels - 1], without[n_channels - 1]) < t.min_leaf:
+            continue
+        for k in range(n_decisions):
+            for j in range(n_decisions):
+                if j != k:
+                    first, second = without[2 * k] + having[2 * j], without[2 * k + 1] + having[2 * j + 1]
+                    front, size = _add_one(front, size, first, second)
+    return front, size
+
+
+@compiled
+def _allowed(t, w, known, n_known, corner):
+    """The weighted sum of the largest costs in a corner of a front, with room for rounding."""
+    a, b = t.weights[w, 0], t.weights[w, 1]
+    room = _ROUNDING * (a + b) * t.largest
+    if a > 0.0:
+        room = math.inf if corner == n_known else room + a * (known[0, corner] - 1.0)
+    if b > 0.0:
+        room = math.inf if corner == 0 else room + b * (known[1, corner - 1] - 1.0)
+    return room
+
+
+@compiled
+def _reaches(t, n_weights, side, x, more, less, known, n_known, corners, n_corners):
+    """Whether a second test can be part of a tree that improves the front in some corner."""
+    for i in range(n_corners):
+        reached = True
+        for w in range(n_weights):
+            cost = t.least[w, side, more, 0, x] + t.least[w, side, less, 1, x] + t.lowest[w, 1 - side]
+            if cost > _allowed(t, w, known, n_known, corners[i]):
+                reached = False
+                break
+        if reached:
+            return True
+    return False
+
+
+@compiled
+def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners):
+    """The front (2, n) of the trees of up to so many nodes on a side, of those that can improve `known`."""
+    n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
+    front, size = np.empty((2, 64)), 0
+    left, right = np.empty((2, 64)), np.empty((2, 64))
+    origin = np.empty(2)
+    first, second = 0.0, 0.0
+    if n_known > 0:
+        first, second = t.lowest[0, 1 - side], t.lowest[1, 1 - side]
+    if t.total[side, 2 * n_decisions] >= t.min_leaf:
+        for k in range(n_decisions):
+            front, size = _add_one(front, size, t.total[side, 2 * k], t.total[side, 2 * k + 1])
+    for more in range(max(nodes - 2, 0), min(nodes, 2)):
+        less = nodes - 1 - more
+        for x in range(n):
+            if n_known > 0 and not _reaches(
+                t, n_weights, side, x, more, less, known, n_known, corners, n_corners
+            ):
+                continue
+            left, n_left = _below(t, side, x, False, more == 1, left)
+            right, n_right = _below(t, side, x, True, less == 1, right)
+            front, size = _add_sums(
+                front, size, left, n_left, right, n_right, origin, known, n_known, first, second
+            )
+    return front, size
+
+
+@compiled
+def _next_weights(t, w, known, n_known, corners, n_corners):
+    """Weights that may rule out corners: of the axes, then normals of the front at those that are left."""
+    if w < 2:
+        t.weights[w, 0], t.weights[w, 1] = 1.0 - w, 1.0 * w
+        return
+    # In turns from the middle: 1/2, 1/4, 3/4, 1/8, 3/8, ...
+    parts = 2
+    while parts <= w - 1:
+        parts *= 2
+    place = (2 * (w - 1 - parts // 2) + 1) * n_corners // parts
+    corner, wide = corners[min(place, n_corners - 1)], n_known // 8 + 1
+    low, high = max(corner - wide, 0), min(corner + wide - 1, n_known - 1)
+    a, b = known[1, low] - known[1, high], known[0, high] - known[0, low]
+    largest = max(a, b)
+    t.weights[w, 0] = a / largest if largest > 0.0 else 1.0
+    t.weights[w, 1] = b / largest if largest > 0.0 else 1.0
+
+
+@entry
+def whole_front(t, nodes):
+    """The front (2, n) of all trees of depth 2 of up to so many nodes."""
+    _whole(t)
+    nothing, corners = np.empty((2, 0)), np.empty(0, dtype=np.int64)
+    front, size = _side_front(t, 0, 0, nodes, nothing, 0, corners, 0)
+    return front[:, :size]
+
+
+@entry
+def add_root(t, root, splits, front, size):
+    """Add to a front (6, >= size) the trees of depth 3 with a feature at the root; returns front and size.
+
+    Its rows: both costs, feature of the root and number of the split of nodes (S, 2), -1 where none, both
+    costs of the subtree without the feature.
+    """
+    _sides(t, root)
+    origin = np.empty(2)
+    origin[0] = root
+    leaf, n_weights = np.empty((_N_WEIGHTS, 2)), 0
+    for split in range(len(splits)):
+        origin[1] = split
+        corners, n_corners = np.arange(size + 1), size + 1
+        w = 0
+        while n_corners > 0 and w < _N_WEIGHTS:
+            if w == n_weights:
+                _next_weights(t, w, front, size, corners, n_corners)
+                for side in range(2):
+                    leaf[w, side] = _least(t, side, t.weights[w, 0], t.weights[w, 1], t.least[w, side])
+                n_weights += 1
+            for side in range(2):
+                t.lowest[w, side] = _lowest(t, w, side, splits[split, side], leaf[w, side])
+            kept = 0
+            for i in range(n_corners):
+                if t.lowest[w, 0] + t.lowest[w, 1] <= _allowed(t, w, front, size, corners[i]):
+                    corners[kept] = corners[i]
+                    kept += 1
+            n_corners = kept
+            w += 1
+        if n_corners == 0:
+            continue
+        left, n_left = _side_front(t, w, 0, splits[split, 0], front, size, corners, n_corners)
+        right, n_right = _side_front(t, w, 1, splits[split, 1], front, size, corners, n_corners)
+        front, size = _add_sums(front, size, left, n_left, right, n_right, origin, front, 0, 0.0, 0.0)
+    return front, size

@@ -1,0 +1,64 @@
+"""From rows to the front of trees of depth up to 3, of tasks whose costs add up over rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sstorch._types import IntArray
+from sstorch.exact.compiled.curves import Curves
+from sstorch.exact.compiled.forms import LEAST, Form
+from sstorch.exact.compiled.fronts import Sums, add_root, whole_front
+from sstorch.exact.compiled.prices import Prices
+from sstorch.exact.compiled.search import CompiledProblem
+from sstorch.exact.deadline import Deadline
+from sstorch.exact.moments import Patterns
+from sstorch.exact.problem import Budget, splits
+from sstorch.exact.task import Entries
+
+
+def linear_front(
+    points: IntArray, patterns: Patterns, target: Budget, min_leaf: int, deadline: Deadline
+) -> tuple[Tensor, list[tuple[int, int, Tensor] | None], bool]:
+    """All trees within a budget of depth up to 3 that no other tree beats in two costs.
+
+    Args:
+        points: both costs of each row under each decision, (2, K, N).
+        patterns: of the features.
+        target: the budget.
+        min_leaf: least rows of a leaf.
+        deadline: of the search.
+
+    Returns:
+        The costs (2, n), where the trees come from, and whether there was time for all.
+    """
+    channels = np.concatenate(
+        [points.swapaxes(0, 1).reshape(-1, points.shape[2]), np.ones((1, points.shape[2]))]
+    )
+    values = patterns.sums(Entries.of_rows(channels))
+    n = patterns.n_features
+    problem = CompiledProblem.of(patterns, values, Form(LEAST), Curves.none(n), Prices.none())
+    moments = problem.moments(max(target.depth, 2))
+    largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
+    sums = Sums.of(moments, n, float(min_leaf), largest)
+    front = whole_front(sums, min(target.nodes, 3))
+    size, complete = front.shape[1], True
+    if target.depth > 2:
+        front = np.concatenate([front, np.full((4, size), -1.0)])
+        nodes = np.array([[half.nodes for half in halves] for halves in splits(target)], dtype=np.int64)
+        for root in range(n):
+            if deadline.passed:
+                complete = False
+                break
+            deadline.say(f"{root} of {n} roots, {size} trees on the front")
+            front, size = add_root(sums, root, nodes, front, size)
+    found = torch.from_numpy(front[:, :size].astype(np.int64))
+    origins: list[tuple[int, int, Tensor] | None] = [None] * size
+    if target.depth > 2:
+        roots = found[2].tolist()
+        origins = [
+            (int(patterns.order[root]), int(found[3, i]), found[4:, i]) if root >= 0 else None
+            for i, root in enumerate(roots)
+        ]
+    return found[:2], origins, complete

@@ -1,0 +1,108 @@
+"""Prices of tests: what a row pays for a test below others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.exact.task import Task
+from sstorch.exact.tasks import CostSensitive
+from sstorch.optim.compiled.jit import compiled
+
+
+class Prices(NamedTuple):
+    """Prices of F features below the tests of a node; all arrays are empty where tests are free.
+
+    Attributes:
+        attribute: (F,), what each feature asks for; asked for again it is free.
+        group: (F,), features of a group are discounted below each other; negative for an attribute alone.
+        full: (F,), in the unit of the loss.
+        discounted: (F,), the same below another feature of the group.
+    """
+
+    attribute: IntArray
+    group: IntArray
+    full: FloatArray
+    discounted: FloatArray
+
+    @classmethod
+    def of(cls, task: Task, columns: IntArray) -> Prices:
+        """Those of a task, of the features behind which there are `columns` (F,)."""
+        if not isinstance(task, CostSensitive):
+            return cls.none()
+        costs = task.feature_costs
+        attribute = costs.attribute[columns]
+        group = np.where(costs.group < 0, -1 - np.arange(len(costs.group)), costs.group)[attribute]
+        return cls(
+            attribute, group, costs.price[attribute] / task.n_rows, costs.discounted[attribute] / task.n_rows
+        )
+
+    @classmethod
+    def none(cls) -> Prices:
+        """Those of free tests."""
+        nothing = np.empty(0, dtype=np.int64)
+        return cls(nothing, nothing, np.empty(0), np.empty(0))
+
+    def below(self, feature: int) -> Prices:
+        """Prices below a test of a feature."""
+        if not len(self.full):
+            return self
+        again = self.attribute == self.attribute[feature]
+        full = np.where(self.group == self.group[feature], self.discounted, self.full)
+        full[again] = 0.0
+        return self._replace(full=full, discounted=np.where(again, 0.0, self.discounted))
+
+    def paid(self, rows: FloatArray) -> FloatArray | float:
+        """Payments of rows, counted in `rows` (U,), for a test of each feature, (F,); 0 if tests are free."""
+        return self.full * rows.sum() if len(self.full) else 0.0
+
+    def with_first(self, n: int) -> Prices:
+        """Prices of the first n features."""
+        return Prices(self.attribute[:n], self.group[:n], self.full[:n], self.discounted[:n])
+
+
+@compiled
+def _below(p, x, full, discounted, y):
+    """Both prices of feature x, below a test of y."""
+    if p.attribute[x] == p.attribute[y]:
+        return 0.0, 0.0
+    return (discounted if p.group[x] == p.group[y] else full), discounted
+
+
+@compiled
+def prices_of_pairs(p, prefix, size, low, high, out):
+    """Prices (size + 2, pairs) of each feature of a set below the others, prefix first.
+
+    The sets are a prefix of `size` features and the pairs d > e with low <= d < high.
+    """
+    for j in range(size + 1):
+        at = 0
+        for d in range(low, high):
+            x = prefix[j] if j < size else d
+            full, discounted = p.full[x], p.discounted[x]
+            for i in range(size):
+                if i != j:
+                    full, discounted = _below(p, x, full, discounted, prefix[i])
+            if j < size:
+                full, discounted = _below(p, x, full, discounted, d)
+            for e in range(d):
+                out[j, at + e] = _below(p, x, full, discounted, e)[0]
+            at += d
+    for e in range(high - 1):
+        full, discounted = p.full[e], p.discounted[e]
+        for i in range(size):
+            full, discounted = _below(p, e, full, discounted, prefix[i])
+        at = 0
+        for d in range(low, high):
+            if e < d:
+                out[size + 1, at + e] = _below(p, e, full, discounted, d)[0]
+            at += d
+
+
+@compiled
+def pay(costs, rows, price, lower, upper, n, out):
+    """Costs of n leaves without a feature, with what their rows and those with it pay for its test."""
+    for i in range(n):
+        out[lower + i] = costs[lower + i] + price[i] * (rows[lower + i] + rows[upper + i])
