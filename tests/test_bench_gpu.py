@@ -33,6 +33,7 @@ def test_it_stays_below_eight_minutes(bench: ModuleType) -> None:
     assert sum(bench.SECONDS.values()) <= 460
 
 
+@pytest.mark.nightly
 def test_rows_are_measured(bench: ModuleType) -> None:
     plan = bench.Plan("cpu", quick=True)
     found = [next(bench.training(plan)), *bench.exact(plan)]

@@ -23,10 +23,12 @@ from tests.conftest import nightly
 
 # Of these estimators, whose cells are those of another one, the nightly run has all.
 LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
-# Operations that take seconds a cell.
-SLOW = ("program", "stability")
+# Operations that take seconds a cell, and those that do so by code which all estimators share.
+SLOW, SHARED = ("program", "stability"), ("bench", "validate_groups", "validate")
 CELLS = [
-    nightly(*cell) if cell[0] in LIKE_OTHERS or cell[2] in SLOW else cell
+    nightly(*cell)
+    if cell[0] in LIKE_OTHERS or cell[2] in SLOW or (cell[2] in SHARED and cell[0] != "PrognosticTree")
+    else cell
     for cell in product(ESTIMATORS, KINDS, OPERATIONS)
     if cell[2] in operations_of(cell[0])
 ]

@@ -93,6 +93,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     )
 
 
+@pytest.mark.nightly
 def test_study_of_causes_has_scores_of_each_cause(
     table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_intervals_without_width_have_the_scores_of_exact_times(small_data: Surv
     pd.testing.assert_frame_equal(one.scores, other.scores)
 
 
+@pytest.mark.nightly
 def test_study_of_intervals_and_of_exact_times(
     table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

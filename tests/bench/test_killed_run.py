@@ -85,6 +85,7 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     assert json.loads((folder / "status.json").read_text())["status"] == "completed"
 
 
+@pytest.mark.nightly
 def test_ctrl_c_in_the_leaves_keeps_the_regressions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

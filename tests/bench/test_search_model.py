@@ -75,6 +75,7 @@ def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     assert value == alone.score(test.frame, (test.time, test.event))
 
 
+@pytest.mark.nightly
 def test_outer_test_rows_reach_neither_the_choice_nor_the_tree() -> None:
     """A feature that is the outcome in the outer test rows alone: choice and tree the same, bit for bit."""
     cohort = _cohort().assign(leak=np.random.default_rng(1).uniform(size=150))

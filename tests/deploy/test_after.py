@@ -26,7 +26,7 @@ from sstorch.calculator import main as calculator
 from sstorch.deploy import export_calculator, export_code, export_onnx, export_program
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.prediction import main as predict
-from tests.conftest import covering
+from tests.conftest import covering, nightly
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
 
@@ -137,7 +137,7 @@ def test_survival_of_zero_at_after_gives_nan() -> None:
     assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
 
 
-@pytest.mark.parametrize("after", [None, 0.0, 12.5])
+@pytest.mark.parametrize("after", [nightly(None), nightly(0.0), 12.5])
 def test_torch_program_with_after_equals_predictions(after: float | None, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, time = rng.normal(size=(80, 2)), rng.exponential(20, 80)

@@ -81,7 +81,8 @@ def check(model: Tree, language: str, frame: pd.DataFrame, folder: Path, after: 
 
 
 @pytest.mark.parametrize(
-    ("leaf", "after"), [("weibull", None), ("weibull", 24.0), nightly("auto", None), nightly("auto", 24.0)]
+    ("leaf", "after"),
+    [nightly("weibull", None), ("weibull", 24.0), nightly("auto", None), nightly("auto", 24.0)],
 )
 def test_torch_program_gives_incidences_and_survival(leaf: str, after: float | None, tmp_path: Path) -> None:
     model, frame = fitted("soft", leaf=leaf), rows("mgus2").frame[:40]

@@ -90,7 +90,7 @@ def test_limits_where_shapes_depend_on_covariates(tmp_path: Path) -> None:
 def test_limits_of_groups_with_competing_causes(tmp_path: Path) -> None:
     model = fitted("soft", "mgus2")
     assert max(each.n_groups for each in model.covariance_.hazards.values()) > 1
-    check(model, patients("mgus2")[:20], tmp_path)
+    check(model, patients("mgus2")[:6], tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

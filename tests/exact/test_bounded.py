@@ -68,6 +68,7 @@ def test_trees_are_as_good_as_those_of_tables(name, depth, min_leaf, penalty):
             assert optimum.loss >= least - 1e-9 * abs(least)
 
 
+@pytest.mark.nightly
 def test_penalties_that_round_end_no_search_early():
     """Cost less penalties and penalties again is not the objective to the last bit."""
     for seed in range(12):

@@ -111,6 +111,7 @@ def test_without_time_it_is_a_smaller_tree(monkeypatch):
     assert TASK.loss(found.tree().apply(FEATURES)) == pytest.approx(found.loss, rel=1e-10)
 
 
+@pytest.mark.nightly
 def test_a_survival_tree_of_depth_six(tmp_path):
     data = load_dataset("gbsg2").subset(range(300))
     tree = OptimalSurvivalTree(6, search=Search(lookahead=1), min_leaf=10).fit(

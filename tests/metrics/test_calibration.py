@@ -212,6 +212,7 @@ def test_variances_by_hand():
     assert own.table["variance"].tolist() == pytest.approx([0.25 * 0.75 / 4, 0.25 * 0.75 / 4])
 
 
+@pytest.mark.nightly
 def test_true_predictions_are_rejected_as_often_as_stated_with_and_without_censoring():
     rng = np.random.default_rng(7)
     for scale in (np.inf, 1.0):

@@ -82,6 +82,7 @@ def test_statistic_is_close_to_cmprsk(column: str, stratified: bool, cause: int,
     assert found.statistic == pytest.approx(statistic, rel=0.03)
 
 
+@pytest.mark.nightly
 def test_equal_incidences_are_rejected_at_the_level() -> None:
     """Relapse is equally frequent in both groups, but its hazard is not, for death comes sooner in one."""
     gray, logrank, group = [], [], np.repeat([0, 1], 75)

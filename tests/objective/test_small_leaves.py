@@ -12,6 +12,7 @@ from sstorch.objective import Sample, SmallLeaves, TrainingObjective
 from sstorch.optim import Nodec
 from sstorch.soft import BatchSettings
 from tests.batches import random_sample, random_tree
+from tests.conftest import nightly
 
 
 def _case(depth: int) -> tuple[SoftTree, Sample]:
@@ -72,7 +73,7 @@ def test_gradients_against_finite_differences(node: int) -> None:
     torch.testing.assert_close((term.value(tree.gate_parameters()) * share)[used], whole[used])
 
 
-@pytest.mark.parametrize("trainer", ["nodec", "joint"])
+@pytest.mark.parametrize("trainer", [nightly("nodec"), "joint"])
 def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer: str) -> None:
     parameters = {"trainer": Nodec(macro_iterations=3) if trainer == "nodec" else trainer, "init": "random"}
     least = []

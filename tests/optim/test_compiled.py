@@ -299,6 +299,7 @@ def test_a_family_that_changes_another_has_no_kernel() -> None:
     assert Slower().kernel is None
 
 
+@pytest.mark.nightly
 def test_the_package_is_loaded_without_numba() -> None:
     code = "import sys, sstorch, sstorch.optim; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

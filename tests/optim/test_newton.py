@@ -264,6 +264,7 @@ def test_constant_column_has_no_effect() -> None:
     assert freedom(with_it)["same"] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.nightly
 def test_more_columns_than_rows_are_shrunk() -> None:
     frame, time, event = difficult(80)
     noise = np.random.default_rng(2).normal(size=(80, 120))

@@ -63,6 +63,7 @@ def test_the_branch_update_over_shards() -> None:
         torch.testing.assert_close(own, expected)
 
 
+@pytest.mark.nightly
 def test_a_run_on_shards_finds_what_a_run_on_all_rows_finds() -> None:
     (one, value), (many, own) = train(1), train(8)
     assert abs(own - value) < 0.01 * abs(value)

@@ -139,6 +139,7 @@ def test_logistic_step_equals_scikit_learn(device: str) -> None:
         np.testing.assert_allclose(result.x[r, 3].cpu(), peer.intercept_[0], atol=1e-6)
 
 
+@pytest.mark.nightly
 @devices
 def test_tree_objective_against_scipy_and_torch(device: str) -> None:
     from scipy.optimize import minimize as scipy_minimize

@@ -134,6 +134,7 @@ def test_frequency_weights_are_repetitions_in_table_and_recalibration(
         assert weighted[cause].slope_error == pytest.approx(repeated[cause].slope_error, rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_corrected_incidences_are_closer_than_naive_ones(tree: PrognosticTree, data: SurvivalData) -> None:
     table = group_table(clone(tree).fit(data.frame, data.y), data.frame, data.y, [300.0], n_resamples=15)
     for cause in CAUSES:
@@ -243,6 +244,7 @@ def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None
     assert found.causes["relapse"].hazard == held_out_groups(single, folds, groups)
 
 
+@pytest.mark.nightly
 def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
     weight = np.random.default_rng(0).uniform(0.5, 2, len(data))
     model = clone(TREE).set_params(depth=1)
@@ -265,6 +267,7 @@ def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None
     assert "relapse: No difference between the groups was shown: log-rank p above 0.05" in str(found)
 
 
+@pytest.mark.nightly
 def test_split_rows_give_the_results_of_whole_rows(
     whole: tuple[pd.DataFrame, Surv], split: tuple[pd.DataFrame, Surv]
 ) -> None:
@@ -281,6 +284,7 @@ def test_split_rows_give_the_results_of_whole_rows(
 # ---------------------------------------------------------------------- stability
 
 
+@pytest.mark.nightly
 def test_stability_trains_trees_of_resampled_rows(tree: PrognosticTree, data: SurvivalData) -> None:
     found = stability(tree, data.frame, data.y, 3)
     draws = np.random.default_rng((0, 3))

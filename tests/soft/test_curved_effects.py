@@ -156,7 +156,7 @@ SMOOTH = {"numeric": "smooth", "interactions": "all", "ridge": 0.1}
 
 
 @pytest.mark.filterwarnings("ignore:.*far outside its training range:sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("encoded", [ENCODED, SMOOTH], ids=["mixed", "smooth"])
+@pytest.mark.parametrize("encoded", [nightly(ENCODED), SMOOTH], ids=["mixed", "smooth"])
 def test_exported_curves_are_the_predictions(encoded: dict[str, object], tmp_path: Path) -> None:
     tree = fitted(2, **encoded)
     export_program(tree, tmp_path / "tree.pt2")
@@ -223,6 +223,7 @@ def test_tables_speak_of_columns(depth: int) -> None:
         assert " s(age)" in export_text(tree, n_terms=None)
 
 
+@pytest.mark.nightly
 def test_tables_of_smooth_curves_and_products_of_logarithms() -> None:
     tree = fitted(0, **SMOOTH)
     table, data, preprocessor = leaf_coefficients(tree).loc[1], rows().frame, tree.preprocessor_
@@ -271,7 +272,7 @@ def test_simplified_rules_route_as_they_say() -> None:
 
 
 @pytest.mark.parametrize("leaf", ["log_logistic", nightly("weibull"), nightly("spline_po")])
-@pytest.mark.parametrize("numeric", ["linear", "log", "piecewise(8)"])
+@pytest.mark.parametrize("numeric", ["linear", "log", nightly("piecewise(8)")])
 def test_monotone_effects_go_one_way(leaf: str, numeric: str) -> None:
     ways = {"age": "up", "pnodes": "down", "progrec": "down"}
     data = rows()
@@ -315,7 +316,7 @@ def test_what_cannot_be_is_refused_before_training() -> None:
 
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.parametrize("trainer", ["nodec", nightly("nodec+joint"), "joint"])
-@pytest.mark.parametrize("init", ["random", "kmeans"])
+@pytest.mark.parametrize("init", ["random", nightly("kmeans")])
 def test_every_trainer_and_start(trainer: str, init: str) -> None:
     data = rows().subset(np.arange(200))
     tree = SoftSurvivalTree(

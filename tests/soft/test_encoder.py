@@ -25,6 +25,7 @@ def rows() -> tuple[pd.DataFrame, Surv]:
     return x, Surv(np.minimum(time, 3), time < 3)
 
 
+@pytest.mark.nightly
 def test_encoder_finds_what_the_regression_alone_does_not(rows: tuple[pd.DataFrame, Surv]) -> None:
     x, y = rows
     encoder = TorchEncoder(epochs=60, learning_rate=0.02)

@@ -304,6 +304,7 @@ def test_held_out_rows_change_little() -> None:
     np.testing.assert_allclose(survival(part, frame), survival(plain, frame), atol=0.1)
 
 
+@pytest.mark.nightly
 def test_several_strengths_of_fairness_share_the_estimated_penalties_of_their_split() -> None:
     data = load_dataset("gbsg2")
     rows = SurvivalData(data.frame, (data.time, data.event), sensitive=data.frame["horTh"].astype(str))

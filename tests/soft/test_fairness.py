@@ -154,6 +154,7 @@ def test_rhos_are_a_dimension_of_the_batch(cohort: pd.DataFrame) -> None:
     assert first.loc[0, "mass_2"] == first.loc[2, "mass_2"]  # every rho begins from the same trees
 
 
+@pytest.mark.nightly
 def test_other_leaves_holdout_weights_and_precision(cohort: pd.DataFrame) -> None:
     for options in (
         {"leaf": Spline("odds", knots=1)},

@@ -124,6 +124,7 @@ def test_power_is_that_of_lifelines() -> None:
     assert ours == pytest.approx(freedman, abs=0.04)
 
 
+@pytest.mark.nightly
 def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
     """The p-value is the rank of the concordance among those of trees on permuted covariates."""
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))

@@ -87,6 +87,7 @@ def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: S
     assert table["S(10000)", "model"].notna().all()
 
 
+@pytest.mark.nightly
 def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     table = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=20)
     survival = table["S(500)"]

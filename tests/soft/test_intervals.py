@@ -146,6 +146,7 @@ def test_a_tree_of_visits_is_read_with_turnbull(gbsg2: SurvivalData, tmp_path: P
     pd.testing.assert_frame_equal(leaf_table(again), table)
 
 
+@pytest.mark.nightly
 def test_the_search_compares_likelihoods(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 6))
     search = PrognosticTreeCV(

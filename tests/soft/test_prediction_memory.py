@@ -67,6 +67,7 @@ def peaks(code: str) -> list[float]:
     return [float(value) for value in done.stdout.split()]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read as Linux tells it")
 @pytest.mark.parametrize("prediction", ["hbp", nightly("mixture")])
 def test_curves_of_many_rows_take_little_more_than_themselves(prediction: str) -> None:

@@ -12,6 +12,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
+from tests.conftest import nightly
 
 
 def elsewhere(data: SurvivalData, seed: int = 0) -> tuple[Any, ...]:
@@ -26,7 +27,7 @@ def elsewhere(data: SurvivalData, seed: int = 0) -> tuple[Any, ...]:
         ("log_logistic", "intercept", {}),
         ("weibull", "slope", {"prediction": "mixture"}),
         pytest.param("spline_ph", "baseline", {}, marks=pytest.mark.nightly),
-        ("log_normal", "slope", {"dtype": "float32"}),
+        nightly("log_normal", "slope", {"dtype": "float32"}),
     ],
 )
 def test_it_is_the_maximum_of_the_likelihood(

@@ -356,7 +356,7 @@ def _quick(**values: object) -> SoftSurvivalTree:
 
 
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("n", [10, 80])
+@pytest.mark.parametrize("n", [nightly(10), 80])
 def test_weibull_leaves_of_small_clusters_do_not_run_away(n: int) -> None:
     """A leaf fitted to a cluster of few rows can be absurd elsewhere; the trainer must get out of it."""
     x, t, e = _simulated(n)
@@ -521,6 +521,7 @@ def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
     np.testing.assert_array_equal(copy.predict(x), search.predict(x))
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.parametrize(("depth", "n_starts"), [(1, 2), nightly(2, 3)])
 def test_sparse_gates_forget_features_that_do_not_help(

@@ -32,6 +32,7 @@ from sstorch.soft import tree_cv
 from sstorch.soft.search import FoldScores
 from sstorch.validation import concordance_of_groups, validate_groups
 from tests.causes import simulated
+from tests.conftest import nightly
 
 LINEAR = Columns(numeric="linear")
 REGRESSION = SurvivalRegression("weibull", Penalties(ridge=1e-2), LINEAR)
@@ -64,7 +65,7 @@ def searched(small_data: SurvivalData) -> PrognosticTreeCV:
 # ---------------------------------------------------------------------- scores
 
 
-@pytest.mark.parametrize("scoring", ["log_likelihood", "c_harrell", "ibs"])
+@pytest.mark.parametrize("scoring", ["log_likelihood", nightly("c_harrell"), "ibs"])
 def test_scores_are_those_of_models_fitted_to_each_fold(small_data: SurvivalData, scoring: str) -> None:
     """All folds as one batch compared with a loop of fits and the scores of the estimator."""
     data, found = small_data, _fit(small_data, scoring=scoring)
@@ -172,6 +173,7 @@ def test_test_rows_of_a_fold_change_nothing_in_its_models(small_data: SurvivalDa
     assert not np.allclose(before[:, 0], after[:, 0])  # these were trained on the rows
 
 
+@pytest.mark.nightly
 def test_nested_scores_are_those_of_searches_without_the_test_rows(small_data: SurvivalData) -> None:
     data, found = small_data, _fit(small_data, nested=True)
     nested, schema = found.nested_scores_, Schema.of(small_data.frame)

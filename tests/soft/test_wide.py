@@ -166,6 +166,7 @@ def test_more_columns_than_rows_do_not_fit_noise_perfectly(leaf: str) -> None:
     assert model.log_likelihood(x[50:], new) > null.log_likelihood(x[50:, :1], new) - 0.5
 
 
+@pytest.mark.nightly
 def test_groups_divide_by_visible_columns() -> None:
     x, time, event, _ = simulate(150, 200, 2, 4)
     tree = PrognosticTree(depth=1, leaf="weibull").fit(x, (time, event))
@@ -176,6 +177,7 @@ def test_groups_divide_by_visible_columns() -> None:
     torch.testing.assert_close(leaves.slope[0], leaves.slope[1])
 
 
+@pytest.mark.nightly
 def test_competing_causes_have_priors_of_their_own() -> None:
     x, time, event, _ = simulate(140, 120, 2, 5)
     cause = np.where(event, 1 + (np.random.default_rng(0).random(140) < 0.4), 0)

@@ -13,6 +13,7 @@ from sstorch.data.folds import folds_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import corrected_resampled_t_test
 from sstorch.validation import compare, validate
+from tests.conftest import nightly
 
 T = 1.0
 
@@ -121,7 +122,7 @@ def test_competing_causes_have_rows_of_each_cause() -> None:
     assert found.plot("auc", cause="death").get_ylabel() == "AUC at the horizon"
 
 
-@pytest.mark.parametrize("by", ["folds", "bootstrap"])
+@pytest.mark.parametrize("by", ["folds", nightly("bootstrap")])
 def test_models_are_refitted_outside_the_rows_that_are_scored(by: Any) -> None:
     X, y = _rows(120)
     models = {

@@ -66,6 +66,7 @@ def test_the_index_of_large_samples_is_the_formula() -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["numbers", "rare", "many"])
 def test_without_drift_findings_are_as_rare_as_the_limit_says(kind: str) -> None:
     rng = np.random.default_rng(0)

@@ -213,6 +213,7 @@ def test_refusals_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_a_packed_study_has_the_same_report(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -166,6 +166,7 @@ def test_validation_is_that_of_trees_outside_the_folds(
     assert OptimalSurvivalTree.load(tmp_path).group_validation_ == found
 
 
+@pytest.mark.nightly
 def test_groups_of_noise_do_not_differ() -> None:
     rng, tree = np.random.default_rng(5), OptimalSurvivalTree(max_depth=2, min_leaf=30)
     naive, p_values, differ = [], [], 0
