@@ -270,9 +270,10 @@ class InitConfig:
     name: str = setting(MISSING, "of the kind of initial solutions; init=NAME chooses one")
 
 
-# Options of groups without files, by name.
+# Options of groups without files, by name. Hydra copies all of them in each composition, hence no more of a
+# data set than what its name sets.
 REGISTERED: dict[str, dict[str, Any]] = {
-    "dataset": {name: DatasetConfig(name) for name in (*ENTRIES, "csv")},
+    "dataset": {name: {"name": name} for name in (*ENTRIES, "csv")},
     "leaf": {
         AUTO: LeafConfig(AUTO),
         **{name: LeafConfig(name, family().options()) for name, family in FAMILIES.items()},
