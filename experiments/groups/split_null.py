@@ -28,17 +28,20 @@ def draw(
     return frame, (np.minimum(time, censoring), time <= censoring)
 
 
-def rates(leaf: str, n: int, parameters: str, repeats: int, change: float) -> dict[str, float]:
-    """Shares of data sets with p <= .05, adjusted and of each column alone."""
+def rates(
+    leaf: str, n: int, parameters: str, numbers: range, change: float
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Shares of data sets with p <= .05, adjusted and of each column alone, and how many had a p."""
     rows = []
-    for number in range(repeats):
+    for number in numbers:
         X, y = draw(leaf, n, change, np.random.default_rng((number, n)))
         model = SurvivalRegression(leaf=leaf, columns=Columns(numeric="linear")).fit(X, y)
         test = split_test(model, X, y, parameters=parameters, n_draws=N_DRAWS)
         rows.append({"adjusted": test.overall.iloc[0], **test.table.loc[1, "p"]})
     found = pd.DataFrame(rows)
     # p-values are multiples of 1 / 200, rounded; a column that cannot split the rows has none.
-    return dict((found <= 0.05 + 1e-9).sum() / found.notna().sum())
+    n_tested = found.notna().sum()
+    return dict((found <= 0.05 + 1e-9).sum() / n_tested), dict(n_tested)
 
 
 if __name__ == "__main__":
@@ -47,7 +50,9 @@ if __name__ == "__main__":
     parser.add_argument("n", type=int)
     parser.add_argument("--parameters", default="all", choices=["all", "level"])
     parser.add_argument("--repeats", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="number of the first data set")
     parser.add_argument("--change", type=float, default=0.0)
     asked = parser.parse_args()
-    found = rates(asked.leaf, asked.n, asked.parameters, asked.repeats, asked.change)
-    print({name: round(float(rate), 3) for name, rate in found.items()})
+    numbers = range(asked.first, asked.first + asked.repeats)
+    found, n_tested = rates(asked.leaf, asked.n, asked.parameters, numbers, asked.change)
+    print({name: (round(float(rate), 4), int(n_tested[name])) for name, rate in found.items()})

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.exceptions import DataError
-from sstorch.metrics.calibration_errors import error_of
+from sstorch.metrics.calibration_errors import ErrorTest
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import auc_of, brier_of, concordance_of
 from sstorch.metrics.weak_calibration import risk_ratio_of, slope_of
@@ -29,9 +29,8 @@ MEASURES: dict[str, Callable[[HorizonRows], tuple[float, float, float]]] = {
     "scaled Brier": partial(brier_of, scaled=True),
     "O/E": risk_ratio_of,
     "slope": slope_of,
-    "ICI": partial(error_of, name="ici"),
-    "Emax": partial(error_of, name="e_max"),
 }
+ERRORS = {"ICI": "ici", "E50": "e50", "E90": "e90", "Emax": "e_max"}
 
 
 def draw(n: int, censoring: str, model: str, rng: np.random.Generator) -> HorizonRows:
@@ -64,6 +63,21 @@ def truths(censoring: str, model: str, n_draws: int = 40) -> dict[str, float]:
     }
 
 
+def error_held(rows: HorizonRows, name: str, truth: float) -> bool:
+    """Whether limits of a calibration error hold the truth: its test accepts what they invert."""
+    test, multiple = ErrorTest(rows, name), 0.0
+    if truth > 0.0:
+        low, multiple = 0.0, 1.0
+        while test.at(multiple) < truth and multiple < 2**12:
+            low, multiple = multiple, 2.0 * multiple
+        for _ in range(20):
+            middle = 0.5 * (low + multiple)
+            low, multiple = (low, middle) if test.at(middle) >= truth else (middle, multiple)
+    lower, upper = test.accepted(multiple)
+    # The lower limit is 0 wherever a true error of 0 is not below the estimate.
+    return bool(test.estimate <= upper and (multiple == 0.0 or lower <= test.estimate))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=500)
@@ -74,20 +88,21 @@ def main() -> None:
         for model in MODELS:
             truth = truths(censoring, model)
             for n in (50, 200, 1000):
-                rng, held = np.random.default_rng(n), {name: [] for name in MEASURES}
+                rng, held = np.random.default_rng(n), {name: [] for name in (*MEASURES, *ERRORS)}
                 for _ in range(asked.repeats):
                     rows = draw(n, censoring, model, rng)
                     x = (np.log(-np.log(rows.survival)) - MODELS[model][1]) / MODELS[model][0]
-                    largest = np.abs(np.exp(-np.exp(x)) - rows.survival).max()
-                    for name, measure in MEASURES.items():
+                    truth["Emax"] = np.abs(np.exp(-np.exp(x)) - rows.survival).max()
+                    for name, values in held.items():
                         try:
-                            _, lower, upper = measure(rows)
+                            if name in ERRORS:
+                                at = 0.0 if model == "true" else truth[name]
+                                values.append(error_held(rows, ERRORS[name], at))
+                                continue
+                            _, lower, upper = MEASURES[name](rows)
                         except DataError:  # a regression without a finite optimum
                             lower = upper = np.nan
-                        at = largest if name == "Emax" else truth[name]
-                        if model == "true" and name in ("ICI", "Emax"):
-                            at = 0.0
-                        held[name].append(lower <= at <= upper if np.isfinite(lower) else np.nan)
+                        values.append(lower <= truth[name] <= upper if np.isfinite(lower) else np.nan)
                 line = {"censoring": censoring, "model": model, "n": n}
                 line |= {name: float(np.nanmean(values)) for name, values in held.items()}
                 line["without limits"] = int(sum(np.isnan(values).sum() for values in held.values()))

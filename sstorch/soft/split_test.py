@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -17,6 +17,7 @@ from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
 from sstorch.data.coded import dense
 from sstorch.data.columns import labels
+from sstorch.data.fingerprint import on_training_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.soft.estimator import SoftEstimator
@@ -44,11 +45,13 @@ class SplitTest:
             search over all columns of the group. All are nan for a column that cannot split the rows.
         rows: of each group, indexed by group.
         parameters: what was tested, ``"all"`` or ``"level"``.
+        same_rows: whether the rows have placed the gates of the groups, so that p-values are too small.
     """
 
     table: pd.DataFrame
     rows: pd.Series
     parameters: Tested
+    same_rows: bool = False
 
     @property
     def overall(self) -> pd.Series:
@@ -69,7 +72,10 @@ class SplitTest:
             lines.append(f"group {group}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
             text = table.droplevel("group").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
             lines.append(text)
-        return "\n".join(lines)
+        note = f"Each group is tested at level {_ALPHA}, adjusted for its columns"
+        if self.same_rows:
+            note += ". The same rows have placed the gates: p-values are too small, test other rows"
+        return "\n".join([*lines, note])
 
 
 def split_test(
@@ -135,7 +141,8 @@ def split_test(
     if fitted.competing:
         name = fitted.causes[cause_number(cause, fitted.causes) - 1]
         fitted, data = fitted.of_cause(name), data.of_cause(name)
-    return leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
+    test = leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
+    return replace(test, same_rows=len(fitted.group_numbers) > 1 and on_training_rows(tree, X, y))
 
 
 def leaf_tests(

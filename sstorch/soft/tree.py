@@ -158,7 +158,8 @@ class SoftSurvivalTree(SoftEstimator):
             sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. Their
                 scale changes nothing, neither the tree nor a confidence interval: tables show weighted means
                 of the model, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
-                the effective sample size (sum w)^2 / sum w^2. For integers that count observed rows, pass
+                the effective sample size (sum w)^2 / sum w^2. Integers that count observed rows are no
+                such weights: repeat the rows, as with ``X.loc[X.index.repeat(w)]``, or pass
                 ``weights="frequency"`` to the functions of :mod:`sstorch.validation`.
             checkpoint: file that is written after every pass of the training. If it is there already, from a
                 call with the same parameters and data that was cut short, training goes on from it and ends

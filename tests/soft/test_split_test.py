@@ -182,6 +182,11 @@ def test_each_leaf_is_tested_on_its_own_rows(small_data: SurvivalData) -> None:
     text = str(test).splitlines()
     assert text[0].startswith(f"group {test.rows.index[0]}, {test.rows.iloc[0]} rows: parameters ")
     assert text[1].split() == ["statistic", "at", "p", "adjusted", "p"]
+    assert text[-1].startswith("Each group is tested at level 0.05")
+    assert text[-1].endswith("The same rows have placed the gates: p-values are too small, test other rows")
+    others = small_data.subset(np.arange(1, len(small_data)))
+    text = str(split_test(tree, others.frame, others.y, group=last, n_draws=19))
+    assert "placed the gates" not in text
 
 
 def test_columns_that_cannot_split_are_not_counted() -> None:
