@@ -172,7 +172,10 @@ def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
 def _all_below(low: FloatArray, high: FloatArray) -> bool:
     if min(low.size, high.size) < _MIN_ROWS_FOR_UNITS:
         return False
-    return bool(low.max() < np.quantile(high, 0.05))
+    highest = low.max()
+    if np.count_nonzero(high <= highest) > 0.05 * (high.size - 1) + 1:
+        return False  # so is the quantile, which takes far longer
+    return bool(highest < np.quantile(high, 0.05))
 
 
 def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
