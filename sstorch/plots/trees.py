@@ -434,7 +434,7 @@ def _exact_groups(
     observed = None if y is None or group is None else ObservedGroups.of(tree, group, y)
     survival = "event-free survival" if tree.causes_ else "survival"
     at = _horizon(tree, horizon, curves.times, unit)
-    return _Groups(times, unit or "time", at, unit, survival, True, observed)
+    return _Groups(times, time_label(tree, unit), at, unit, survival, True, observed)
 
 
 def _text_leaf(text: str, share: float) -> Node:

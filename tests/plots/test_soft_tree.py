@@ -74,7 +74,7 @@ def test_kaplan_meier_model_and_survival_of_each_group(
         value, lower, upper = (100 * float(part) for part in band.at(700.0))
         counts = f"{inside.sum()} rows, {gbsg2.event[inside].sum()} events"
         assert f"{counts} survival at 700 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in facts(edges)
-        assert ax.get_xlabel() == "days"
+        assert ax.get_xlabel() == "time (days)"
     rules = [text.get_text().replace("\n", " ") for ax in nodes[:3] for text in ax.texts]
     gates = gate_table(prognostic)
     assert rules == list(gates["rule"])
@@ -152,7 +152,7 @@ def test_without_outcomes_the_model_alone_and_groups_without_rows(
     some = gbsg2.frame[prognostic.apply(gbsg2.frame) == 1]
     edges, *nodes = plot_soft_tree(prognostic, some, unit="weeks")
     assert [text.get_text() for ax in nodes[3:] for text in ax.texts] == ["no rows"] * 3
-    assert nodes[3].get_xlabel() == "weeks"
+    assert nodes[3].get_xlabel() == "time (weeks)"
     assert "predicted survival at" in facts(edges)
     assert "event" not in facts(edges)
 
