@@ -30,7 +30,7 @@ def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
         assert relation == ">"
         yes = (rows[column] > float(threshold)).mean()
         assert f"yes {100 * yes:.0f} %" in {text.get_text() for text in shares.texts}
-    assert {ax.get_xlabel() for ax in lower} == {"time (days)"}
+    assert {ax.get_xlabel() for ax in lower} == {"days"}
     numbers = [int(title.split()[1]) for title in _titles(edges) if title.startswith("Group")]
     assert [numbers[0], sorted(numbers)] == [1, [1, 2, 3, 4, 5]]
     for number, ax in zip(numbers, lower, strict=True):
