@@ -74,7 +74,7 @@ def test_kaplan_meier_model_and_survival_of_each_group(
         value, lower, upper = (100 * float(part) for part in band.at(700.0))
         counts = f"{inside.sum()} rows, {gbsg2.event[inside].sum()} events"
         assert f"{counts} survival at 700 days: {value:.0f} % ({lower:.0f} to {upper:.0f})" in facts(edges)
-        assert ax.get_xlabel() == "time (days)"
+        assert ax.get_xlabel() == "days"
     rules = [text.get_text().replace("\n", " ") for ax in nodes[:3] for text in ax.texts]
     gates = gate_table(prognostic)
     assert rules == list(gates["rule"])
