@@ -310,9 +310,9 @@ class _Writer:
         say, sheet = self.say, self.front
         for row, text in enumerate((self.page.title, self.page.subtitle, say("warning")), 1):
             self._text(sheet, row, 1, text)
-        sheet["A1"].font = Font(bold=True, size=14)
+        sheet["A1"].font = Font(name="Calibri", bold=True, size=14)
         for column, key in enumerate(("column", "value", "unit", "training_range", "note"), 1):
-            self._text(sheet, _FIRST_FIELD - 1, column, say(key)).font = Font(bold=True)
+            self._text(sheet, _FIRST_FIELD - 1, column, say(key)).font = Font(name="Calibri", bold=True)
         for row, field in enumerate(self.used, _FIRST_FIELD):
             cell, words = f"$B${row}", field.categories
             self._text(sheet, row, 1, field.label)
@@ -343,23 +343,24 @@ class _Writer:
             sheet.cell(row, 6, f"=IF({wrong},1,0)")
             notes = [self.table((text,)) for text in (message, say("filled"), say("outside"))]
             note = f'IF($F${row}=1,{notes[0]},IF($G${row}="",{notes[1]},IF({out},{notes[2]},"")))'
-            sheet.cell(row, 5, f"={note}").font = Font(color="9A4B00")
+            sheet.cell(row, 5, f"={note}").font = Font(name="Calibri", color="9A4B00")
 
     def _results(self, group: str, rows: Mapping[str, Sequence[str]]) -> None:
         """Fill the lower part of ``Calculator``: the group, and a row for each probability."""
         from openpyxl.styles import Font, Protection
+        from openpyxl.worksheet.properties import PageSetupProperties
 
         say, sheet, first = self.say, self.front, self.first
         wrong = f"SUM($F${_FIRST_FIELD}:$F${first - 2})>0" if self.used else "FALSE"
         correct, undefined = (self.table((say(key),)) for key in ("correct_inputs", "undefined"))
-        self._text(sheet, first - 1, 1, say("result")).font = Font(bold=True)
+        self._text(sheet, first - 1, 1, say("result")).font = Font(name="Calibri", bold=True)
         self._text(sheet, first, 1, say("group"))
         sheet.cell(first, 2, f"=IF({wrong},{correct},{group})")
         _, several = say.unit(self.page.time_unit)
         self._text(sheet, first + 1, 1, say("time_in", unit=several) if several else say("time"))
         for column, time in enumerate(self.horizons, 2):
             cell = sheet.cell(first + 1, column, time)
-            cell.font = Font(bold=True)
+            cell.font = Font(name="Calibri", bold=True)
             cell.protection = Protection(locked=self.formula.hazards is not None)
         for row, (name, texts) in enumerate(rows.items(), first + 2):
             self._text(sheet, row, 1, name)
@@ -370,6 +371,8 @@ class _Writer:
             sheet.column_dimensions[name].width = width
         for name in "FG":
             sheet.column_dimensions[name].hidden = True
+        sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+        sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
         sheet.protection.sheet = True  # without a password: against slips of the hand
 
     def _text(self, sheet: Any, row: int, column: int, text: str) -> Any:

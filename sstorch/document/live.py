@@ -22,8 +22,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 _ID = re.compile(r'<g id="group (\d+)( band)?">')
-# A figure in a page is larger than on paper.
-_SCALE = 1.35
 _DIGITS = 5
 
 

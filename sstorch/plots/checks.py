@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scipy.stats import chi2
 
 from sstorch.exceptions import ConfigError
-from sstorch.plots.figures import COLOURS
+from sstorch.plots.figures import COLOURS, time_label
 
 # Contrasts that are shown, and the change of an estimate in standard errors that is marked.
 _CONTRASTS, _MARK = 12, 0.5
@@ -18,7 +18,11 @@ _FEATURES = 3
 
 
 def plot_check(
-    risk_groups: pd.DataFrame, influence: pd.DataFrame, effects: pd.DataFrame, cause: str | None = None
+    risk_groups: pd.DataFrame,
+    influence: pd.DataFrame,
+    effects: pd.DataFrame,
+    cause: str | None = None,
+    unit: str | None = None,
 ) -> Figure:
     """Draw calibration by predicted risk, the most influential rows and effects over time.
 
@@ -31,6 +35,7 @@ def plot_check(
         influence: its ``influence``.
         effects: its ``effects``.
         cause: where causes compete, the one that is drawn; the first if None.
+        unit: of time, for the label of the axis.
 
     Raises:
         ConfigError: there is no such cause.
@@ -60,7 +65,8 @@ def plot_check(
     right.margins(x=0.15)
     right.axvline(0.0, color="#9a9a9a", linewidth=0.8)
     right.tick_params(labelsize=8)
-    right.set_xlabel("largest change by one row, standard errors", fontsize=9)
+    marked = f"orange above {_MARK:g}; its label at the bar"
+    right.set_xlabel(f"largest change by one row, standard errors\n({marked})", fontsize=9)
     own = effects.xs(cause or causes[0], level="cause")
     size = (own["change"] / own["standard error"]).pow(2).groupby(level="feature").sum()
     for number, name in enumerate(size.sort_values(ascending=False).index[:_FEATURES]):
@@ -76,7 +82,9 @@ def plot_check(
             label=name,
         )
     last.axhline(0.0, color="#9a9a9a", linewidth=0.8)
-    last.set_xlabel("time", fontsize=9)
-    last.set_ylabel("effect less the fitted one, by sd", fontsize=9)
-    last.legend(fontsize=8, frameon=False)
+    last.set_xlabel(time_label(None, unit), fontsize=9)
+    last.set_ylabel("effect at a time less that of the model,\nper standard deviation", fontsize=9)
+    last.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
+    for ax, title in ((left, "calibration"), (right, "influence"), (last, "effects over time")):
+        ax.set_title(title, fontsize=10, loc="left")
     return figure

@@ -61,8 +61,9 @@ def survival_text(tree: object, text: str) -> str:
 
 
 def time_label(tree: object, unit: str | None) -> str:
-    """Label of the axis of time: the unit that is given, or else that of the tree, or else ``"time"``."""
-    return unit or getattr(tree, "time_unit_", None) or "time"
+    """Label of the axis of time, with the unit that is given, or else that of the tree, if it is known."""
+    unit = unit or getattr(tree, "time_unit_", None)
+    return f"time ({unit})" if unit else "time"
 
 
 def colour_of(group: int) -> str:

@@ -125,7 +125,7 @@ def plot_groups(
             off = outside(mean[seen], *band.at(grid[seen])[1:])
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
-        reached = median_text(float(band.quantile().value), label if label != "time" else None)
+        reached = median_text(float(band.quantile().value), unit or getattr(tree, "time_unit_", None))
         text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
         rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
         text = "\n".join([text, *rule])

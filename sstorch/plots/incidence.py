@@ -102,10 +102,10 @@ def plot_incidence(
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         ax.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel(survival_text(tree, "share of the group"))
+    panels[0].set_ylabel(survival_text(tree, "cumulative incidence, stacked"))
     handles = [
         *(
-            Patch(color=colour, alpha=0.55, label=name)
+            Patch(color=colour, alpha=0.55, label=f"{name}, model")
             for colour, name in zip(colours, tree.causes_, strict=True)
         ),
         Line2D([], [], color=_INK, linewidth=1.0, label="Aalen-Johansen"),

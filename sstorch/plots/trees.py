@@ -18,7 +18,7 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import followed_to
-from sstorch.plots.figures import colour_of, dark, of_group, time_label
+from sstorch.plots.figures import colour_of, dark, of_group
 from sstorch.plots.observed import ObservedGroups
 from sstorch.plots.tree_layout import GREY, INK, LINE, SIZE, TEXT, Node, draw_tree, shortened, wrapped
 from sstorch.reading.nodes import shown_leaves, shown_node
@@ -43,7 +43,7 @@ class _Groups:
 
     Attributes:
         times: of the model's curves, increasing from 0, shape (n_times,).
-        label: of the axis of time.
+        label: of the axis of time, which is as narrow as its unit.
         horizon: time at which survival is written.
         unit: of time; None if not known.
         survival: what it is called.
@@ -228,14 +228,14 @@ def plot_soft_tree(
     fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
     n_leaves = fitted.group_numbers.size
     group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
-    event_times, label = tree.event_times_, time_label(tree, unit)
+    event_times, unit = tree.event_times_, unit or tree.time_unit_
     times = np.linspace(0.0, float(event_times[-1]), 101)
     curves = np.asarray(tree.falling_curves(X, times))
     observed = None if y is None else ObservedGroups.of(tree, group, y)
     weight = np.ones(len(group)) if observed is None else observed.weight
-    at = _horizon(tree, horizon, event_times, unit or tree.time_unit_)
+    at = _horizon(tree, horizon, event_times, unit)
     survival = "event-free survival" if fitted.competing else "survival"
-    groups = _Groups(times, label, at, unit or tree.time_unit_, survival, False, observed)
+    groups = _Groups(times, unit or "time", at, unit, survival, False, observed)
     planes: list[str] = []
 
     def below(node: int) -> npt.NDArray[np.bool_]:

@@ -33,7 +33,7 @@ def test_figures_of_axes_are_those_of_pyplot(fitted: SoftSurvivalTree, small_dat
     ]
     figures = [ax.figure for ax in drawn]
     assert [plt.figure(number) for number in plt.get_fignums()] == figures
-    assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["weeks", "weeks"]
+    assert [ax.get_xlabel() for ax in (drawn[1], drawn[3])] == ["time (weeks)"] * 2
     own = Figure()
     plot_survival_by_leaf(fitted, rows, own.subplots())
     plot_soft_tree(fitted, rows, figure=Figure())
@@ -50,5 +50,5 @@ def test_a_figure_that_is_returned_shows_itself_and_is_none_of_pyplot() -> None:
 
 
 def test_the_label_of_time(fitted: SoftSurvivalTree) -> None:
-    assert [time_label(fitted, unit) for unit in (None, "days")] == ["weeks", "days"]
+    assert [time_label(fitted, unit) for unit in (None, "days")] == ["time (weeks)", "time (days)"]
     assert time_label(OptimalSurvivalTree(), None) == "time"

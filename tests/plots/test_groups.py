@@ -56,7 +56,7 @@ def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbs
     assert min(np.diff(heights)) > 0.09
     counts = [text.get_text() for text in below.texts]
     assert counts[: counts.index("group 2")][1] == str((leaf == 1).sum())
-    assert ax.get_xlabel() == "days"
+    assert ax.get_xlabel() == "time (days)"
     start = np.where(np.arange(len(gbsg2)) % 2, 0.4 * gbsg2.time, 0.0)
     ax, below = plot_groups(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=start))
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]

@@ -31,9 +31,9 @@ def test_incidences_are_stacked_by_group() -> None:
     for ax, end in zip(axes, sorted(at_end), strict=True):
         top = max(part.get_datalim(ax.transData).y1 for part in ax.collections)
         assert top == pytest.approx(end, rel=1e-9)
-    assert axes[0].get_xlabel() == "years"
+    assert axes[0].get_xlabel() == "time (years)"
     assert [text.get_text() for text in axes[0].figure.legends[0].get_texts()] == [
-        "relapse", "death", "Aalen-Johansen",
+        "relapse, model", "death, model", "Aalen-Johansen",
     ]  # fmt: skip
     pyplot.close(axes[0].figure)
     start, inside = (
