@@ -101,7 +101,7 @@ class Language:
 
     @classmethod
     def of(cls, language: str | Mapping[str, str]) -> Language:
-        """A language of this package by its code, or texts of one's own.
+        """A language of this package by its code, or a user's texts.
 
         Args:
             language: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or the texts by key: all those of
