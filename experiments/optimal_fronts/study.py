@@ -59,17 +59,17 @@ def f1(options: argparse.Namespace) -> pd.DataFrame:
         for depth in options.depths:
 
             def ours(rows: Rows = rows, depth: int = depth) -> tuple[float, int]:
-                found = solve_front(rows.features, ConfusionFront(rows.y), depth)
+                found = solve_front(rows.features, ConfusionFront(rows.y), depth, engine="compiled")
                 return found.tree().score, len(found)
 
-            def theirs(rows: Rows = rows, x: np.ndarray = x, depth: int = depth) -> float:
+            def theirs(rows: Rows = rows, x: np.ndarray = x, depth: int = depth) -> STreeDClassifier:
                 solver = STreeDClassifier(
                     "f1-score", max_depth=depth, max_num_nodes=2**depth - 1, time_limit=options.limit
                 )
-                solver.fit(x, rows.y)
-                return f1_score(rows.y, solver.predict(x)) if solver.fit_result.is_optimal() else float("nan")
+                return solver.fit(x, rows.y)
 
-            (score, size), other, times = in_turns(ours, theirs, options.repeats)
+            (score, size), solver, times = in_turns(ours, theirs, options.repeats)
+            other = f1_score(rows.y, solver.predict(x)) if solver.fit_result.is_optimal() else float("nan")
             table.append([name, *x.shape, depth, size, score, other, score - other, *times[::-1]])
             print(*table[-1], flush=True)
     columns = ["set", "n", "F", "depth", "front", "F1", "pystreed's", "difference", "pystreed, s", "s"]

@@ -240,6 +240,8 @@ def _add(front, size, at, first, second):
             for i in range(end, size):
                 front[row, i - end + begin + 1] = front[row, i]
     front[0, begin], front[1, begin] = first, second
+    for row in range(2, len(front)):
+        front[row, begin] = -1.0
     return front, size + 1 - (end - begin), begin + 1
 
 
@@ -339,10 +341,9 @@ def _reaches(t, n_weights, side, x, more, less, known, n_known, corners, n_corne
 
 
 @compiled
-def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners):
-    """The front (2, n) of the trees of up to so many nodes on a side, of those that can improve `known`."""
+def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners, front, size):
+    """Add to a front the trees of up to so many nodes on a side that can improve `known`."""
     n, n_decisions = len(t.binomials) - 1, len(t.moments) // 2
-    front, size = np.empty((2, 64)), 0
     left, right = np.empty((2, 64)), np.empty((2, 64))
     origin = np.empty(2)
     first, second = 0.0, 0.0
@@ -353,7 +354,9 @@ def _side_front(t, n_weights, side, nodes, known, n_known, corners, n_corners):
             front, size = _add_one(front, size, t.total[side, 2 * k], t.total[side, 2 * k + 1])
     for more in range(max(nodes - 2, 0), min(nodes, 2)):
         less = nodes - 1 - more
+        origin[1] = nodes * (nodes - 1) // 2 + more - max(nodes - 2, 0)
         for x in range(n):
+            origin[0] = x
             if n_known > 0 and not _reaches(
                 t, n_weights, side, x, more, less, known, n_known, corners, n_corners
             ):
@@ -387,26 +390,32 @@ def _next_weights(t, w, known, n_known, corners, n_corners):
 
 @entry
 def whole_front(t, nodes):
-    """The front (2, n) of all trees of depth 2 of up to so many nodes."""
+    """The front of all trees of depth 2 of up to so many nodes, 0 to 3; front and size as of `add_root`.
+
+    Of trees with equal costs those with few nodes come first, and stay.
+    """
     _whole(t)
     nothing, corners = np.empty((2, 0)), np.empty(0, dtype=np.int64)
-    front, size = _side_front(t, 0, 0, nodes, nothing, 0, corners, 0)
-    return front[:, :size]
+    front, size = np.empty((6, 64)), 0
+    for most in range(nodes + 1):
+        front, size = _side_front(t, 0, 0, most, nothing, 0, corners, 0, front, size)
+    return front, size
 
 
 @entry
 def add_root(t, root, splits, front, size):
     """Add to a front (6, >= size) the trees of depth 3 with a feature at the root; returns front and size.
 
-    Its rows: both costs, feature of the root and number of the split of nodes (S, 2), -1 where none, both
-    costs of the subtree without the feature.
+    Its rows: both costs; feature of the root, -1 where none; how the nodes are split, 0 to 3 in trees of
+    depth 2 of one node, of two on the right or on the left, of three, and 4 and more for `splits` (S, 2);
+    both costs of the subtree without the feature.
     """
     _sides(t, root)
     origin = np.empty(2)
     origin[0] = root
     leaf, n_weights = np.empty((_N_WEIGHTS, 2)), 0
     for split in range(len(splits)):
-        origin[1] = split
+        origin[1] = 4 + split
         corners, n_corners = np.arange(size + 1), size + 1
         w = 0
         while n_corners > 0 and w < _N_WEIGHTS:
@@ -426,7 +435,11 @@ def add_root(t, root, splits, front, size):
             w += 1
         if n_corners == 0:
             continue
-        left, n_left = _side_front(t, w, 0, splits[split, 0], front, size, corners, n_corners)
-        right, n_right = _side_front(t, w, 1, splits[split, 1], front, size, corners, n_corners)
+        left, n_left = _side_front(
+            t, w, 0, splits[split, 0], front, size, corners, n_corners, np.empty((2, 64)), 0
+        )
+        right, n_right = _side_front(
+            t, w, 1, splits[split, 1], front, size, corners, n_corners, np.empty((2, 64)), 0
+        )
         front, size = _add_sums(front, size, left, n_left, right, n_right, origin, front, 0, 0.0, 0.0)
     return front, size

@@ -14,13 +14,16 @@ from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, splits
+from sstorch.exact.problem import Budget, budget, splits
 from sstorch.exact.task import Entries
+
+# Feature of the root, budgets of both subtrees, point of the left one; None where there is none.
+Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 
 
 def linear_front(
     points: IntArray, patterns: Patterns, target: Budget, min_leaf: int, deadline: Deadline
-) -> tuple[Tensor, list[tuple[int, int, Tensor] | None], bool]:
+) -> tuple[Tensor, list[Origin], bool]:
     """All trees within a budget of depth up to 3 that no other tree beats in two costs.
 
     Args:
@@ -42,11 +45,13 @@ def linear_front(
     moments = problem.moments(max(target.depth, 2))
     largest = float(np.abs(points).max(axis=1).sum(axis=1).max())
     sums = Sums.of(moments, n, float(min_leaf), largest)
-    front = whole_front(sums, min(target.nodes, 3))
-    size, complete = front.shape[1], True
+    front, size = whole_front(sums, min(target.nodes, 3))
+    complete = True
+    # As `add_root` counts them.
+    halves = [pair for nodes in (1, 2, 3) for pair in splits(budget(2, nodes))]
     if target.depth > 2:
-        front = np.concatenate([front, np.full((4, size), -1.0)])
-        nodes = np.array([[half.nodes for half in halves] for halves in splits(target)], dtype=np.int64)
+        halves += splits(target)
+        nodes = np.array([[half.nodes for half in pair] for pair in splits(target)], dtype=np.int64)
         for root in range(n):
             if deadline.passed:
                 complete = False
@@ -54,11 +59,8 @@ def linear_front(
             deadline.say(f"{root} of {n} roots, {size} trees on the front")
             front, size = add_root(sums, root, nodes, front, size)
     found = torch.from_numpy(front[:, :size].astype(np.int64))
-    origins: list[tuple[int, int, Tensor] | None] = [None] * size
-    if target.depth > 2:
-        roots = found[2].tolist()
-        origins = [
-            (int(patterns.order[root]), int(found[3, i]), found[4:, i]) if root >= 0 else None
-            for i, root in enumerate(roots)
-        ]
+    origins = [
+        (int(patterns.order[root]), halves[split], found[4:, i]) if root >= 0 else None
+        for i, (root, split) in enumerate(found[2:4].T.tolist())
+    ]
     return found[:2], origins, complete

@@ -102,17 +102,36 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
 class FrontProblem:
     """Rows to grow trees on, a task and the least rows of a leaf; the last channel of `moments` counts rows.
 
-    `pairs` (C, 1 + F, 1 + F) are the sums of `Moments.pairs`, where they are known already.
+    Of rows that are the `rest` of a problem without another one's rows, sums are differences.
     """
 
     def __init__(
-        self, task: FrontTask, rows: Callable[[], Moments], min_leaf: int, pairs: Tensor | None = None
+        self,
+        task: FrontTask,
+        rows: Callable[[], Moments],
+        min_leaf: int,
+        rest: tuple[FrontProblem, FrontProblem] | None = None,
     ) -> None:
-        self.task, self._rows, self.min_leaf, self._known = task, rows, min_leaf, pairs
+        self.task, self._rows, self.min_leaf, self._rest = task, rows, min_leaf, rest
 
     @cached_property
     def _pairs(self) -> Tensor:
-        return next(self.moments.pairs()).to(torch.int64) if self._known is None else self._known
+        """(C, 1 + F, 1 + F), see `Moments.pairs`."""
+        if self._rest is None:
+            return next(self.moments.pairs()).to(torch.int64)
+        whole, part = self._rest
+        return whole._pairs - part._pairs
+
+    @cached_property
+    def _singles(self) -> Tensor:
+        """(C, 1 + F), sums of all rows, then of those of each literal."""
+        if "_pairs" in self.__dict__:
+            return self._pairs[:, :, 0]
+        if self._rest is None:
+            total, singles = next(self.moments.total()), next(self.moments.singles())
+            return torch.cat([total[:, None], singles], dim=1).to(torch.int64)
+        whole, part = self._rest
+        return whole._singles - part._singles
 
     @cached_property
     def moments(self) -> Moments:
@@ -129,20 +148,19 @@ class FrontProblem:
     @property
     def n_features(self) -> int:
         """F."""
-        return self._pairs.shape[1] - 1
+        return self._singles.shape[1] - 1
 
     def split(self, feature: int) -> tuple[FrontProblem, FrontProblem]:
         """The rows in which the literal of a feature is 0, and those in which it is 1."""
         has, rows = self.moments.has(feature), self.moments
         present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
-        # Literals are mostly 0: the products of the many rows are the difference of two known ones.
-        absent = self._pairs - present._pairs
-        return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, absent), present
+        # Literals are mostly 0: sums of the many rows are differences of two known ones.
+        return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, (self, present)), present
 
     @cached_property
     def leaf(self) -> Tensor:
         """(2, K): the points of all rows as one leaf."""
-        return self._points(self._pairs[:, 0, 0])
+        return self._points(self._singles[:, 0])
 
     def children(self, below: Budget) -> Tensor:
         """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
@@ -150,7 +168,7 @@ class FrontProblem:
 
     @cached_property
     def _leaves(self) -> Tensor:
-        single, total = self._pairs[:, 1:, 0], self._pairs[:, :1, 0]
+        single, total = self._singles[:, 1:], self._singles[:, :1]
         points = self._points(torch.stack([total - single, single], dim=1))
         return points.movedim(1, -1)
 

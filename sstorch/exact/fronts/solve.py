@@ -31,8 +31,8 @@ from sstorch.optim import ENGINES, Engine
 _MULTIPLIER = 0x5851F42D4C957F2D
 
 Score = Callable[[IntArray], FloatArray]
-# Feature of the root, number of the pair of budgets, point of the left subtree; None for small trees.
-Origin = tuple[int, int, Tensor] | None
+# Feature of the root, budgets of both subtrees, point of the left one; None where it has to be found.
+Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 # From so many features on "auto" has machine code made, at depth 3.
 _MANY_FEATURES = 40
 MAX_FRONT_DEPTH = 3
@@ -226,8 +226,8 @@ class FrontSolution:
         if origin is None:
             decided = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
         else:
-            feature, split, left = origin
-            decided = below(problem, feature, splits(self._target)[split], left, point)
+            feature, halves, left = origin
+            decided = below(problem, feature, halves, left, point)
         nested = self._patterns.in_columns(decided)
         tree = BinaryTree.build(nested, self._patterns.names)
         decision = np.array(_decisions(nested), dtype=np.int64)
@@ -354,14 +354,14 @@ def _pareto_roots(
             return front, origins, False
         deadline.say(f"{feature} of {problem.n_features} roots, {front.shape[1]} trees on the front")
         sides = problem.split(feature)
-        for split, halves in enumerate(splits(target)):
+        for halves in splits(target):
             left, right = (nondominated_front(*side, memory) for side in zip(sides, halves, strict=True))
             width = right.shape[1]
             for part in left.split(max(1, memory // (64 * max(1, width))), dim=1):
                 n = front.shape[1]
                 front, index = join(front, part, right)
                 origins = [
-                    origins[i] if i < n else (feature, split, part[:, (i - n) // width])
+                    origins[i] if i < n else (feature, halves, part[:, (i - n) // width])
                     for i in index.tolist()
                 ]
     return front, origins, True
@@ -401,7 +401,7 @@ def _cheapest_root(
     result = cheapest_tree(problem, target, known, memory // 2, deadline)
     if result.root is not None:
         root = result.root
-        origin: Origin = (root.feature, root.split, root.left)
+        origin: Origin = (root.feature, splits(target)[root.split], root.left)
         return root.point[:, None], [origin], result.lower_bound, result.complete
     cheapest = front[:, :0] if known is None else known[:, None]
     return cheapest, [None] * cheapest.shape[1], result.lower_bound, result.complete
