@@ -98,7 +98,7 @@ for (const file of fs.readdirSync(".").filter((name) => name.endsWith(".js"))) {
 console.log(JSON.stringify(found));
 """
 R = """
-d <- read.csv("rows.csv", check.names = FALSE, na.strings = "", encoding = "UTF-8")
+d <- read.csv("rows.csv", check.names = FALSE, encoding = "UTF-8")
 times <- scan("times.txt", quiet = TRUE)
 for (file in list.files(pattern = "[.]R$")) {
   code <- new.env()
@@ -206,7 +206,7 @@ def _write_rows(
     cells = encoded.astype(object).where(encoded.notna(), None).to_numpy().tolist()
     (folder / "rows.json").write_text(json.dumps([plain, cells, times, causes], default=float))
     (folder / "times.txt").write_text(" ".join(map(repr, times)))
-    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_csv(folder / "rows.csv", index=False, na_rep="NA")
     base = sqlite3.connect(folder / "rows")
     frame.to_sql("patients", base, index=False)
     base.close()
