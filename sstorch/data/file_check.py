@@ -12,7 +12,7 @@ from sstorch.checks import option_text, rows_text, shell_word, wording
 from sstorch.data.columns import clean_features, labels
 from sstorch.data.file_options import FileOptions, in_file
 from sstorch.data.formats import typed_table
-from sstorch.data.guesses import Guess, guesses, with_guess
+from sstorch.data.guesses import Guess, guesses, other_outcomes, with_guess
 from sstorch.data.oddities import constant_columns, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity
 from sstorch.data.surv import Surv
@@ -128,6 +128,7 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
     left: list[str] = []
     with table.wording("dataset."):
         notes += _repeated_ids(table)
+        notes += [text] if (text := other_outcomes(table.frame, options, decimal)) else []
         for turn in range(_ROUNDS):
             faults, oddities = _faults(table, options)
             texts = [*faults, *(f"{o.text}: {o.remedy}" for o in oddities if o.accident)]

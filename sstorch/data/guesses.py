@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
+from sstorch.checks import option_text
 from sstorch.data.column_rules import dates_of, is_dates, limits_of
 from sstorch.data.columns import label
 from sstorch.data.file_options import FileOptions
@@ -119,6 +120,30 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
         limited := [name for name in names if _limited(frame[name], decimal, unknown)]
     ):
         yield Guess("limits", "indicator", f"detection limits such as '>300' in {', '.join(limited)}")
+
+
+def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> str:
+    """Columns that could be times or events of another outcome, and are covariates; empty if there are none.
+
+    Args:
+        frame: Rows as read (n, p).
+        options: Given options and guesses.
+        decimal: Decimal sign of the texts.
+    """
+    roles = [options.roles[name] for name in ("time", "event", "entry", "id", "weight", "lower", "upper")]
+    taken = {*roles, *options.drop, *options.date}
+    names = [name for name in map(str, frame.columns) if name not in taken]
+    times = [name for name in names if _is_time(frame[name], decimal)]
+    unknown = [word for name in names for word in _unknown_words(frame[name])]
+    events = [found[0].value for found in _events(frame[names], unknown)]
+    if not times and not events:
+        return ""
+    kinds = [(times, "times"), (events, "events")]
+    text = " and ".join(f"{what} ({', '.join(map(repr, own))})" for own, what in kinds if own)
+    return (
+        f"columns look like {text} of another outcome, and are covariates as it stands: if they are one, use "
+        f"them as time and event, or leave them out with {option_text('drop', [*times, *events], '')}"
+    )
 
 
 def _unknown_words(column: pd.Series) -> Iterator[str]:

@@ -44,6 +44,7 @@ class PlainRows:
         self._is_able = (
             preprocessor.scale == "minmax"
             and not checked
+            and not schema.missing
             and all(len(words) <= _MOST_LEVELS for words in self._levels.values())
         )
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -23,6 +23,7 @@ from sstorch.data.columns import (
     check_size,
     kind_of,
     label_codes,
+    labels,
     numeric_values,
     to_rows,
     vocabulary,
@@ -34,6 +35,8 @@ Numeric = Literal["mean", "median"]
 Categorical = Literal["zeros", "most_frequent"]
 ColumnScale = Literal["minmax", "none"]
 
+# The level of missing values where they are one.
+MISSING_LEVEL = "missing"
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
 # Widths of the training range beyond which a number is no rare one, but of another unit or a code.
@@ -47,12 +50,15 @@ class Schema:
     It holds no statistic of the values, so one schema of a whole data set can serve all folds.
 
     Attributes:
-        columns: Names of the p raw features, in order.
+        columns: Names of the p raw features, in order, each number of `missing` followed by its indicator.
         categories: Vocabulary of each categorical column; the other columns are numeric.
+        missing: Columns whose missing values are a level of their own: of a category ``"missing"``, of a
+            number the value 1 of an indicator, the column ``"NAME missing"``.
     """
 
     columns: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if twice := [name for name, count in Counter(self.feature_names_out).items() if count > 1]:
@@ -72,6 +78,35 @@ class Schema:
         kinds = {name: kind_of(frame[name]) for name in frame.columns}
         categories = {name: vocabulary(frame[name]) for name, kind in kinds.items() if kind == "categorical"}
         return cls(tuple(kinds), categories)
+
+    def with_missing(self, names: Sequence[str]) -> Self:
+        """The schema with a level of their own for the missing values of some columns.
+
+        Raises:
+            ConfigError: A name is no column.
+            DataError: There is a column of the name of an indicator.
+        """
+        for name in names:
+            if name not in self.columns:
+                raise ConfigError(f"missing names {name!r}; the columns are {names_text(self.columns)}")
+        columns, categories = [], dict(self.categories)
+        for name in self.columns:
+            columns.append(name)
+            if name in names and name in categories:
+                categories[name] = tuple(dict.fromkeys((*categories[name], MISSING_LEVEL)))
+            elif name in names:
+                columns.append(_indicator(name))
+        return type(self)(tuple(columns), categories, tuple(names))
+
+    @cached_property
+    def indicators(self) -> dict[str, str]:
+        """The numeric column whose missing values each indicator marks."""
+        return {_indicator(name): name for name in self.missing if name not in self.categories}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the columns that rows must have: all but indicators."""
+        return tuple(name for name in self.columns if name not in self.indicators)
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -97,10 +132,12 @@ class Schema:
     @property
     def takes_arrays(self) -> bool:
         """True if the columns are those of a plain array: ``x0``, ``x1``, ..."""
-        return list(self.columns) == array_names(len(self.columns))
+        return list(self.inputs) == array_names(len(self.inputs))
 
     def frame_of(self, X: object) -> pd.DataFrame:
         """Take the columns of a model from rows: text names, in order, the index of a DataFrame kept.
+
+        Missing values that are a level are one then; an indicator that the rows have is kept.
 
         Args:
             X: DataFrame, other columns in it ignored; one row as a Series or a dictionary; or, if the schema
@@ -115,14 +152,22 @@ class Schema:
             if not self.takes_arrays:
                 raise DataError(
                     "X is an array, but the columns have names; give a DataFrame with the columns "
-                    f"{names_text(self.columns)}"
+                    f"{names_text(self.inputs)}"
                 )
-            if frame.shape[1] != len(self.columns):
+            if frame.shape[1] != len(self.inputs):
                 raise DataError(
                     f"X has {frame.shape[1]} features, but {type(self).__name__} is expecting "
-                    f"{len(self.columns)} features as input; give the training columns in their order"
+                    f"{len(self.inputs)} features as input; give the training columns in their order"
                 )
-        check_columns_exist(self.columns, list(frame.columns))
+        check_columns_exist(self.inputs, list(frame.columns))
+        for name in self.missing:
+            missing = frame[name].isna().to_numpy(dtype=bool)
+            if name not in self.categories:
+                if _indicator(name) not in frame:
+                    frame[_indicator(name)] = missing.astype(np.float64)
+            elif missing.any():
+                words = np.where(missing, MISSING_LEVEL, labels(frame[name]))
+                frame[name] = pd.Categorical(words, list(dict.fromkeys([*self.categories[name], *words])))
         frame = frame[list(self.columns)]
         return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
 
@@ -131,6 +176,7 @@ class Schema:
         return {
             "columns": list(self.columns),
             "categories": {name: list(values) for name, values in self.categories.items()},
+            "missing": list(self.missing),
         }
 
     @classmethod
@@ -143,13 +189,18 @@ class Schema:
         try:
             columns = tuple(str(name) for name in state["columns"])
             categories = {str(k): tuple(str(v) for v in values) for k, values in state["categories"].items()}
+            missing = tuple(str(name) for name in state["missing"])
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"the saved schema is incomplete or altered: {error!r}") from error
-        if len(set(columns)) != len(columns) or not set(categories) <= set(columns):
+        if len(set(columns)) != len(columns) or not {*categories, *missing} <= set(columns):
             raise FormatError(
                 "the saved schema is altered: its columns repeat or do not match its categories"
             )
-        return cls(columns, categories)
+        return cls(columns, categories, missing)
+
+
+def _indicator(name: str) -> str:
+    return f"{name} {MISSING_LEVEL}"
 
 
 class Preprocessor:
@@ -162,7 +213,8 @@ class Preprocessor:
 
     Args:
         schema: Columns and vocabularies.
-        numeric: What replaces a missing number: mean or median of the training rows.
+        numeric: What replaces a missing number: mean or median of the training rows, the median in columns
+            whose missing values have an indicator.
         categorical: What replaces a missing category: ``"zeros"`` leaves its block all zero,
             ``"most_frequent"`` takes the training rows' most frequent category (the first one of a tie).
         scale: ``"minmax"`` or ``"none"`` (original units).
@@ -215,6 +267,18 @@ class Preprocessor:
         self.offset, self.strata = offset, strata
         if scale == "none" and not self.encodings.are_linear:
             raise ConfigError("encodings other than linear need scale='minmax'")
+
+    def filled_category(self, column: str) -> str | None:
+        """The category that a missing value of a categorical column becomes; None for none."""
+        if column in self.schema.missing:
+            return MISSING_LEVEL
+        return self.mode_[column] if self.categorical == "most_frequent" else None
+
+    @property
+    def missing_text(self) -> str:
+        """What missing values become."""
+        levels = f"; a level of their own: {', '.join(self.schema.missing)}" if self.schema.missing else ""
+        return f"numbers: {self.numeric}; categories: {self.categorical}{levels}"
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -270,7 +334,7 @@ class Preprocessor:
                 values = _numbers(frame[name])
                 values = values[~np.isnan(values)]
                 present = len(values) > 0
-                self.fill_[name] = self._fill_value(values) if present else 0.0
+                self.fill_[name] = self._fill_value(name, values) if present else 0.0
                 low, factor = self._range(values) if present else (0.0, 0.0)
                 if name == self.offset:
                     low, factor = 0.0, 1.0
@@ -392,9 +456,8 @@ class Preprocessor:
                 known = np.array([*(label in seen for label in found), False])
                 self._check_known(frame[name], ~known[codes_of_rows])
             levels = _level_codes(frame[name], words)
-            mode = self.mode_[name]
-            if self.categorical == "most_frequent" and mode is not None:
-                levels[frame[name].isna().to_numpy(dtype=bool)] = words.index(mode)
+            if (filled := self.filled_category(name)) is not None:
+                levels[frame[name].isna().to_numpy(dtype=bool)] = words.index(filled)
             if name in coded:
                 # A level that no training row had is none.
                 known = np.append(self.scale_[first : first + len(words)] != 0, False)
@@ -517,8 +580,9 @@ class Preprocessor:
         if not hasattr(self, "scale_"):
             raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
 
-    def _fill_value(self, values: FloatArray) -> float:
-        middle = np.mean(values) if self.numeric == "mean" else np.median(values)
+    def _fill_value(self, name: str, values: FloatArray) -> float:
+        by_mean = self.numeric == "mean" and name not in self.schema.missing
+        middle = np.mean(values) if by_mean else np.median(values)
         # A rounded mean can leave the range by one unit in the last place.
         return float(np.clip(middle, values.min(), values.max()))
 

@@ -151,7 +151,8 @@ def check_deployable(tree: object) -> None:
     if not isinstance(tree, Deployable):
         kind = f"the class {tree.__name__}" if isinstance(tree, type) else type(tree).__name__
         raise ConfigError(
-            f"tree must be a fitted survival tree, got {kind}; of a search give best_estimator_"
+            f"tree must be a fitted survival tree, got {kind}; of a search give best_estimator_, of a "
+            "pipeline its last step (set_output(transform='pandas') before fit keeps names of columns)"
         )
 
 

@@ -139,12 +139,11 @@ class PredictionModule(nn.Module):
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:
     """The value of each encoded feature where its cell is missing, original units."""
-    frequent = preprocessor.categorical == "most_frequent"
     return np.array(
         [
             preprocessor.fill_[column]
             if category is None
-            else float(frequent and preprocessor.mode_[column] == category)
+            else float(preprocessor.filled_category(column) == category)
             for column, category in preprocessor.schema.origins
         ]
     )

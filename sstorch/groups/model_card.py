@@ -70,7 +70,7 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
     )
     columns = [
         f"{name} ({', '.join(schema.categories[name])})" if name in schema.categories else name
-        for name in schema.columns
+        for name in schema.inputs
     ]
     recalibration = getattr(tree._chosen, "recalibration_", None)
     made = "trained" if recalibration is None else "recalibrated"

@@ -31,7 +31,7 @@ def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, Ter
         if feature.columns in ((preprocessor.offset,), (preprocessor.strata,)):
             continue  # no covariates
         places.setdefault(":".join(feature.columns), []).append(place)
-    facts = {}
+    facts, frame = {}, preprocessor.schema.frame_of(frame)
     for name, own in places.items():
         values: tuple[float, ...] = ()
         if name in preprocessor.schema.columns and name not in preprocessor.schema.categories:

@@ -52,7 +52,7 @@ class SurvivalAt(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         schema = self.model._schema
         frame = schema.frame_of(X)
         columns = {}
-        for name in schema.columns:
+        for name in schema.inputs:
             if name in schema.categories:
                 codes = pd.Categorical(labels(frame[name]), list(schema.categories[name])).codes
                 columns[name] = np.where(codes < 0, np.nan, codes)
@@ -76,7 +76,7 @@ class SurvivalAt(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             X: array or frame (n, p) as of :meth:`encode`.
         """
         schema = self.model._schema
-        frame = pd.DataFrame(np.asarray(X, dtype=np.float64), columns=list(schema.columns))
+        frame = pd.DataFrame(np.asarray(X, dtype=np.float64), columns=list(schema.inputs))
         for name, words in schema.categories.items():
             codes = frame[name].fillna(-1).astype(int)
             frame[name] = pd.Categorical.from_codes(codes.to_numpy(), pd.Index(words))

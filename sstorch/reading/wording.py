@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from sstorch.data.preprocessing import MISSING_LEVEL
 from sstorch.language import Phrase
 
 # Categories, and thresholds, that a rule names in its short form.
@@ -88,7 +89,7 @@ def _relation(column: str, key: str) -> Phrase:
 
 
 def _label(word: str) -> Phrase:
-    return Phrase() + word
+    return Phrase.word("missing") if word == MISSING_LEVEL else Phrase() + word
 
 
 def _listed(words: Sequence[Phrase], most: int) -> Wording:

@@ -16,12 +16,13 @@ def fit_preprocessors(
     splits: Sequence[SurvivalData], settings: BatchSettings, schema: Schema
 ) -> tuple[Preprocessor, ...]:
     """Of every split, fitted to its rows; all make the same features."""
-    missing = settings.missing_numbers, settings.missing_categories
+    filled = settings.missing_numbers, settings.missing_categories
+    schema = schema.with_missing(settings.missing)
     check_fixed_columns(schema, settings.offset_column, settings.strata)
     fitted = tuple(
         Preprocessor(
             schema,
-            *missing,
+            *filled,
             encodings=settings.encodings,
             offset=settings.offset_column,
             strata=settings.strata,

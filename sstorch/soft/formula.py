@@ -93,7 +93,7 @@ def tree_formula(
 
     leaf = let("leaf", below(1))
     gates_of_page = {k: score >= 0.0 for k, score in enumerate(scores)}
-    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.columns}
+    columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.inputs}
     known_columns = {k: None if v is None else tuple(v) for k, v in columns.items()}
     group = let("group_number", pick(leaf, tree.group_numbers.tolist()))
 
@@ -330,18 +330,20 @@ def _fixed_columns_known(preprocessor: Preprocessor) -> list[Expression]:
 
 def _functions(preprocessor: Preprocessor) -> _Functions:
     """From raw columns: missing values filled, scaled, curves."""
-    scaled, columns = [], [""]
+    schema, scaled, columns = preprocessor.schema, [], [""]
     for (column, category), offset, scale in zip(
-        preprocessor.schema.origins, preprocessor.offset_.tolist(), preprocessor.scale_.tolist(), strict=True
+        schema.origins, preprocessor.offset_.tolist(), preprocessor.scale_.tolist(), strict=True
     ):
         columns.append(column)
         if not scale:
             scaled.append(as_expression(0.0))
+        elif column in schema.indicators:
+            scaled.append(where(known(schema.indicators[column]), 0.0, 1.0))
         elif category is None:
             scaled.append((let(column, number(column, preprocessor.fill_[column])) - offset) * scale)
         else:
             indicator = is_category(column, category)
-            if preprocessor.categorical == "most_frequent" and preprocessor.mode_[column] == category:
+            if preprocessor.filled_category(column) == category:
                 indicator = indicator | ~known(column)
             scaled.append(where(indicator, 1.0, 0.0))
     basis = preprocessor.basis_
@@ -398,7 +400,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
         else:
             shown.append(PageNode(rule, (), numbers[node]))
     fields = []
-    for name in preprocessor.schema.columns:
+    for name in preprocessor.schema.inputs:
         words = preprocessor.schema.categories.get(name)
         if words is not None:
             fields.append(Field(name, name, None, tuple(words), typical=preprocessor.mode_[name]))

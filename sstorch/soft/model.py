@@ -271,7 +271,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         curved = dict.fromkeys(f.columns[0] for f in preprocessor.leaf_features if f.kind == "curve")
         families = dict.fromkeys(module.family.name for module in tree.hazards.values())
         leaves = f"{' and '.join(families)} leaves"
-        missing = f"numbers: {preprocessor.numeric}; categories: {preprocessor.categorical}"
         return CardFacts(
             title="A soft survival tree",
             kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
@@ -281,7 +280,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             rules=self._export_text(4),
             more=[
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
-                ("missing values", missing),
+                ("missing values", preprocessor.missing_text),
             ],
             limits=[
                 f"Coefficients are shrunk; intervals are {self._other_gates}."

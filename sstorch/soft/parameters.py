@@ -161,6 +161,9 @@ class Columns(Parameters):
         missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
         missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
             the ``"most_frequent"`` one of the training rows.
+        missing: columns whose missing values mean something, as a test that was not done: they are a level of
+            their own, ``"missing"``, of a category, and of a number the value 1 of a further column
+            ``"NAME missing"``, beside the median in their place.
         offset: numeric column that is added to the linear predictor as it is, with the coefficient one and
             in the family's own direction (log hazard, log odds or log time), such as a log exposure. It may
             not be missing. Of :class:`~sstorch.SurvivalRegression` only.
@@ -177,6 +180,7 @@ class Columns(Parameters):
     monotone: Mapping[str, str] | None = None
     missing_numbers: Numeric = "mean"
     missing_categories: Categorical = "zeros"
+    missing: Sequence[str] = ()
     offset: str | None = None
     strata: str | None = None
 
@@ -195,6 +199,7 @@ class Columns(Parameters):
             "monotone": None if self.monotone is None else dict(self.monotone),
             "missing_numbers": self.missing_numbers,
             "missing_categories": self.missing_categories,
+            "missing": list(self.missing),
             "offset": self.offset,
             "strata": self.strata,
         }

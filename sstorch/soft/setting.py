@@ -160,6 +160,13 @@ def column_rule(name: str, value: Any) -> str | None:
     return value
 
 
+def columns_rule(name: str, value: Any) -> tuple[str, ...]:
+    """Names of columns."""
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{name} must be a list of names of columns, got {value!r}")
+    return tuple(dict.fromkeys(value))
+
+
 def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
     """Penalties that are no part of this package."""
     for each in value:

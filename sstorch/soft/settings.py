@@ -26,6 +26,7 @@ from sstorch.soft.setting import (
     coefficient_or_inf,
     column_rule,
     columns_of_gates,
+    columns_rule,
     depth_rule,
     device_rule,
     encodings_rule,
@@ -154,6 +155,9 @@ class BatchSettings:
     missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)), "what replaces a missing number")
     missing_categories: Categorical = setting(
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
+    )
+    missing: tuple[str, ...] = setting(
+        (), columns_rule, "columns whose missing values are a level of their own", saved=False, nested=True
     )
     numeric: ColumnEncodings = setting(
         "auto",
@@ -405,7 +409,7 @@ class BatchSettings:
         Raises:
             ConfigError: the message names the column.
         """
-        schema = Schema.of(data.frame)
+        schema = Schema.of(data.frame).with_missing(self.missing)
         check_fixed_columns(schema, self.offset_column, self.strata)
         self.encodings.check_columns(schema.columns, schema.categories)
 

@@ -202,7 +202,7 @@ def drift(
         raise DataError(f"X has {len(X)} rows but y has {len(outcome)}; give one outcome for every row")
     parts = periods_of(X, by, every)
     schema: Schema = model._schema
-    frame = schema.frame_of(X).reset_index(drop=True)
+    frame = Schema(schema.inputs, schema.categories).frame_of(X).reset_index(drop=True)
     columns = pd.DataFrame(compared_columns(frame, record, parts, confidence)).set_index(["period", "column"])
     names = model.causes_ or ("",)
     wanted = range(len(names)) if cause is None else [cause_number(cause, names) - 1]

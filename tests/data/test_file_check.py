@@ -113,6 +113,12 @@ def test_clean_frame_has_exit_code_zero_and_unusable_file_is_refused(tmp_path: P
     assert (found.exit_code, found.stops, found.left) == (0, (), ())
     assert found.options.to_dict() == {"time": "days", "event": "died", "time_unit": "days"}
     assert "age" in found.columns.index
+    assert not found.notes
+    several = check(frame.assign(pfs_days=frame["days"] // 2, relapse=1 - frame["died"]))
+    assert any(
+        "times ('pfs_days') and events ('relapse') of another outcome" in note for note in several.notes
+    )
+    assert not check(frame.assign(relapse=1 - frame["died"]), drop=["relapse"]).notes
     unknown = check(frame.rename(columns={"days": "x1", "died": "x2"}))
     assert unknown.exit_code == 1
     assert "no column 'event'" in unknown.stops[0] or "no column 'time'" in unknown.stops[0]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sstorch import PrognosticTree
-from sstorch.data import load_file
+from sstorch.data import SurvivalData, load_file
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -53,10 +53,16 @@ def _sqlite(frame: pd.DataFrame, path: Path) -> None:
     connection.close()
 
 
+def _xpt(frame: pd.DataFrame, path: Path) -> None:
+    writer = pytest.importorskip("pyreadstat")
+    writer.write_xport(frame.astype({"geschlecht": str}), str(path), file_format_version=8)
+
+
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], None]] = {
     ".xlsx": _xlsx,
     ".dta": lambda frame, path: frame.to_stata(path, write_index=False, version=118),
     ".sav": _sav,
+    ".xpt": _xpt,
     ".rds": _rds,
     ".parquet": lambda frame, path: frame.to_parquet(path),
     ".feather": lambda frame, path: frame.to_feather(path),
@@ -108,6 +114,16 @@ def test_database_without_table_and_failing_query_raise(tmp_path: Path) -> None:
     assert len(rows.frame) == COHORT["tot"].sum()
 
 
+def test_url_of_sqlalchemy_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="the extra files installs it")
+    _sqlite(COHORT, tmp_path / "c.db")
+    url, query = f"sqlite+pysqlite:///{tmp_path / 'c.db'}", "SELECT * FROM patients WHERE tot = 1"
+    data = load_file(url, time="tage", event="tot", drop=["beginn"], table=query)
+    assert len(data) == COHORT["tot"].sum()
+    with pytest.raises(DataError, match="failed"):
+        load_file(url, table="nothing")
+
+
 def test_na_of_r_gives_no_warning() -> None:
     signalling = np.array([0x7FF00000000007A2], dtype=np.uint64).view(np.float64)[0]
     values = COHORT["alter"].to_numpy().copy()
@@ -136,6 +152,21 @@ def test_dates_are_follow_up(tmp_path: Path) -> None:
     cut = load_file(tmp_path / "c.csv", date=["beginn", "ende"], event="tot", censored_at=500)
     np.testing.assert_array_equal(cut.time, np.minimum(COHORT["tage"], 500))
     np.testing.assert_array_equal(cut.event, (COHORT["tot"] == 1) & (COHORT["tage"] <= 500))
+
+
+def test_later_follow_up_of_causes_and_intervals_is_censored() -> None:
+    frame = pd.DataFrame(
+        {"age": range(6), "days": [50, 120, 200, 201, 260, 300], "cause": [1, 2, 1, 2, 0, 1]}
+    )
+    cut = SurvivalData.from_frame(frame, time="days", event="cause", causes="auto", censored_at=200.0)
+    assert cut.cause is not None
+    np.testing.assert_array_equal(cut.cause, [1, 2, 1, 0, 0, 0])
+    np.testing.assert_array_equal(cut.time, [50, 120, 200, 200, 200, 200])
+    bounds = frame[["age"]].assign(lower=[10, 0, 150, 150, 220, 90], upper=[10, 80, 200, 201, 250, np.inf])
+    part = SurvivalData.from_frame(bounds, lower="lower", upper="upper", censored_at=200.0).intervals
+    assert part is not None
+    np.testing.assert_array_equal(part.lower, [10, 0, 150, 150, 200, 90])
+    np.testing.assert_array_equal(part.upper, [10, 80, 200, *[np.inf] * 3])
 
 
 def test_bad_dates_name_rows(tmp_path: Path) -> None:

@@ -19,14 +19,12 @@ from sstorch import (
     Columns,
     OptimalSurvivalTree,
     Penalties,
-    PrognosticTree,
     SoftSurvivalTree,
     SurvivalRegression,
-    list_datasets,
-    load_dataset,
 )
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
+from sstorch.data.columns import label
 from sstorch.deploy import export_code, export_onnx
 from sstorch.deploy.expression import Formula, constant, number
 from sstorch.deploy.python import Python
@@ -47,7 +45,6 @@ FAMILIES = [
     "spline_probit",
     "spline",
 ]
-COMPETING = ["aidssi", "ebmt1", "melanoma", "mgus2", "pbc", "transplant"]
 TIMES = np.array([0.0, 1e-3, 7.0, 30.0, 61.5, 1000.0])
 Tree = SoftSurvivalTree | OptimalSurvivalTree
 
@@ -93,6 +90,16 @@ class Computed(NamedTuple):
     group: Any
     survival: Any
     incidence: Any = None
+
+
+def raw_features(model: SoftSurvivalTree, frame: pd.DataFrame) -> pd.DataFrame:
+    """Encoded features in original units, NaN where missing, as a program of torch takes them."""
+    schema, columns = model.preprocessor_.schema, {}
+    frame = schema.frame_of(frame)
+    for name, (column, category) in zip(schema.feature_names_out, schema.origins, strict=True):
+        values = frame[column]
+        columns[name] = (values if category is None else values.map(label) == category).where(values.notna())
+    return pd.DataFrame(columns).astype(float)
 
 
 def by_python(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
@@ -213,19 +220,6 @@ def test_code_computes_what_an_exact_tree_and_a_mixture_predict(language: str, t
     frame = subjects(60, 3).frame
     check(exact(), language, frame, tmp_path)
     check(tree("weibull", "mixture"), language, frame, tmp_path)
-
-
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", sorted({*list_datasets()["name"]} - {*COMPETING, "csv"}))
-def test_code_of_every_data_set(name: str, language: str, tmp_path: Path) -> None:
-    data = load_dataset(name)
-    rows = data.subset(np.random.default_rng(0).choice(len(data), min(len(data), 400), replace=False))
-    exact = rows.intervals is None
-    for model in (PrognosticTree(), OptimalSurvivalTree(2))[: 1 + exact]:
-        model.fit(rows.frame, (rows.time, rows.event) if exact else rows.y)
-        check(model, language, rows.frame[:50], tmp_path)
 
 
 def test_unknown_categories_and_absent_columns_count_as_training_rows_say() -> None:

@@ -140,6 +140,11 @@ def _predictors(run: Run) -> list[str]:
         f"A missing number was replaced by {_KINDS['numbers'][columns.missing_numbers]} of the training "
         f"rows, "
         f"a missing category {_KINDS['categories'][columns.missing_categories]}, within each fold.",
+        *(
+            [f"Missing values of {listed([*columns.missing])} are a level of their own."]
+            if columns.missing
+            else []
+        ),
         gap("why values are missing"),
     ]
 

@@ -482,7 +482,6 @@ def _card(run: Run) -> Section:
     model, data = run.model, run.data
     times = round_horizons(model.event_times_, model.time_unit_)
     last = run.unit_of(float(model.event_times_[-1]))
-    columns = model.columns
     how = f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"
     predicts = "survival at any time, median and restricted mean time, risk, group"
     if data.causes is not None:
@@ -493,7 +492,7 @@ def _card(run: Run) -> Section:
         ("trained on", f"{len(data)} rows of {run.name}, {data.n_events} events; {how}"),
         ("columns", ", ".join(data.feature_names)),
         ("times", f"up to {last}, the last event; beyond it curves are extrapolated"),
-        ("missing values", f"numbers: {columns.missing_numbers}; categories: {columns.missing_categories}"),
+        ("missing values", model._tree.preprocessor.missing_text),
         ("validated by", f"{int(run.folds.max()) + 1} folds, seed {run.config['cv']['seed']}"),
         ("versions", f"sstorch {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),

@@ -1,0 +1,47 @@
+"""`torch.compile` of a tree, and `torch.func` over the parameters of several: values and gradients."""
+
+import shutil
+
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from sstorch.nn import FAMILIES, SoftTree
+from tests.batches import random_tree
+from tests.conftest import nightly_but
+
+X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+TIMES = torch.tensor([0.2, 1.0, 4.0, 50.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po"}, FAMILIES))
+def test_vmap_over_parameters_gives_each_tree(leaf: str) -> None:
+    batch = random_tree(3, 2, leaf)
+    trees = [batch.select(k) for k in range(3)]
+    parameters, buffers = stack_module_state(trees)  # type: ignore[arg-type]
+
+    def total(own: dict[str, torch.Tensor], fixed: dict[str, torch.Tensor]) -> torch.Tensor:
+        return functional_call(trees[0], (own, fixed), (X, TIMES)).sum()  # type: ignore[no-any-return]
+
+    curves = vmap(lambda own, fixed: functional_call(trees[0], (own, fixed), (X, TIMES)))(parameters, buffers)
+    torch.testing.assert_close(curves, batch(X, TIMES), rtol=1e-12, atol=1e-14)
+    slopes = vmap(grad(total))(parameters, buffers)
+    for k, tree in enumerate(trees):
+        (expected,) = torch.autograd.grad(tree(X, TIMES).sum(), tree.leaf(4).slope)
+        torch.testing.assert_close(slopes["leaves.4.slope"][k], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.parametrize("leaf", sorted({*FAMILIES} - {"generalized_gamma"}))
+def test_compiled_curves_and_gradients(leaf: str) -> None:
+    torch._dynamo.reset()
+    tree: SoftTree = random_tree(1, 1, leaf).select(0)
+    compiled = torch.compile(lambda x: tree.log_survival(x, TIMES, "mixture"), fullgraph=True)
+    own, expected = compiled(X), tree.log_survival(X, TIMES, "mixture")
+    torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-12)
+    parameters = [each for each in tree.parameters() if each.requires_grad]
+    slopes = (torch.autograd.grad(each.sum(), parameters, allow_unused=True) for each in (own, expected))
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
