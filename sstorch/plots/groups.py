@@ -52,7 +52,8 @@ def plot_groups(
 
     Steps are Kaplan-Meier of the group's rows, in a band of pointwise limits; ticks are rows whose
     observation ended there. The dashed line is the mean of the curves that the tree predicts for the same
-    rows: where it leaves the band, the model is off.
+    rows: where it leaves the band, the model is off, or censoring depends on covariates; ``summary`` says
+    which.
 
     Args:
         tree: fitted.
