@@ -17,8 +17,8 @@ from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
-from sstorch.metrics.checks import check_same_unit, check_survival, check_times
-from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_same_unit, check_survival, check_times
+from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the AUC"

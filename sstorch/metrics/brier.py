@@ -21,13 +21,14 @@ from sstorch.checks import blocks
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 from sstorch.metrics.checks import (
+    BLOCK_ELEMENTS,
     check_convention,
     check_grid_unit,
     check_same_unit,
     check_survival,
     check_times,
 )
-from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
+from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 

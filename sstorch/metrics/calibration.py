@@ -14,6 +14,7 @@ from sstorch.checks import blocks, check_choice, check_horizon, check_share, is_
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
+    BLOCK_ELEMENTS,
     check_grid_unit,
     check_observed_horizon,
     check_probability,
@@ -21,7 +22,7 @@ from sstorch.metrics.checks import (
     check_times,
     half_width,
 )
-from sstorch.metrics.curves import BLOCK_ELEMENTS, survival_at
+from sstorch.metrics.curves import survival_at
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 # Points of the smooth curve; between them it is straight.

@@ -23,8 +23,8 @@ _MIN_ROWS_FOR_UNITS = 20
 _PROLONGED = 100.0
 # Rounding of probabilities in float64, and the largest that is accepted.
 _ROUNDING, _LARGEST_ROUNDING = 1e-9, 1e-5
-# Elements of a block that stays in the cache.
-_CACHED = 2**17
+# Of one (times x rows) block: 1 MB of float64, which stays in the cache.
+BLOCK_ELEMENTS = 2**17
 # Between the machine epsilons of float32 and of 16-bit types.
 _COARSEST = 1e-6
 
@@ -237,7 +237,7 @@ def _fall(curves: FloatArray) -> bool:
     if n_rows == 0 or n_times < 2:
         return False
     if curves.flags.f_contiguous:
-        steps, by_time = blocks(n_times - 1, n_rows, _CACHED), curves.T
+        steps, by_time = blocks(n_times - 1, n_rows, BLOCK_ELEMENTS), curves.T
         return all(bool((by_time[k.start + 1 : k.stop + 1] <= by_time[:-1][k]).all()) for k in steps)
     return all(bool((curves[rows, 1:] <= curves[rows, :-1]).all()) for rows in blocks(n_rows, n_times))
 

@@ -22,8 +22,14 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
-from sstorch.metrics.checks import check_grid_unit, check_same_unit, check_survival, check_times
-from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
+from sstorch.metrics.checks import (
+    BLOCK_ELEMENTS,
+    check_grid_unit,
+    check_same_unit,
+    check_survival,
+    check_times,
+)
+from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 TiedTime = Literal["exclude", "censored_later", "all"]

@@ -19,9 +19,6 @@ from sstorch.checks import (
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_survival, check_times
 
-# Of one (times x rows) block: 1 MB of float64, which stays in the cache.
-BLOCK_ELEMENTS = 2**17
-
 
 def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """Ask an estimator for the curves of X on a grid, shape (n, n_times).

@@ -17,7 +17,13 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, censoring_distribution, censoring_floor, ipcw_weights
-from sstorch.metrics.checks import check_grid_unit, check_incidence, check_same_unit, check_times
+from sstorch.metrics.checks import (
+    BLOCK_ELEMENTS,
+    check_grid_unit,
+    check_incidence,
+    check_same_unit,
+    check_times,
+)
 from sstorch.metrics.concordance import (
     ComparablePairs,
     TiedRisk,
@@ -25,7 +31,6 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     share_of_pairs,
 )
-from sstorch.metrics.curves import BLOCK_ELEMENTS
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training_causes
 
 

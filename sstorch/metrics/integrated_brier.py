@@ -35,7 +35,7 @@ reading is taken where the source leaves one open:
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ from sstorch.metrics.brier import (
 )
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import (
+    BLOCK_ELEMENTS,
     check_convention,
     check_grid_unit,
     check_same_unit,
@@ -58,7 +59,7 @@ from sstorch.metrics.checks import (
     check_time,
     check_times,
 )
-from sstorch.metrics.curves import BLOCK_ELEMENTS, CurvesInOrder
+from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 _NAME = "the integrated Brier score"
@@ -68,7 +69,6 @@ _SURTREE_POINTS = 101
 # What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
 _SURTREE_STEP_BACK = 1e-3
 _POWERS = np.arange(3)[:, None]
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
@@ -205,7 +205,8 @@ class GrafIntegrals:
         piece = np.searchsorted(nodes[:-1], rows.time, side="right") - 1
         lengths = _lengths(np.diff(nodes) / widths, widths)
         start, middle, end = _of_ends(lengths)[:, :, None]
-        gone, there = (np.searchsorted(piece, np.arange(n_pieces), side=side) for side in _SIDES)
+        gone = np.searchsorted(piece, np.arange(n_pieces), side="left")
+        there = np.searchsorted(piece, np.arange(n_pieces), side="right")
         weight = np.ones(order.size) if rows.weight is None else rows.weight
         read = CurvesInOrder(curves, order)
         risk, failure = np.empty((3, n_pieces)), np.zeros(order.size)

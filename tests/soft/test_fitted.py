@@ -107,7 +107,7 @@ def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: 
     with torch.no_grad():
         tree.module.leaf(1).shape.copy_(torch.tensor([2.0, -3.0, 2.0]))
     x, times = tree.encode(small_data.frame), np.linspace(1, 100, 200)
-    plain, falling = tree.curves(x, times), tree.curves(x, times, falling=True)
+    plain, falling = tree.curves(x, times), tree.falling_curves(x, times)
     assert (plain.dtype, falling.dtype) == (np.float32, np.float64)
     assert (np.diff(plain, axis=1) > 0).any()
     np.testing.assert_array_equal(falling, np.minimum.accumulate(plain, axis=1))
