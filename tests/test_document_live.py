@@ -55,7 +55,8 @@ def page() -> str:
     curves, effect, _ = figures()
     pictures = [Picture("one", curves, "", "Curves", True), Picture("two", effect, "", "Effect", True)]
     rows = [[Cell(f"group {k}", group=k), Cell(str(k))] for k in (1, 2)]
-    return to_html(Document("T", "s", [Section("S", [*pictures, Table("", ["", "n"], rows)])]))
+    section = Section("S", [*pictures, Table("", ["", "n"], rows)])
+    return to_html(Document("T", "s", [section], live=True))
 
 
 def test_ids_are_unique_and_groups_are_marked() -> None:

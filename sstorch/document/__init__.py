@@ -98,7 +98,7 @@ class Picture:
     figure: Figure
     caption: str
     alternative: str  # its content in words, for those who cannot see it
-    live: bool = False  # whether it answers to the pointer in a page
+    live: bool = False  # whether it can answer to the pointer
 
     @property
     def width(self) -> str:
@@ -159,20 +159,17 @@ class Document:
         title: of the whole.
         subtitle: one line below it.
         sections: in order.
+        live: whether figures that can answer to the pointer do, which takes a script.
     """
 
     title: str
     subtitle: str
     sections: Sequence[Section]
+    live: bool = False
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""
         return (picture for section in self.sections for picture in section.pictures())
-
-    @property
-    def live(self) -> bool:
-        """Whether a figure answers to the pointer."""
-        return any(picture.live for picture in self.pictures())
 
     def numbered(self) -> list[tuple[str, Section]]:
         """The sections, each with the name of its anchor."""
@@ -226,7 +223,7 @@ def listed(names: list[str]) -> str:
 
 
 def to_html(document: Document) -> str:
-    """The report as one HTML page that needs no other file and no network; a script only for live figures."""
+    """The report as one HTML page that needs no other file and no network; a script only where it is live."""
     return _render("report.html.jinja", document, escape)
 
 

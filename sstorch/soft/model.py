@@ -406,6 +406,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []
         cautions = [*self.late_fit_]
+        if effects and (reason := no_covariance(self)):
+            cautions.append(f"Effects have no confidence intervals: {reason}")
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
@@ -453,12 +455,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return honest_text(getattr(self, "gate_subjects_", 0))
 
     def _effects_text(self) -> str:
-        """Contrasts with confidence intervals, or slopes without and the reason why."""
-        tree = self._tree
-        if not (reason := no_covariance(self)):
-            return "\n".join(contrast_lines(tree, self.node_table_, terms(self)))
-        lines = effect_lines(tree, self.node_table_)
-        return "\n".join([*lines, f"No confidence intervals: {reason}"] if lines else []).strip()
+        """Contrasts with confidence intervals, or slopes without where there is no covariance."""
+        if not no_covariance(self):
+            return "\n".join(contrast_lines(self._tree, self.node_table_, terms(self)))
+        return "\n".join(effect_lines(self._tree, self.node_table_)).strip()
 
     def _coefficient_text(self) -> str:
         """Table of coefficients with standard errors for the summary; empty where there is none."""

@@ -129,7 +129,8 @@ def run_report(run: Run) -> Document:
         calibration_section(run),
         _card(run),
     ]
-    return Document(f"Survival tree of {run.name}", subtitle, [part for part in sections if part])
+    parts = [part for part in sections if part]
+    return Document(f"Survival tree of {run.name}", subtitle, parts, live=True)
 
 
 # ---------------------------------------------------------------------- in short
