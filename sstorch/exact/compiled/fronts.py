@@ -392,12 +392,12 @@ def _next_weights(t, w, known, n_known, corners, n_corners):
 def whole_front(t, nodes):
     """The front of all trees of depth 2 of up to so many nodes, 0 to 3; front and size as of `add_root`.
 
-    Of trees with equal costs those with few nodes come first, and stay.
+    Of trees with equal costs a leaf or stump comes first, and stays.
     """
     _whole(t)
     nothing, corners = np.empty((2, 0)), np.empty(0, dtype=np.int64)
     front, size = np.empty((6, 64)), 0
-    for most in range(nodes + 1):
+    for most in (min(nodes, 1), nodes):
         front, size = _side_front(t, 0, 0, most, nothing, 0, corners, 0, front, size)
     return front, size
 

@@ -60,7 +60,7 @@ def linear_front(
             front, size = add_root(sums, root, nodes, front, size)
     found = torch.from_numpy(front[:, :size].astype(np.int64))
     origins = [
-        (int(patterns.order[root]), halves[split], found[4:, i]) if root >= 0 else None
-        for i, (root, split) in enumerate(found[2:4].T.tolist())
+        (int(patterns.order[root]), halves[split], left) if root >= 0 else None
+        for root, split, left in zip(*found[2:4].tolist(), found[4:].unbind(1), strict=True)
     ]
     return found[:2], origins, complete
