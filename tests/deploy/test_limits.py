@@ -24,9 +24,14 @@ from tests.deploy.test_code import subjects
 TIMES = [0.0, 3.0, 20.0, 61.5]
 
 
-def limits_by(language: str, model: Any, frame: pd.DataFrame, what: str, folder: Path) -> np.ndarray:
+def exported(model: Any, language: str) -> str:
+    return export_code(model, language, level=0.9, missing="typical")  # type: ignore[call-overload, no-any-return]
+
+
+def limits_by(
+    language: str, code: str, model: Any, frame: pd.DataFrame, what: str, folder: Path
+) -> np.ndarray:
     """Limits by exported code, (n, [K,] T, 2), of level .9."""
-    code = export_code(model, language, level=0.9, missing="typical")  # type: ignore[arg-type]
     function = f"{what}_limits"
     patients = [{k: None if pd.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")]
     if language == "python":
@@ -64,10 +69,11 @@ def limits_by(language: str, model: Any, frame: pd.DataFrame, what: str, folder:
 
 def check(model: Any, frame: pd.DataFrame, folder: Path) -> None:
     for language in ("python", "javascript", "r"):
+        code = exported(model, language)
         for what in ("survival", "incidence") if model.causes_ else ("survival",):
             expected = inference.predict(model, frame, what, TIMES, level=0.9)  # type: ignore[arg-type]
             assert (expected.lower <= expected.upper).all()
-            found = limits_by(language, model, frame, what, folder)
+            found = limits_by(language, code, model, frame, what, folder)
             np.testing.assert_allclose(found[..., 0], expected.lower, atol=1e-9, rtol=0)
             np.testing.assert_allclose(found[..., 1], expected.upper, atol=1e-9, rtol=0)
 
@@ -104,7 +110,8 @@ def test_limits_that_the_data_do_not_determine_are_nan(tmp_path: Path) -> None:
     expected = inference.predict(model, apart, "survival", TIMES, level=0.9)
     assert np.isnan(expected.lower).any(axis=1).tolist() == [False, True] * 5
     for language in ("python", "javascript", "r"):
-        found = limits_by(language, model, apart, "survival", tmp_path)[:, 1:]
+        code = exported(model, language)
+        found = limits_by(language, code, model, apart, "survival", tmp_path)[:, 1:]
         np.testing.assert_allclose(found[..., 0], expected.lower[:, 1:], atol=1e-9, rtol=0)
 
 
