@@ -207,7 +207,8 @@ class Columns(Parameters):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_dict`."""
-        return cls(**{**values, "interactions": parse_interactions(values["interactions"])})
+        pairs, missing = parse_interactions(values["interactions"]), tuple(values["missing"])
+        return cls(**{**values, "interactions": pairs, "missing": missing})
 
 
 # Defaults in signatures; an estimator copies them before it changes one.
