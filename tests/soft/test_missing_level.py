@@ -29,7 +29,7 @@ FRAME = pd.DataFrame(
 )
 TIME = np.ceil(300 * DRAWS.weibull(1.2, N) * np.exp(-1.5 * UNTESTED - 2.5 * UNKNOWN))
 Y = TIME, DRAWS.random(N) < 0.8
-LEVELS = Columns(numeric="linear", missing=["marker", "grade"])
+LEVELS = Columns(numeric="linear", missing=("marker", "grade"))
 
 
 @cache
