@@ -198,7 +198,8 @@ def test_word_without_its_package_is_refused_before_any_work(
 
 @pytest.mark.filterwarnings("ignore:rows entered late")
 @pytest.mark.parametrize(
-    "kind", ["causes", pytest.param("intervals", marks=pytest.mark.nightly), "start-stop"]
+    "kind",
+    ["causes", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("intervals", "start-stop"))],
 )
 def test_drafts_of_other_outcomes(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

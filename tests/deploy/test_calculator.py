@@ -29,6 +29,7 @@ from sstorch.deploy.calculator import PageGroup
 from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand
+from tests.conftest import nightly
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="neither chromium nor google-chrome is installed")
@@ -101,7 +102,7 @@ def typed(row: pd.Series, categories: set[str]) -> dict[str, str]:
 
 
 @needs_browser
-@pytest.mark.parametrize("kind", ["soft", "exact"])
+@pytest.mark.parametrize("kind", ["soft", nightly("exact")])
 def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
     tree: SoftSurvivalTree | OptimalSurvivalTree

@@ -92,6 +92,7 @@ def test_limits_where_shapes_depend_on_covariates(tmp_path: Path) -> None:
     check(model, data.frame[:30], tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_limits_of_groups_with_competing_causes(tmp_path: Path) -> None:
     model = fitted("soft", "mgus2")

@@ -63,6 +63,7 @@ def test_tree_of_codes_is_that_of_indicators(teacher: str, indicators: pytest.Mo
     pd.testing.assert_frame_equal(coded.choice_.penalties, plain.choice_.penalties, rtol=1e-8)
 
 
+@pytest.mark.nightly
 @given(
     levels=st.integers(17, 40),
     n=st.integers(60, 150),

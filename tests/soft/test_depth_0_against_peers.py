@@ -108,6 +108,7 @@ def test_accelerated_failure_time_models(
         np.testing.assert_allclose(slopes.detach().numpy()[0], peer.params_[shape][x.columns], atol=2e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", DATA)
 def test_generalized_gamma(name: str) -> None:
     x, time, event = rows(name)
@@ -259,6 +260,7 @@ def test_monotone_splines_fit_as_well_as_unconstrained_ones(name: str, scale: st
     assert monotone > unconstrained - 0.005 * abs(unconstrained)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", DATA)
 def test_splines_with_covariates_hold_the_parametric_models(name: str) -> None:
     for scale, leaf in (("hazard", "weibull"), ("odds", "log_logistic")):
