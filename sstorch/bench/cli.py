@@ -473,10 +473,10 @@ def _evidence_text(result: CrossValidation) -> str:
 
 
 def _peers_text(scores: pd.DataFrame) -> str:
-    """The tree beside plain models, means over test folds; a dash where a model has no density."""
+    """The tree and reference models, means over test folds; a dash where a model has no density."""
     names = {**_printed(scores.columns), "log_likelihood": "log-likelihood"}
     table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
-    return f"Beside plain models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
+    return f"Compared with reference models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
 
 
 def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:

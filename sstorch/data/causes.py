@@ -114,7 +114,7 @@ def _named(words: list[str], causes: Mapping[Any, str], where: str) -> tuple[str
     others = sorted(set(words) - set(named))
     if len(others) > 1:
         raise DataError(
-            f"{where} holds {names_text(others)} beside the causes that are named; one value is that of "
+            f"{where} holds {names_text(others)} and the causes that are named; one value is that of "
             f"censored rows: name all other values in {option_text('causes', {'VALUE': 'NAME'}, 'causes')}"
         )
     return (others or [""])[0], named
@@ -124,7 +124,7 @@ def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[s
     """The value of censored rows, and names by value where codes or levels speak for themselves."""
     remedy = f"name the causes by their values with {option_text('causes', {1: 'NAME'}, 'causes={1: ...}')}"
     if pdt.is_bool_dtype(column.dtype):
-        raise DataError(f"{where} is boolean, which tells no cause; give 0 for censored, 1 .. K for causes")
+        raise DataError(f"{where} is boolean and names no cause; give 0 for censored, 1 .. K for causes")
     if isinstance(column.dtype, pd.CategoricalDtype):
         first, *levels = [label(level) for level in column.cat.categories]
         return first, {level: level for level in levels}

@@ -266,7 +266,7 @@ class SurvivalData:
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
         keep = [j for j, name in enumerate(names) if name not in {*target, *dropped}]
         if not keep:
-            raise DataError(f"no feature column is left beside {', '.join(map(repr, sorted(target)))}")
+            raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
         with wording(options="", rows=frame):
             frame = set_missing(frame, missing).reset_index(drop=True)
             if lower is not None and upper is not None:
@@ -377,7 +377,7 @@ class SurvivalData:
         self.groups = parse_groups(self.frame[sensitive], len(self))
         if not feature:
             if len(self.feature_names) == 1:
-                raise DataError(f"no feature column is left beside the sensitive column {sensitive!r}")
+                raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
             self.frame = self.frame.drop(columns=sensitive)
 
     def __len__(self) -> int:
@@ -669,7 +669,7 @@ def _without_outcome(X: object, y: object) -> object:
                 "give y of the same rows"
             )
     if not any(keep):
-        raise DataError(f"no feature column is left beside {', '.join(map(repr, sorted(taken)))}")
+        raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(taken)))}")
     return frame.loc[:, keep]
 
 

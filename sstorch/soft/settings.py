@@ -244,7 +244,8 @@ class BatchSettings:
             )
         if checked.estimated and checked.roughness != ESTIMATED:
             raise ConfigError(
-                f"roughness={checked.roughness:g} beside estimated penalties: give ridge as a number, too"
+                f"roughness={checked.roughness:g} and estimated penalties exclude each other: "
+                "give ridge as a number, too"
             )
         if math.isinf(checked.fused) and not isinstance(checked.trainer, Leaves):
             raise ConfigError("fused=inf, slopes that all leaves share, needs trainer='leaves'")

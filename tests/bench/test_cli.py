@@ -69,7 +69,7 @@ def test_what_a_run_prints(run: tuple[Path, str, str]) -> None:
     assert "8 trees: (3 folds + all rows) x 2 starts, float64 on cpu" in out
     for score in SCORES:
         assert score in out
-    told = out[out.index("Beside plain models") :].splitlines()[2:7]
+    told = out[out.index("Compared with reference models") :].splitlines()[2:7]
     assert [line.split("  ")[0] for line in told] == [
         "Kaplan-Meier",
         "one leaf",
@@ -299,7 +299,10 @@ def test_a_hard_but_honest_file_trains(
         (["tree.depth=abc"], "tree.depth"),
         (["tree=depth9"], "depth9"),
         (["trainer=joint", "tree.ridge=estimated"], "penalties are estimated where gates stay"),
-        (["tree.roughness=0.1"], "roughness=0.1 beside estimated penalties: give ridge as a number, too"),
+        (
+            ["tree.roughness=0.1"],
+            "roughness=0.1 and estimated penalties exclude each other: give ridge as a number, too",
+        ),
         (["tree=depth0", "tree.only_if_needed=true"], "tree.only_if_needed=True is not used by Survival"),
         (["trainer=joint", "tree.gate_charge=1"], "tree.gate_charge=1 is not used by SoftSurvivalTree"),
         (["tree.numeric={age: spline, pnodes: loog}"], "numeric of 'pnodes' must be one of"),

@@ -70,7 +70,7 @@ def test_the_page_has_every_part_and_needs_nothing_else(run: Path, page: str) ->
         "The tree",
         "The groups",
         "The effects",
-        "Scores beside plain models",
+        "Scores of the tree and reference models",
         "Calibration on held-out rows",
         "Model card",
     ]
@@ -124,7 +124,7 @@ def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Pa
         assert (rows, events) == (str(inside.sum()), str(data.event[inside].sum()))
         known = KaplanMeierBand.fit((data.time[inside], data.event[inside])).quantile().value
         assert median.startswith(f"{float(known):.0f} (" if np.isfinite(known) else "- (")
-    scores = {row[0]: row[1:] for row in _rows(page, "Scores beside plain models")}
+    scores = {row[0]: row[1:] for row in _rows(page, "Scores of the tree and reference models")}
     peers = pd.read_csv(run / "peers.csv").groupby("model")["c_harrell"].mean()
     shown = {"one leaf": "regression without groups"}
     for name in ("Kaplan-Meier", "one leaf", "Cox"):

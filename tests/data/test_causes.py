@@ -46,12 +46,12 @@ def test_a_structured_array_holds_causes() -> None:
 @pytest.mark.parametrize(
     ("column", "causes", "said"),
     [
-        ([True, False, True, True, False], "auto", "boolean, which tells no cause"),
+        ([True, False, True, True, False], "auto", "boolean and names no cause"),
         ([0, 3, 1, 1, 0], "auto", "no row of y has cause '2'"),
         ([0, 2.5, 1, 1, 0], "auto", r"event is 2.5 in 1 row \(0-based position 1\)"),
         ([0, np.nan, 1, 1, 0], "auto", "event is missing in 1 row"),
         (["a", "b", "c", "a", "a"], "auto", "no value 'censored'"),
-        ([0, 2, 1, 3, 0], NAMES, "'0', '3' beside the causes"),
+        ([0, 2, 1, 3, 0], NAMES, "'0', '3' and the causes"),
         ([0, 2, 1, 1, 0], {1: "death", 2: "death"}, "have one name"),
         ([0, 0, 0, 0, 0], "auto", "names no cause"),
         ([0, 2, 1, 1, 0], "codes", "causes must be 'auto'"),

@@ -64,7 +64,7 @@ def test_a_measurement_is_no_group() -> None:
 def test_columns_that_do_not_fit_are_refused() -> None:
     with pytest.raises((DataError, ConfigError), match="gender"):
         SurvivalData(X, Y, sensitive="gender")
-    with pytest.raises(DataError, match="no feature column is left beside the sensitive column 'sex'"):
+    with pytest.raises(DataError, match="no feature column is left apart from the sensitive column 'sex'"):
         SurvivalData(X[["sex"]], Y, sensitive="sex")
     with pytest.raises(DataError, match="different order"):
         SurvivalData(X, Y, sensitive=X["sex"].iloc[::-1])

@@ -166,7 +166,7 @@ def test_another_column_of_the_same_name_raises() -> None:
 
 
 def test_no_feature_left_raises() -> None:
-    with pytest.raises(DataError, match="no feature column is left beside 'days', 'died'"):
+    with pytest.raises(DataError, match="no feature column is left apart from 'days', 'died'"):
         SurvivalData(FRAME[["days", "died"]], Surv.of(FRAME, time="days", event="died"))
 
 
@@ -407,7 +407,7 @@ def test_text_of_causes_as_event_names_causes() -> None:
         DataError, match=r"'relapse'.*competing causes, say so with Surv\(time, cause, causes"
     ):
         Surv([5, 3, 8], ["relapse", "death", "none"])
-    with pytest.raises(DataError, match=r"holds 'death', 'none' beside.*name all other values"):
+    with pytest.raises(DataError, match=r"holds 'death', 'none' and .*name all other values"):
         Surv([5, 3, 8], ["relapse", "death", "none"], causes={"relapse": "relapse"})
 
 

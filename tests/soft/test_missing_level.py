@@ -50,7 +50,7 @@ def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: P
     again = PrognosticTree.load(tmp_path)
     curves = model.predict_survival_function(FRAME, TIMES)
     np.testing.assert_array_equal(again.predict_survival_function(FRAME, TIMES), curves)
-    assert again.columns.missing == ["marker", "grade"]
+    assert again.columns.missing == ("marker", "grade")
     assert list(again.feature_names_in_) == ["age", "marker", "grade"]
     named = FRAME.assign(grade=FRAME["grade"].fillna("missing"))
     np.testing.assert_array_equal(again.predict_survival_function(named, TIMES), curves)

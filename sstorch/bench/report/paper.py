@@ -1,4 +1,4 @@
-"""Results beside the published tables: differences, and wins of the soft trees against a greedy one."""
+"""Results and the published tables: differences, and wins of the soft trees against a greedy one."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def paper_section(results: Results) -> Section | None:
             tables = _difference_tables(results, name, part)
             if tables:
                 blocks.append(Section(f"{measure_of(name).title}, {part}", list(tables), folded=True))
-    return Section("Beside the paper", blocks)
+    return Section("Compared with the paper", blocks)
 
 
-def beside(results: Results, metric: str, part: str, model: Model) -> pd.DataFrame:
+def against_paper(results: Results, metric: str, part: str, model: Model) -> pd.DataFrame:
     """Our and the published means of a model on the data sets that both have.
 
     Columns ours, paper, difference. The difference is NaN where the two do not measure the same thing.
@@ -78,7 +78,7 @@ def beside(results: Results, metric: str, part: str, model: Model) -> pd.DataFra
 
 def shortfalls(results: Results, metric: str, model: Model) -> dict[str, float]:
     """Data sets on which a model is worse than published by more than `MARGIN`, with the difference."""
-    table = beside(results, metric, "test", model)
+    table = against_paper(results, metric, "test", model)
     sign = 1.0 if measure_of(metric).higher_is_better else -1.0
     # Published means have three decimals, so a difference is read with three.
     worse = table[(sign * table["difference"]).round(3) < -MARGIN]
@@ -91,7 +91,7 @@ def _average_table(results: Results, metrics: list[str]) -> Table | None:
     for model in results.models:
         cells = []
         for name in metrics:
-            table = beside(results, name, "test", model)
+            table = against_paper(results, name, "test", model)
             if table.empty:
                 cells += [Cell(ABSENT)] * 3
                 continue
@@ -120,7 +120,9 @@ def _shortfalls(results: Results, metrics: list[str]) -> Bullets:
         if not model.is_soft_tree:
             continue
         compared = [
-            name for name in metrics if not beside(results, name, "test", model)["difference"].dropna().empty
+            name
+            for name in metrics
+            if not against_paper(results, name, "test", model)["difference"].dropna().empty
         ]
         texts = []
         for name in compared:
@@ -135,7 +137,7 @@ def _shortfalls(results: Results, metrics: list[str]) -> Bullets:
 
 
 def _difference_tables(results: Results, metric: str, part: str) -> list[Table]:
-    compared = {model.key: beside(results, metric, part, model) for model in results.models}
+    compared = {model.key: against_paper(results, metric, part, model) for model in results.models}
     shown = [model for model in results.models if not compared[model.key].empty]
     sign = 1.0 if measure_of(metric).higher_is_better else -1.0
     tables = []

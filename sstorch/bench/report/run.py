@@ -411,7 +411,9 @@ def _scores(run: Run) -> Section | None:
             "Left-truncated rows are compared where both were at risk; Brier scores take every row as "
             "observed from time zero and are left out."
         )
-    return Section("Scores beside plain models", [*performance_tables(run.peers), Bullets(legend)])
+    return Section(
+        "Scores of the tree and reference models", [*performance_tables(run.peers), Bullets(legend)]
+    )
 
 
 def calibration_section(run: Run) -> Section:

@@ -263,7 +263,7 @@ class TargetRows:
         check_columns_exist((sensitive,), list(self.frame.columns))
         groups = parse_groups(self.frame[sensitive], len(self.frame), sensitive)
         if self.frame.shape[1] == 1:
-            raise DataError(f"no feature column is left beside the sensitive column {sensitive!r}")
+            raise DataError(f"no feature column is left apart from the sensitive column {sensitive!r}")
         return replace(self, frame=self.frame.drop(columns=sensitive), groups=groups)
 
 

@@ -2,7 +2,14 @@ import pandas as pd
 import pytest
 
 from sstorch.bench.report import Results, published_means
-from sstorch.bench.report.paper import Wins, beside, count_wins, paper_section, shortfalls, wins_section
+from sstorch.bench.report.paper import (
+    Wins,
+    against_paper,
+    count_wins,
+    paper_section,
+    shortfalls,
+    wins_section,
+)
 from sstorch.bench.report.results import Model
 from sstorch.document import Bullets, Section, Table
 
@@ -37,36 +44,36 @@ def test_wins_by_hand() -> None:
 def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
     means = {("aids", "sst_llog", 2): 0.751, ("colon", "sst_llog", 2): 0.7, ("aids", "sst_llog", 1): 0.1}
     results = Results(*study(means))
-    table = beside(results, "c_harrell", "test", LLOG)
+    table = against_paper(results, "c_harrell", "test", LLOG)
     assert table.index.tolist() == ["aids"]  # the paper has no colon
     assert table.loc["aids"].tolist() == pytest.approx([0.751, 0.741, 0.010])
-    assert beside(results, "c_harrell", "test", Model("cox")).empty
+    assert against_paper(results, "c_harrell", "test", Model("cox")).empty
 
 
 def test_gated_trees_are_compared_with_the_papers_trees_without_a_ridge() -> None:
     results = Results(*study({("aids", "sst_llog_gated", 2): 0.751, ("aids", "sst_po_gated", 2): 0.751}))
     gated = Model("sst_llog_gated", 2)
-    assert beside(results, "c_harrell", "test", gated).loc["aids"].tolist() == pytest.approx(
+    assert against_paper(results, "c_harrell", "test", gated).loc["aids"].tolist() == pytest.approx(
         [0.751, 0.741, 0.01]
     )
-    assert beside(results, "ibs_graf", "test", Model("sst_po_gated", 2))["difference"].isna().all()
+    assert against_paper(results, "ibs_graf", "test", Model("sst_po_gated", 2))["difference"].isna().all()
     assert (gated.label, gated.family) == ("Llog gated D2", "soft trees")
 
 
 def test_curved_trees_are_compared_with_the_papers_straight_ones() -> None:
     results = Results(*study({("aids", "sst_llog_curved", 2): 0.751, ("aids", "sst_po_curved", 2): 0.751}))
     curved = Model("sst_llog_curved", 2)
-    assert beside(results, "c_harrell", "test", curved).loc["aids"].tolist() == pytest.approx(
+    assert against_paper(results, "c_harrell", "test", curved).loc["aids"].tolist() == pytest.approx(
         [0.751, 0.741, 0.01]
     )
-    assert beside(results, "ibs_graf", "test", Model("sst_po_curved", 2))["difference"].isna().all()
+    assert against_paper(results, "ibs_graf", "test", Model("sst_po_curved", 2))["difference"].isna().all()
     assert (curved.label, curved.family) == ("Llog curved D2", "soft trees")
 
 
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:
     table, records = study({("aids2", "sst_po", 2): 0.14, ("aids2", "sst_llog", 2): 0.5}, "ibs_graf")
     results = Results(table, records)
-    assert beside(results, "ibs_graf", "test", PO)["difference"].isna().all()
+    assert against_paper(results, "ibs_graf", "test", PO)["difference"].isna().all()
     assert shortfalls(results, "ibs_graf", PO) == {}
     assert shortfalls(results, "ibs_graf", LLOG).keys() == {"aids2"}
 

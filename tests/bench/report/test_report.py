@@ -109,7 +109,7 @@ def test_both_formats_have_the_same_sections(results: Results) -> None:
         "What was run",
         "Completeness",
         "Averages",
-        "Beside the paper",
+        "Compared with the paper",
         "Wins against CTree",
         "Ranks",
         "Soft trees against Cox and the random survival forest",
