@@ -24,7 +24,8 @@ from tests.conftest import nightly
 # Of these estimators, whose cells are those of another one, the nightly run has all.
 LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
 # Operations that take seconds a cell, and those that do so by code which all estimators share.
-SLOW, SHARED = ("program", "stability"), ("bench", "validate_groups", "validate")
+SLOW = ("program", "stability")
+SHARED = ("bench", "validate_groups", "validate", "javascript", "onnx", "recalibrate")
 CELLS = [
     nightly(*cell)
     if cell[0] in LIKE_OTHERS or cell[2] in SLOW or (cell[2] in SHARED and cell[0] != "PrognosticTree")

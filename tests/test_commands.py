@@ -207,6 +207,7 @@ def _default_sigint() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.nightly
 def test_a_file_of_excel_with_umlauts_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

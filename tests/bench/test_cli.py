@@ -248,6 +248,7 @@ def test_hostile_files_get_one_line_and_exit_code_2(
     assert not folder.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
 def test_a_hard_but_honest_file_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -771,6 +772,7 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     assert config.estimator().penalties.gate_ridge == 0.5
 
 
+@pytest.mark.nightly
 def test_a_run_with_a_sensitive_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

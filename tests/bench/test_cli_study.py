@@ -335,6 +335,7 @@ def test_a_study_refuses_what_would_be_ignored_or_never_end(
     assert not (tmp_path / "run" / "results").exists() or not list((tmp_path / "run").rglob("*.parquet"))
 
 
+@pytest.mark.nightly
 def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(
     undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def _cohort() -> pd.DataFrame:
     )
 
 
+@pytest.mark.nightly
 def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     _cohort().to_csv(tmp_path / "cohort.csv", index=False)
     source, store = (

@@ -145,6 +145,7 @@ def test_incidences_without_a_key_in_a_dialect_that_may_renumber_rows_raise() ->
             export_code(fitted("soft"), "sql", horizon=12.0, dialect=dialect)  # type: ignore[arg-type]
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_incidences_by_a_key_that_is_not_unique_are_null() -> None:
     """The form that joins by key, run in DuckDB as a database that evaluates nothing once."""

@@ -74,7 +74,7 @@ class _Recorder(Callback):
         self.seen.append(context)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 2, nightly(3)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_freezing_is_real_over_a_whole_run(depth: int, engine: Engine) -> None:
     tree, sample = _start(12, depth)

@@ -24,7 +24,7 @@ from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.batches import random_sample, random_tree
-from tests.conftest import covering, nightly_but
+from tests.conftest import covering, nightly, nightly_but
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
@@ -142,7 +142,7 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
     assert away[-1] < 1e-4
 
 
-@pytest.mark.parametrize("ridge", ["estimated", 1e-3])
+@pytest.mark.parametrize("ridge", ["estimated", nightly(1e-3)])
 @pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po", "logistic_hazard"}, FAMILIES))
 def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
     data = whas500()

@@ -16,6 +16,7 @@ from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, Trainer, minimize
 from sstorch.optim.lbfgs import OptimizationResult, _Problems
 from sstorch.optim.steps import LeafStep, ShardedStep, base
 from tests.batches import random_sample, random_tree, to_device
+from tests.conftest import nightly
 from tests.host_syncs import host_syncs
 from tests.optim.test_lbfgs import Rosenbrock, starts
 
@@ -36,8 +37,8 @@ FITS = pytest.mark.parametrize(
         ("weibull", Nodec(macro_iterations=2, lbfgs=SHORT), PENALISED),
         ("exponential", Joint(SHORT), PENALISED),
         ("gompertz", Nodec(macro_iterations=1, lbfgs=SHORT), AUTOGRAD),
-        ("log_normal", Joint(SHORT), PLAIN),
-        ("spline_ph", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
+        nightly("log_normal", Joint(SHORT), PLAIN),
+        nightly("spline_ph", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
         ("spline_po", Leaves(SHORT), SHARED),
         ("piecewise_exponential", Nodec(macro_iterations=1, lbfgs=SHORT), PLAIN),
     ],

@@ -328,6 +328,7 @@ def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalD
 # ---------------------------------------------------------------------- keep, refuse
 
 
+@pytest.mark.nightly
 def test_results_are_saved(data: SurvivalData, tmp_path: Path) -> None:
     tree = clone(TREE).fit(data.frame, data.y)
     found = validate_groups(tree, data.frame, data.y, 2)

@@ -205,6 +205,7 @@ def test_logistic_hazard_without_covariates_is_kaplan_meier() -> None:
     np.testing.assert_allclose(tree.predict_survival_function(one[:1], times)[0], peer, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_quantiles_of_logistic_hazard_beyond_the_last_event_are_not_reached() -> None:
     """Nearly three quarters of Rossi's subjects are not arrested again: only a fifth has a time."""
     x, week, event = rows("rossi")

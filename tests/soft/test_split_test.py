@@ -128,6 +128,7 @@ def test_a_change_of_slopes_is_found_where_it_is() -> None:
     assert not split_test(tree, frame, y, parameters="level").pays()
 
 
+@pytest.mark.nightly
 def test_a_change_of_levels_is_found_by_both_versions() -> None:
     frame, (time, event), _ = _simulated(400, seed=3)
     changed = time * np.where((frame["b"] > 0.3) & (frame["b"] < 0.7), 4.0, 1.0)  # not a straight line
@@ -138,6 +139,7 @@ def test_a_change_of_levels_is_found_by_both_versions() -> None:
         assert test.pays(0.01)
 
 
+@pytest.mark.nightly
 def test_penalties_do_not_pass_for_a_change() -> None:
     """A strong ridge leaves scores with a drift; the test is at the maximum of the likelihood."""
     frame, y, _ = _simulated(300, seed=4)

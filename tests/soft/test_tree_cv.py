@@ -349,6 +349,7 @@ def test_automatic_scoring_is_the_brier_score_where_times_are_grouped(small_data
     assert late.score_name_ == "log_likelihood"  # Brier scores do not support left truncation
 
 
+@pytest.mark.nightly
 def test_default_search_of_causes_predicts_and_is_kept(tmp_path: Path) -> None:
     X, y = simulated(150)
     found = PrognosticTreeCV(cv=2).fit(X, y)

@@ -22,6 +22,7 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import auc_of, brier_of
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.weak_calibration import risk_ratio_of
+from tests.conftest import nightly
 from tests.metrics.oracles import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
@@ -195,7 +196,7 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
 
 
-@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
+@pytest.mark.parametrize("outcome", ["right", nightly("late"), nightly("competing")])
 def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     X, y = _causes(120) if outcome == "competing" else _cohort(120, late=outcome == "late")
     model = KnownCauses() if outcome == "competing" else Known()
