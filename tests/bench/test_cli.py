@@ -422,6 +422,7 @@ def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, 
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("depth", [0, nightly(1)])
 def test_a_run_with_curves(
     depth: int,

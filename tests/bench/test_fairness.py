@@ -38,6 +38,7 @@ def path(data: SurvivalData) -> FairnessPath:
     return fairness_path(tree, data, RHOS, n_folds=3)
 
 
+@pytest.mark.nightly
 def test_path_holds_every_run(path: FairnessPath) -> None:
     scores = path.scores
     assert len(scores) == 3 * 3 * 2 * 2

@@ -86,6 +86,7 @@ def test_limits_of_every_family(leaf: str, tmp_path: Path) -> None:
     check(model, data.frame[:30], tmp_path)
 
 
+@pytest.mark.nightly
 def test_limits_where_shapes_depend_on_covariates(tmp_path: Path) -> None:
     data = subjects(150, 1)
     model = SurvivalRegression(Weibull("linear")).fit(data.frame, (data.time, data.event))

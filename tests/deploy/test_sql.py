@@ -139,6 +139,7 @@ def test_queries_parse_in_their_dialect(dialect: DialectName) -> None:
         assert names[:3] == ["pid", "predicted_group", "predicted_survival_30"]
 
 
+@pytest.mark.nightly
 def test_incidences_without_a_key_in_a_dialect_that_may_renumber_rows_raise() -> None:
     for dialect in ("tsql", "mysql", "oracle", "bigquery"):
         with pytest.raises(ConfigError, match="key must name the columns"):

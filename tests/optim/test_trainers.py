@@ -233,6 +233,7 @@ def test_the_best_point_is_the_one_with_the_lowest_loss_on_the_rows_held_out(tra
         assert (after <= TrainingObjective()(trained, outside) + 1e-12).all()
 
 
+@pytest.mark.nightly
 def test_holdout_in_the_estimator(small_data: SurvivalData) -> None:
     y = (small_data.time, small_data.event)
     tree = SoftSurvivalTree(

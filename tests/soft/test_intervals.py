@@ -66,6 +66,7 @@ def test_right_censored_rows_as_intervals_are_the_same_rows(gbsg2: SurvivalData)
     assert trees[0].score(gbsg2.frame, y) == trees[1].score(gbsg2.frame, y)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "settings",
     [

@@ -116,6 +116,7 @@ def test_level_is_kept_although_all_columns_have_slopes() -> None:
     assert p.mean() == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.nightly
 def test_a_change_of_slopes_is_found_where_it_is() -> None:
     frame, y, _ = _simulated(400, seed=2, change=-1.0)
     tree = REGRESSION.fit(frame, y)

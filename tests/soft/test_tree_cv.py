@@ -432,6 +432,7 @@ def test_validation_of_groups_is_that_of_the_folds_and_trains_nothing_again(
     assert PrognosticTreeCV.load(tmp_path).summary() == late.summary()
 
 
+@pytest.mark.nightly
 def test_loaded_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalData, tmp_path: Path) -> None:
     found = _fit(small_data, scoring="c_harrell", nested=True)
     found.save(tmp_path / "search")

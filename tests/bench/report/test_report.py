@@ -102,6 +102,7 @@ def test_markdown_tables_are_rectangular_and_figures_are_there(written: Path) ->
         assert (written / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_both_formats_have_the_same_sections(results: Results) -> None:
     report = build_report(results)
     titles = [section.title for section in report.sections]
