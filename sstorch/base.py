@@ -73,7 +73,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read; other columns may hold anything."""
         with wording(rows=X):
-            return clean_features(self._schema.frame_of(X))
+            return clean_features(self._schema.frame_of(X), categories=self._schema.categories)
 
 
 class SurvivalEstimator(FrameEstimator):

@@ -175,7 +175,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "scores_")
         asked = self.level if level is None else level
         _check_share("level", asked)
-        frame = clean_features(self._schema.frame_of(X))
+        frame = clean_features(self._schema.frame_of(X), categories=self._schema.categories)
         parts = [
             self._bounds(frame.iloc[rows].reset_index(drop=True), 1 - asked)
             for rows in blocks(len(frame), len(self._grid), _CHUNK_ELEMENTS)

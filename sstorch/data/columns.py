@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -372,12 +372,15 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
     return pd.concat(columns, axis=1).set_axis(frame.columns, axis=1)
 
 
-def clean_features(X: object, faults: Faults | None = None) -> pd.DataFrame:
+def clean_features(
+    X: object, faults: Faults | None = None, *, categories: Container[str] = ()
+) -> pd.DataFrame:
     """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
 
     Args:
         X: Features, a frame or an array (n, p).
         faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
+        categories: Columns that training rows had as categories: text in them may look like numbers.
 
     Raises:
         DataError: Columns cannot be read; the message has all of them.
@@ -394,7 +397,7 @@ def clean_features(X: object, faults: Faults | None = None) -> pd.DataFrame:
     for name in frame.columns:
         column = frame[name]
         with collected.kept():
-            if kind_of(column) == "categorical":
+            if (name in categories and _is_text(column)) or kind_of(column) == "categorical":
                 out[name] = pd.Categorical(labels(column), categories=list(vocabulary(column)))
             else:
                 where = f"column {name!r}"

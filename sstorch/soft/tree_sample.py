@@ -77,7 +77,8 @@ class TreeSample:
 
     def trees(self, X: object) -> Iterator[tuple[FittedTree, RowFeatures]]:
         """Each tree, with the rows as it encodes them, (n, p)."""
-        frame = clean_features(self.batch.preprocessors[0].schema.frame_of(X))
+        schema = self.batch.preprocessors[0].schema
+        frame = clean_features(schema.frame_of(X), categories=schema.categories)
         encoded: dict[int, RowFeatures] = {}
         for split, start in self.members:
             tree = self.batch.fitted(split, start, prediction=self.prediction)

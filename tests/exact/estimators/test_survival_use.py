@@ -256,3 +256,15 @@ def test_nodes_that_are_no_tree_are_refused_whatever_the_checksum_says(
     folder.write_folder(tmp_path / "bad", name, version, state, tensors)
     with pytest.raises(FormatError, match=message):
         OptimalSurvivalTree.load(tmp_path / "bad")
+
+
+def test_codes_of_categories_may_be_text_in_new_rows() -> None:
+    rng = np.random.default_rng(0)
+    codes = pd.Series(rng.choice([f"{code}" for code in range(1000, 1015)], 300))
+    frame = pd.DataFrame({"center": codes.astype("category"), "age": rng.normal(60, 9, 300)})
+    time = rng.exponential(np.where(codes < "1007", 1.0, 5.0))
+    tree = OptimalSurvivalTree(2, min_leaf=20).fit(frame, (time, np.ones(300)))
+    as_text = frame.astype({"center": object})
+    np.testing.assert_array_equal(tree.apply(as_text), tree.apply(frame))
+    with pytest.raises(DataError, match="15 different numbers written as text"):
+        OptimalSurvivalTree(2).fit(as_text, (time, np.ones(300)))
