@@ -118,8 +118,8 @@ class CrossValidation:
 
         Returns:
             A row for each row: ``row`` from 0, ``fold``, ``group`` in the tree of the fold, and ``S(t)``, or
-            where causes compete the cumulative incidence ``F(t):cause`` of each, at round times near the
-            quartiles of the event times.
+            where causes compete the cumulative incidence ``F(t):cause`` of each, at round times near
+            quantiles of the event times.
         """
         times = round_horizons(data.event_times, self.model.time_unit_)
         names = [f"S({time:g})" for time in times]

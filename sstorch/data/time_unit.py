@@ -21,7 +21,8 @@ _SPOKEN: dict[str, tuple[float, ...]] = {
     "months": (1, 2, 3, 6, *(12 * n for n in (1, 2, 3, 5, 7, 10, 15, 20, 30))),
 }
 _FIRST_DIGITS = (1, 2, 3, 5, 7)
-QUARTILES = (0.25, 0.5, 0.75)
+# The last is near the end of follow-up, with enough rows at risk for an estimate.
+HORIZON_SHARES = (0.25, 0.5, 0.9)
 
 
 def check_time_unit(value: object) -> str | None:
@@ -50,7 +51,7 @@ def median_text(median: float, unit: str | None) -> str:
 
 
 def round_horizons(
-    times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = QUARTILES
+    times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = HORIZON_SHARES
 ) -> FloatArray:
     """Round times near to some quantiles: ``365, 730, 1095`` days rather than ``446.5, 692.5, 1144.5``.
 

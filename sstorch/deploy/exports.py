@@ -238,7 +238,7 @@ def export_calculator(
         y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
             causes Aalen-Johansen, is drawn behind the curve.
         title: of the page; None names the outcome.
-        horizons: times at which probabilities are shown; None takes round ones near the quartiles of the
+        horizons: times at which probabilities are shown; None takes round ones near quantiles of the
             event times.
         labels: names of columns as the page calls them.
         units: of numeric columns.

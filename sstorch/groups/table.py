@@ -31,8 +31,8 @@ Resampled = tuple[IntArray, IntArray]
 
 
 def usual_horizons(tree: GroupedTree) -> FloatArray:
-    """Two round times within the follow-up of the training rows, near the terciles of the event times."""
-    return round_horizons(tree.event_times_, tree._unit_of_time, (1 / 3, 2 / 3))
+    """The first and the last of the times of a summary: an early one, and one near the end of follow-up."""
+    return np.unique(round_horizons(tree.event_times_, tree._unit_of_time)[[0, -1]])
 
 
 def table_of(

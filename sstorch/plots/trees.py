@@ -213,7 +213,7 @@ def plot_soft_tree(
         y: their outcome, as in ``fit``; None draws the mean predictions alone, as for interval-censored rows.
         figure: to draw on; a new one, as large as the tree needs, if None.
         unit: of time; that of the tree if None.
-        horizon: time at which survival is written; a round one near the third quartile of the event times if
+        horizon: time at which survival is written; a round one near the quantile .9 of the event times if
             None.
         width: of a new figure, in inches.
 

@@ -42,12 +42,12 @@ def node_table(
 
     Columns: numbers of ``rows`` and ``events``, unweighted; ``median``, the time at which the weighted mean
     predicted survival of the node's rows is 1/2, nan if that is later than the last event; ``S(t)``, weighted
-    mean predicted survival of these rows at round times t near the quartiles of the event times. Of the same
-    rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
-    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` with its
-    limits at the first and the last of these times, nan beyond the last row. Where times are intervals
-    ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without
-    rows all are nan. If sensitive groups are known, the share of each among the rows.
+    mean predicted survival of these rows at round times t near the quantiles .25, .5 and .9 of the event
+    times. Of the same rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights
+    are sampling weights: :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and
+    ``KM S(t)`` with its limits at the first and the last of these times, nan beyond the last row. Where times
+    are intervals ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a
+    node without rows all are nan. If sensitive groups are known, the share of each among the rows.
 
     Where causes compete the survival is that of any event, ``events CAUSE`` are those of each,
     ``F(t) CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first

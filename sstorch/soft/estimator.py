@@ -183,10 +183,9 @@ class SoftEstimator(SoftModel):
         if data.causes is None:
             self._make_node_table(x)
             return self
-        of_nodes, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
-        times = np.union1d(of_nodes, horizons)  # one quadrature for both tables
-        found = self.tree_.incidence(x, times)
-        self._make_node_table(x, found[..., np.searchsorted(times, of_nodes)])
+        times, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
+        found = self.tree_.incidence(x, times)  # one quadrature for both tables
+        self._make_node_table(x, found)
         predicted = found[..., np.searchsorted(times, horizons)]
         self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
         return self

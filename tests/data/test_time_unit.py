@@ -15,7 +15,7 @@ from sstorch import (
 )
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_file
-from sstorch.data.time_unit import check_time_unit, duration, median_text, round_horizons
+from sstorch.data.time_unit import HORIZON_SHARES, check_time_unit, duration, median_text, round_horizons
 from sstorch.exceptions import ConfigError
 from sstorch.reading import export_text
 from sstorch.validation import group_table
@@ -38,7 +38,7 @@ def test_horizons_are_round_and_near(
 ) -> None:
     low, middle, high = quartiles
     times = [low, low, middle, high, high + 1e9]  # quartiles are the second to fourth of five
-    np.testing.assert_array_equal(round_horizons(times, unit), expected)
+    np.testing.assert_array_equal(round_horizons(times, unit, (0.25, 0.5, 0.75)), expected)
 
 
 def test_no_horizon_is_after_the_last_event_or_far_from_its_quantile() -> None:
@@ -51,7 +51,7 @@ def test_no_horizon_is_after_the_last_event_or_far_from_its_quantile() -> None:
             assert (np.diff(horizons) > 0).all()
             # To six digits, which a horizon that is a quantile has.
             assert horizons[-1] <= times.max() * (1 + 1e-5)
-            ratio = np.log(horizons[:, None] / np.quantile(times, [0.25, 0.5, 0.75]))
+            ratio = np.log(horizons[:, None] / np.quantile(times, HORIZON_SHARES))
             assert (np.abs(ratio).min(axis=1) <= np.log(2) + 1e-4).all()
 
 
@@ -67,7 +67,7 @@ def test_a_unit_goes_from_the_data_to_texts_and_into_files(tmp_path: Path) -> No
     tree = soft_tree(**depth_0)._fit_data(data)
     assert (tree.time_unit_, list(tree.node_table_.filter(regex=r"^S\("))) == (
         "days",
-        ["S(365)", "S(730)", "S(1095)"],
+        ["S(365)", "S(730)", "S(1825)"],
     )
     assert export_text(tree).endswith(" days")
     tree.save(tmp_path / "tree")

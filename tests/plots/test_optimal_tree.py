@@ -13,7 +13,7 @@ from sstorch.reading import export_text
 def test_tree_with_the_curve_of_each_leaf(gbsg2: SurvivalData) -> None:
     tree = OptimalSurvivalTree(3, max_nodes=4, time_unit="days")
     tree = tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    assert list(tree.leaf_table_)[-3:] == ["S(365)", "S(730)", "S(1095)"]
+    assert list(tree.leaf_table_)[-3:] == ["S(365)", "S(730)", "S(1825)"]
     assert export_text(tree).splitlines()[-1].endswith(" days")
     edges, *nodes = plot_optimal_tree(tree)
     gates, lower = nodes[:4], nodes[4:]

@@ -102,7 +102,7 @@ def test_leaf_table_has_a_row_per_group_in_order_of_prognosis(
         "median": ["estimate", "lower", "upper", "model"],
         "S(500)": ["estimate", "lower", "upper", "model"],
         "S(700)": ["model"],
-        "S(1000)": ["estimate", "lower", "upper", "model"],
+        "S(2000)": ["estimate", "lower", "upper", "model"],
         "log_a": [""],
     }
     last, leaf = fitted.event_times_[-1], _leaf(fitted, gbsg2.frame)
@@ -254,11 +254,11 @@ def test_the_terms_of_an_explanation_add_up_and_it_ends_with_a_prediction(
             assert sum(terms) == total
             resolution = 10.0 ** int(total.as_tuple().exponent)
             assert float(total) == pytest.approx(found.contributions[column].sum(), abs=0.51 * resolution)
-        survival = fitted.predict_survival_function(x, [365.0, 730.0, 1095.0])[0]
+        survival = fitted.predict_survival_function(x, [365.0, 730.0, 1825.0])[0]
         np.testing.assert_allclose(found.survival, survival)
         median = float(fitted.predict_quantile(x)[0])
         assert found.median == median
-        told = ", ".join(f"S({t}) = {s:.3f}" for t, s in zip((365, 730, 1095), survival, strict=True))
+        told = ", ".join(f"S({t}) = {s:.3f}" for t, s in zip((365, 730, 1825), survival, strict=True))
         assert last == f"predicted median {median:.4g} days; {told}"
         # A category that applies is its name alone.
         words = {line.split("  ")[-1] for line in lines if line.startswith("    ")}
