@@ -15,10 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.checks import check_after, option_text, rows_text, wording
+from sstorch.checks import check_after, option_text, rows_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
-from sstorch.data.columns import clean_features, to_rows
+from sstorch.data.columns import to_rows
 from sstorch.data.subjects import Paths
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.step_function import StepFunction
@@ -72,8 +72,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _cleaned(self, X: object) -> pd.DataFrame:
         """The training columns of rows, read; other columns may hold anything."""
-        with wording(rows=X):
-            return clean_features(self._schema.frame_of(X), categories=self._schema.categories)
+        return self._schema.clean(X)
 
 
 class SurvivalEstimator(FrameEstimator):

@@ -17,7 +17,6 @@ from sstorch._types import FloatArray
 from sstorch.base import SurvivalEstimator
 from sstorch.checks import blocks, check_integer, is_number_of
 from sstorch.data import Schema, SurvivalData, as_surv
-from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import KaplanMeier, censoring_distribution
 
@@ -175,7 +174,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "scores_")
         asked = self.level if level is None else level
         _check_share("level", asked)
-        frame = clean_features(self._schema.frame_of(X), categories=self._schema.categories)
+        frame = self._schema.clean(X)
         parts = [
             self._bounds(frame.iloc[rows].reset_index(drop=True), 1 - asked)
             for rows in blocks(len(frame), len(self._grid), _CHUNK_ELEMENTS)

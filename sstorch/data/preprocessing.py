@@ -14,13 +14,14 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_columns_exist, names_text, rows_text
+from sstorch.checks import check_columns_exist, names_text, rows_text, wording
 from sstorch.data.basis import Basis, Feature
 from sstorch.data.coded import CODED_LEVELS, CodedMatrix, RowFeatures
 from sstorch.data.columns import (
     array_names,
     as_frame,
     check_size,
+    clean_features,
     kind_of,
     label_codes,
     labels,
@@ -170,6 +171,15 @@ class Schema:
                 frame[name] = pd.Categorical(words, list(dict.fromkeys([*self.categories[name], *words])))
         frame = frame[list(self.columns)]
         return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
+
+    def clean(self, X: object) -> pd.DataFrame:
+        """The columns of a model, read from rows: :meth:`frame_of` with numbers and categories as in training.
+
+        Raises:
+            DataError: A column is missing or holds the wrong kind of value.
+        """
+        with wording(rows=X):
+            return clean_features(self.frame_of(X), categories=self.categories)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as a dictionary that JSON can hold."""

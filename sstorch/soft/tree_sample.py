@@ -13,7 +13,6 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.data.coded import RowFeatures
-from sstorch.data.columns import clean_features
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.resampling import Partition
@@ -77,8 +76,7 @@ class TreeSample:
 
     def trees(self, X: object) -> Iterator[tuple[FittedTree, RowFeatures]]:
         """Each tree, with the rows as it encodes them, (n, p)."""
-        schema = self.batch.preprocessors[0].schema
-        frame = clean_features(schema.frame_of(X), categories=schema.categories)
+        frame = self.batch.preprocessors[0].schema.clean(X)
         encoded: dict[int, RowFeatures] = {}
         for split, start in self.members:
             tree = self.batch.fitted(split, start, prediction=self.prediction)
