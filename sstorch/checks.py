@@ -76,14 +76,9 @@ def wording(
     part: BoolArray | None = None,
     line: str = "line",
 ) -> Iterator[None]:
-    """Let messages of the body speak as :class:`Wording` says; what an outer body has set stays.
+    """Let messages of the body use a :class:`Wording`; what an outer body has set stays.
 
-    Args:
-        lines: As of `Wording`.
-        options: As of `Wording`.
-        rows: Rows that are read; the index of a frame has their labels, unless it counts from 0.
-        part: As of `Wording`.
-        line: As of `Wording`.
+    `rows` are those that are read: the index of a frame has their labels, unless it counts from 0.
     """
     index = getattr(rows, "index", None)
     counts = isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1
@@ -185,9 +180,7 @@ def names_text(names: Iterable[object]) -> str:
 def nearest_text(name: str, names: Iterable[str]) -> str:
     """Return ``" Did you mean 'age'?"`` for the name most like `name`, else an empty text.
 
-    Args:
-        name: What was asked for.
-        names: Names that there are; where it is a mapping, with what is proposed in their place.
+    Where `names` is a mapping, its values are proposed in place of the names.
     """
     proposed = names if isinstance(names, Mapping) else {n: n for n in names}
     folded = {n.casefold(): n for n in proposed}
@@ -213,11 +206,7 @@ def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 
 def check_unique(names: Sequence[str]) -> None:
-    """Refuse repeated column names.
-
-    Raises:
-        DataError: A name stands more than once; the message names all such.
-    """
+    """Refuse repeated column names."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"duplicate column name {names_text(twice)}; rename or remove one of them")
 
@@ -228,60 +217,35 @@ def is_number_of(value: object, kind: type) -> bool:
 
 
 def check_integer(name: str, value: object, least: int) -> int:
-    """Return an integer setting.
-
-    Raises:
-        ConfigError: no integer, or below ``least``.
-    """
+    """Return an integer setting."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name} must be at least {least}, an integer, got {value!r}")
     return int(value)
 
 
 def check_horizon(value: float, name: str) -> float:
-    """One time, such as a truncation or a horizon: a finite number > 0.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """One time, such as a truncation or a horizon: a finite number > 0."""
     if not is_number_of(value, Real) or not 0.0 < value < np.inf:
         raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
     return float(value)
 
 
 def check_quantile(q: float) -> float:
-    """A share of subjects who have had the event: a number in (0, 1).
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """A share of subjects who have had the event: a number in (0, 1)."""
     if not is_number_of(q, Real) or not 0.0 < q < 1.0:
         raise ConfigError(f"q must be one number in (0, 1), got {q!r}")
     return float(q)
 
 
 def check_truncation(tau: float) -> float:
-    """Time to which a mean is restricted: a number > 0, or infinity.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """Time to which a mean is restricted: a number > 0, or infinity."""
     if not is_number_of(tau, Real) or not tau > 0.0:
         raise ConfigError(f"tau must be one positive number, got {tau!r}")
     return float(tau)
 
 
 def check_after(after: object, n_rows: int, name: str = "after") -> FloatArray:
-    """Times at which rows are known to be alive, (n,), from one of all rows or one of each.
-
-    Args:
-        after: the times.
-        n_rows: n.
-        name: what messages call them.
-
-    Raises:
-        DataError: not one number, or one for each row, that is finite and >= 0.
-    """
+    """Times >= 0 at which rows are known to be alive, (n_rows,), from one of all rows or one of each."""
     values = np.asarray(after, dtype=object)
     if values.shape not in {(), (n_rows,)}:
         raise DataError(f"{name} has shape {values.shape}; give one time, or one for each of {n_rows} rows")
@@ -293,33 +257,21 @@ def check_after(after: object, n_rows: int, name: str = "after") -> FloatArray:
 
 
 def check_part(name: str, value: object) -> float:
-    """A share that may be none, in [0, 1).
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """A share that may be none, in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
         raise ConfigError(f"{name} must be a share in [0, 1), got {value!r}")
     return float(value)
 
 
 def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
-    """One number in (0, 1), or in (0, 1] if ``closed``; the message says what was ``expected``.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """One number in (0, 1), or in (0, 1] if ``closed``; the message says what was ``expected``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
         raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
     return float(value)
 
 
 def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
-    """An option that has names.
-
-    Raises:
-        ConfigError: an unknown name; the message lists the known ones.
-    """
+    """An option that has names."""
     if value not in choices:
         known = ", ".join(repr(choice) for choice in choices)
         raise ConfigError(f"{name}: {value!r} is unknown; the known ones are {known}.")
@@ -327,11 +279,7 @@ def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
 
 
 def check_device(device: object) -> None:
-    """Make sure that torch can use a device.
-
-    Raises:
-        ConfigError: it is no CPU or CUDA device, or torch does not see it.
-    """
+    """Make sure that torch can use a device."""
     try:
         kind, index = torch.device(str(device)).type, torch.device(str(device)).index
     except RuntimeError:
@@ -450,11 +398,7 @@ def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def check_same_order(**parts: Any) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up.
-
-    Raises:
-        DataError: two of the arguments have the same labels in different orders.
-    """
+    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
     if names := misordered(parts):
         raise DataError(
             f"{names[0]} and {names[1]}: the same row labels in a different order; bring {names[1]} into the "

@@ -62,16 +62,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def try_lock(path: Path) -> BaseFileLock | None:
-    """Take the lock of a path, without waiting for it.
+    """Take the lock of a path, a file that is there as long as it is held, without waiting for it.
 
-    Args:
-        path: of the lock file, which is there as long as the lock is held.
-
-    Returns:
-        The lock, which :func:`unlock` gives back; None if it is held, in this process or another.
-
-    Raises:
-        OSError: the lock file cannot be made.
+    None if it is held, in this process or another. The file cannot be made: `OSError`.
     """
     lock = FileLock(path, blocking=False, thread_local=False)
     try:
@@ -82,12 +75,7 @@ def try_lock(path: Path) -> BaseFileLock | None:
 
 
 def take_lock(path: Path) -> BaseFileLock:
-    """Take the lock of a path, or refuse.
-
-    Raises:
-        ConfigError: it is held, in this process or another.
-        OSError: the lock file cannot be made.
-    """
+    """Take the lock of a path, or refuse."""
     lock = try_lock(path)
     if lock is None:
         raise ConfigError(f"another run is writing beside {path}; wait for its end, or name another place")
@@ -114,16 +102,6 @@ def write_folder(
     Each file is written aside and then moved into place; the JSON names the checksums of the tensors and of
     its own content, so that a folder with one new and one old file, or an altered one, is refused when it is
     read.
-
-    Args:
-        folder: where to write.
-        name: of the format.
-        version: of the format.
-        state: what JSON can hold.
-        tensors: on any device.
-
-    Raises:
-        ConfigError: if the folder cannot be written.
     """
     blob = dump_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     whole = {
@@ -144,11 +122,7 @@ def write_folder(
 
 
 def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what :func:`write_folder` wrote: the state, and the tensors on the CPU.
-
-    Raises:
-        FormatError: files are missing or altered, or of another format or version.
-    """
+    """Read what :func:`write_folder` wrote: the state, and the tensors on the CPU."""
     try:
         text, blob = (folder / JSON_NAME).read_bytes(), (folder / TENSOR_NAME).read_bytes()
     except OSError as error:
@@ -172,14 +146,7 @@ def read_folder(folder: Path, name: str, version: int) -> tuple[dict[str, Any], 
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Turn whatever content that was altered raises while it is read into a FormatError.
-
-    Args:
-        folder: named by the message.
-
-    Raises:
-        FormatError: an entry is missing, or of another kind than was written.
-    """
+    """Raise a `FormatError` that names the folder for whatever altered content raises while it is read."""
     try:
         yield
     except FormatError:

@@ -101,14 +101,9 @@ class Language:
 
     @classmethod
     def of(cls, language: str | Mapping[str, str]) -> Language:
-        """A language of this package by its code, or a user's texts.
+        """A language of this package by its code, or a user's texts by key.
 
-        Args:
-            language: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or the texts by key: all those of
-                :func:`language_texts`, with the same names in braces.
-
-        Raises:
-            ConfigError: there is no such language, or a text is missing or does not fit.
+        These have all keys of :func:`language_texts`, with the same names in braces.
         """
         known = _shipped()
         if isinstance(language, str):
@@ -158,12 +153,7 @@ class Language:
         return f"{n} {one if n == 1 else several}"
 
     def phrase(self, phrase: Phrase, labels: Mapping[str, str] | None = None) -> str:
-        """A phrase in this language.
-
-        Args:
-            phrase: the parts.
-            labels: names of columns as the page calls them.
-        """
+        """A phrase in this language, with names of columns as the page calls them."""
         labels = labels or {}
         texts: dict[Kind, Callable[[Part], str]] = {
             "text": lambda part: part.text,

@@ -74,15 +74,12 @@ def set_limit() -> int | None:
 
 
 def at_once(width: int, most: int) -> int:
-    """How many rows or problems a block takes.
+    """How many rows or problems a block takes, at least one.
 
     Args:
         width: elements of one of them in the largest intermediate.
         most: elements of a block that does not need less: what fills a cache, or what a vectorised call needs
             to be worth its while.
-
-    Returns:
-        At least one.
     """
     limit = set_limit()
     if limit is None:
@@ -91,16 +88,7 @@ def at_once(width: int, most: int) -> int:
 
 
 def check_room(n_rows: int, n_columns: int, what: str) -> None:
-    """Refuse a result that memory cannot hold, before the system ends the process for it.
-
-    Args:
-        n_rows: of the result.
-        n_columns: of the result, float64.
-        what: its name for the message, such as "times".
-
-    Raises:
-        ConfigError: it is larger than what is free.
-    """
+    """Refuse a float64 result that memory cannot hold, before the system ends the process for it."""
     wanted = 8 * n_rows * n_columns
     if wanted > _SMALL and wanted > (free := free_memory()):
         raise ConfigError(
@@ -113,14 +101,6 @@ def check_fits(n_bytes: int, what: str, remedy: str) -> None:
     """Refuse work that memory, or the limit that was set, cannot hold, before it begins.
 
     The limit is that of the whole process: what it holds already counts.
-
-    Args:
-        n_bytes: that the work takes beside what is there.
-        what: takes them, for the message, such as "300,000 rows with 190 features".
-        remedy: what can be done about it.
-
-    Raises:
-        ConfigError: it takes more than what is free or, with what the process holds, than the limit.
     """
     if n_bytes <= _SMALL:
         return

@@ -24,11 +24,7 @@ class Parameters:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def set_params(self, **values: Any) -> Self:
-        """Set values by name.
-
-        Raises:
-            ConfigError: there is no such parameter; the message names the one that is meant.
-        """
+        """Set values by name."""
         names = [item.name for item in fields(self)]
         for name, value in values.items():
             if name not in names:

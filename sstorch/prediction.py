@@ -96,12 +96,8 @@ def options_beside(folder: Path) -> FileOptions:
 def load_tree(folder: Path) -> SurvivalTree:
     """Read a saved tree of any kind that predicts survival.
 
-    Args:
-        folder: of a soft tree, a search for one (of which the chosen tree is taken), an exact survival tree
-            or a tree of competing causes; or of a run, which holds one in ``model``.
-
-    Raises:
-        FormatError: there is no such tree, or its files are altered.
+    `folder` is that of a tree or regression, of a search for one (whose chosen tree is taken), or of a run,
+    which holds one in ``model``.
     """
     folder = model_folder(folder)
     try:
@@ -139,10 +135,6 @@ def predictions(
         ``name`` or ``row``, ``group``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
         cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf where
         that is not so up to the last training event), with one event.
-
-    Raises:
-        DataError: a column is missing or holds the wrong kind of value, or a time is no time.
-        ConfigError: the model has time-varying covariates, and ``after`` is None.
     """
     if name is not None:
         check_columns_exist((name,), list(frame.columns))

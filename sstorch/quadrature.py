@@ -11,19 +11,13 @@ PIECES, NODES = 64, 8
 
 
 def sum_rule(times: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights by which a smooth function of time is summed over many times.
+    """Nodes and weights (n_nodes,) that sum a smooth function over increasing times > 0, (n_times,).
 
     Up to 4096 times they are the times themselves, of weight one. Beyond, the times are cut into 64 pieces of
     equal numbers, and on each the function is replaced by the polynomial of degree 7 in log t through eight
     Chebyshev nodes; the weights are the sums of its Lagrange polynomials over the times of the piece, so that
     these polynomials are summed exactly. Cumulative hazards of smooth families are summed to about seven
     digits so, those of the families with steps to four (``tests/test_quadrature.py``).
-
-    Args:
-        times: > 0, increasing, (n_times,).
-
-    Returns:
-        Nodes (n_nodes,) and weights (n_nodes,).
 
     References:
         Trefethen (2019), Approximation Theory and Approximation Practice, chapter 5.

@@ -89,14 +89,7 @@ def _default_text(default: object) -> str:
 
 
 def check_places(words: Sequence[str]) -> None:
-    """Make sure that files and folders exist which lead the arguments of a command.
-
-    Args:
-        words: the arguments; those from the first option on are not looked at.
-
-    Raises:
-        DataError: one does not exist.
-    """
+    """Make sure that files and folders exist which lead the arguments, up to the first option."""
     for word in words:
         if word.startswith("-"):
             return
@@ -105,11 +98,7 @@ def check_places(words: Sequence[str]) -> None:
 
 
 def check_data_file(words: Sequence[str]) -> None:
-    """Make sure that the file of ``dataset.path=FILE`` among the settings of a run exists.
-
-    Raises:
-        DataError: it does not.
-    """
+    """Make sure that the file of ``dataset.path=FILE`` among the settings of a run exists."""
     # With an option it is a sweep over files, or no run; and another data set takes no file.
     if any(word.startswith("-") for word in words) or "dataset=csv" not in words:
         return

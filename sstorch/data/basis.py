@@ -241,11 +241,7 @@ class Basis:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], p: int) -> Self:
-        """Rebuild a basis of p columns and categories from :meth:`to_dict`.
-
-        Raises:
-            FormatError: an entry is missing or altered.
-        """
+        """Rebuild a basis of p columns and categories from :meth:`to_dict`."""
         try:
             values: dict[str, Any] = {}
             for item in fields(cls):

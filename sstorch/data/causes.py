@@ -50,11 +50,7 @@ class Causes:
 
 
 def cause_number(cause: int | str, names: Sequence[str]) -> int:
-    """Number of a cause, 1 .. K, by itself or by its name.
-
-    Raises:
-        ConfigError: there is no such cause.
-    """
+    """Number of a cause, 1 .. K, by itself or by its name."""
     if isinstance(cause, str) and cause in names:
         return names.index(cause) + 1
     if isinstance(cause, int | np.integer) and 1 <= cause <= len(names):
@@ -150,11 +146,7 @@ def _check_names(names: tuple[str, ...], where: str) -> None:
 
 
 def check_all_occur(causes: Causes, where: str = "y") -> None:
-    """Make sure that some row has each cause.
-
-    Raises:
-        DataError: No row has some cause.
-    """
+    """Make sure that some row has each cause."""
     counts = np.bincount(causes.codes, minlength=len(causes.names) + 1)[1:]
     if (absent := counts == 0).any():
         raise DataError(

@@ -53,12 +53,7 @@ def _numbers(column: pd.Series, decimal: str) -> FloatArray:
 
 
 def numbers_of_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
-    """The frame with numbers in place of columns of text that hold more numbers than groups have names.
-
-    Args:
-        frame: Rows (n, p).
-        decimal: Decimal sign of the texts.
-    """
+    """The frame with numbers in place of columns of text that hold more numbers than groups have names."""
     out = {}
     for name in frame.columns:
         column = frame[name]
@@ -70,12 +65,7 @@ def numbers_of_text(frame: pd.DataFrame, decimal: str) -> pd.DataFrame:
 
 
 def limits_of(column: pd.Series, decimal: str) -> str:
-    """Signs of the detection limits in a column of numbers: ``"<"``, ``">"``, both or none.
-
-    Args:
-        column: Cells (n,), numbers and texts such as ``>300``.
-        decimal: Decimal sign of the texts.
-    """
+    """Signs of detection limits such as ``>300`` in a column (n,): ``"<"``, ``">"``, both or none."""
     if not _is_text(column):
         return ""
     signs = set()
@@ -94,16 +84,9 @@ def limits_of(column: pd.Series, decimal: str) -> str:
 def resolved_limits(
     frame: pd.DataFrame, limits: str | Mapping[str, str] | None, decimal: str
 ) -> dict[str, str]:
-    """What becomes of detection limits by column: ``value``, ``missing`` or ``indicator`` with its signs.
+    """Treatment of detection limits by column: ``value``, ``missing`` or ``indicator`` with its signs.
 
-    Args:
-        frame: Rows of training (n, p).
-        limits: One of `LIMITS` for all columns that have limits, or by column; None for none.
-        decimal: Decimal sign of the texts.
-
-    Raises:
-        ConfigError: A treatment does not exist.
-        DataError: A column does not exist.
+    `limits` is one of `LIMITS` for all columns of the training rows that have limits, or by column.
     """
     if limits is None:
         return {}
@@ -122,10 +105,7 @@ def resolved_limits(
 def with_limits(frame: pd.DataFrame, limits: Mapping[str, str], decimal: str) -> pd.DataFrame:
     """The frame with numbers in place of detection limits, and a 0/1 column for each sign of an indicator.
 
-    Args:
-        frame: Rows (n, p).
-        limits: As `resolved_limits` returns them; columns that are not there are passed over.
-        decimal: Decimal sign of the texts.
+    `limits` are as `resolved_limits` returns them; columns that are not there are passed over.
     """
     frame = frame.copy(deep=False)
     for name, how in limits.items():
@@ -155,12 +135,7 @@ def with_limits(frame: pd.DataFrame, limits: Mapping[str, str], decimal: str) ->
 
 
 def with_categories(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The frame with categories in place of numbers, in their order.
-
-    Args:
-        frame: Rows (n, p).
-        names: Columns; those that are not there are passed over.
-    """
+    """The frame with categories in place of numbers, in their order; absent columns are passed over."""
     out = {}
     for name in names:
         if name in frame and not isinstance(frame[name].dtype, pd.CategoricalDtype):
@@ -202,12 +177,7 @@ def _parsed(cells: pd.Series, forms: Sequence[str]) -> dict[str, pd.Series]:
 def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
     """Columns of dates, (n,) each, as timestamps; texts of all columns are read in one form.
 
-    Args:
-        columns: Timestamps or texts.
-        form: Of the texts, as `strptime` takes it; None finds it.
-
-    Raises:
-        DataError: Cells are no dates, or two forms fit and give different dates.
+    `form` is that of the texts, as `strptime` takes it; None finds it.
     """
     typed = {k: column for k, column in enumerate(columns) if pdt.is_datetime64_any_dtype(column.dtype)}
     texts = {k: column for k, column in enumerate(columns) if k not in typed}
@@ -242,17 +212,9 @@ def _plain(dates: pd.Series) -> pd.Series:
 
 
 def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit: str) -> FloatArray:
-    """Time from the first to the second of two dates, (n,), in a unit of time.
+    """Time from the first to the second of two columns of dates, (n,), in days, weeks, months or years.
 
-    Args:
-        frame: Rows (n, p).
-        dates: Columns of the start and of the end of follow-up.
-        form: Of dates that are text, as `strptime` takes it; None finds it.
-        unit: days, weeks, months or years (of 365.2425 / 12 and 365.2425 days).
-
-    Raises:
-        ConfigError: Not two columns, or another unit.
-        DataError: A column does not exist; a date is missing or none, or the end is before the start.
+    A month has 365.2425 / 12 days and a year 365.2425; `form` is as of `dates_of`.
     """
     if len(dates) != 2:
         raise ConfigError(f"date must be two columns, start and end of follow-up, got {list(dates)}")

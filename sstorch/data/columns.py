@@ -63,11 +63,7 @@ def to_pandas(values: object) -> object:
 
 
 def to_rows(X: object) -> object:
-    """Rows to predict; one row, a Series or a dictionary of its values, becomes a frame of one.
-
-    Raises:
-        DataError: A dictionary has more than one value for a column.
-    """
+    """Rows to predict; one row, a Series or a dictionary of its values, becomes a frame of one."""
     if isinstance(X, pd.Series):
         return X.to_frame().T.infer_objects()
     if not isinstance(X, Mapping) or scipy.sparse.issparse(X):  # one kind of sparse matrix is a mapping
@@ -114,11 +110,7 @@ def _as_array(X: object) -> npt.NDArray[Any]:
 
 
 def _check_dense(n: int, p: int) -> None:
-    """Refuse sparse columns that are too many to be stored as numbers.
-
-    Raises:
-        ConfigError: memory, or the limit that was set, cannot hold them.
-    """
+    """Refuse sparse columns that are too many to be stored as numbers."""
     remedy = "give a category as one column of labels, not as indicators: labels are stored as codes"
     check_fits(8 * n * p, f"{n} rows of {p} sparse columns as numbers", remedy)
 
@@ -381,9 +373,6 @@ def clean_features(
         X: Features, a frame or an array (n, p).
         faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
         categories: Columns that training rows had as categories: text in them may look like numbers.
-
-    Raises:
-        DataError: Columns cannot be read; the message has all of them.
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:

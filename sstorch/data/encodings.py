@@ -52,8 +52,7 @@ class NumericEncoding(ABC):
     def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
         """The straight feature, None for the column itself, and the curved ones, as few as there are knots.
 
-        Args:
-            z: the column, scaled to [0, 1], (n,), of at least ``MIN_DISTINCT`` distinct values.
+        `z` is the column, scaled to [0, 1], (n,), of at least ``MIN_DISTINCT`` distinct values.
         """
 
     def __str__(self) -> str:
@@ -283,11 +282,7 @@ class Automatic(Linear):
     name: ClassVar[str] = "auto"
 
     def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
-        """Refused.
-
-        Raises:
-            ConfigError: it was not settled.
-        """
+        """Refused."""
         raise ConfigError("encoding 'auto' is one for leaves and another for gates: use Encodings.settled")
 
 
@@ -300,11 +295,7 @@ _TEXT = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*\)|:\s*(\d+))?\s*")
 
 
 def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
-    """An encoding from itself or its name, such as ``"spline"``, ``"piecewise(8)"`` or ``"piecewise:8"``.
-
-    Raises:
-        ConfigError: there is no such encoding; the message calls it ``what``.
-    """
+    """An encoding from itself or its name, such as ``"spline"``, ``"piecewise(8)"`` or ``"piecewise:8"``."""
     if isinstance(value, NumericEncoding):
         return value
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None
@@ -331,11 +322,7 @@ class ColumnEncodings:
 
     @classmethod
     def of(cls, value: object, what: str = "numeric") -> Self:
-        """From one encoding for all columns, or a dictionary by column, whose other columns stay linear.
-
-        Raises:
-            ConfigError: an encoding does not exist; the message calls it ``what``.
-        """
+        """From one encoding for all columns, or a dictionary by column, whose other columns stay linear."""
         if isinstance(value, cls):
             return value
         if isinstance(value, Mapping):
@@ -376,11 +363,7 @@ Monotone = tuple[tuple[str, Literal["up", "down"]], ...]
 
 
 def parse_monotone(value: object) -> Monotone:
-    """Columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``.
-
-    Raises:
-        ConfigError: it is no dictionary of these.
-    """
+    """Columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``."""
     if value is None:
         return ()
     items = sorted(value.items()) if isinstance(value, Mapping) else None
@@ -393,11 +376,7 @@ def parse_monotone(value: object) -> Monotone:
 
 
 def parse_interactions(value: object) -> Interactions:
-    """Pairs of different columns, or ``"all"`` of them.
-
-    Raises:
-        ConfigError: it is neither, or a pair comes twice.
-    """
+    """Pairs of different columns, or ``"all"`` of them."""
     if isinstance(value, str) and value == "all":
         return "all"
     pairs: list[tuple[str, str]] = []
@@ -446,15 +425,7 @@ class Encodings:
         return tuple(combinations(columns, 2)) if self.interactions == "all" else self.interactions
 
     def check_columns(self, columns: Sequence[str], categories: Mapping[str, Sequence[str]]) -> None:
-        """Refuse names that are no columns, encodings of numbers for categories, and too many products.
-
-        Args:
-            columns: all.
-            categories: of the categorical ones.
-
-        Raises:
-            ConfigError: the message names the column.
-        """
+        """Refuse names that are no columns, encodings of numbers for categories, and too many products."""
         for what, encodings in (("numeric", self.leaves), ("gate_numeric", self.gates)):
             for name, each in encodings.named:
                 if name not in columns:

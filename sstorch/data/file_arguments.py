@@ -30,11 +30,7 @@ class CommandParser(argparse.ArgumentParser):
     """
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Raise the error."""
         raise ConfigError(f"{message}; see {self.prog} --help")
 
     def add_file_options(self, *without: str) -> None:
@@ -73,15 +69,7 @@ def _setting_words(name: str, value: str) -> list[str]:
 
 
 def given_options(asked: argparse.Namespace, known: FileOptions) -> FileOptions:
-    """Options of a file that are known already, with those of the arguments in their place.
-
-    Args:
-        asked: Parsed arguments.
-        known: Options, such as those of the run that a model is from.
-
-    Raises:
-        ConfigError: A value is none that the option takes.
-    """
+    """Options of a file that are known already, with those of the parsed arguments in their place."""
     given = {name: value for name, value in vars(asked).items() if name in _KINDS and value is not None}
     return replace(known, **{name: _value(name, value) for name, value in given.items()})
 

@@ -72,10 +72,6 @@ class FileOptions:
 
         Returns:
             The rows with the transforms of the training rows; a time of follow-up where its dates are there.
-
-        Raises:
-            DataError: The file cannot be read, or a cell cannot be used.
-            ConfigError: An option does not exist.
         """
         table = self.table_of(path)
         with table.wording():
@@ -128,12 +124,7 @@ class FileOptions:
         return data
 
     def rows_of(self, path: str | os.PathLike[str]) -> SurvivalData:
-        """Read the rows of a file as `load_file` does; they keep these options as `file_options`.
-
-        Raises:
-            DataError: The file cannot be read or its data cannot be used; the message starts with the path.
-            ConfigError: An option does not exist.
-        """
+        """Read the rows of a file as `load_file` does; they keep these options as `file_options`."""
         with in_file(path):
             table = self.table_of(path)
             with table.wording():
@@ -160,11 +151,7 @@ class FileOptions:
 
     @classmethod
     def beside(cls, folder: Path) -> FileOptions:
-        """Options that were saved beside a model; the defaults if there are none.
-
-        Raises:
-            FormatError: The file is altered.
-        """
+        """Options that were saved beside a model; the defaults if there are none."""
         file = folder / FILE_NAME
         if not file.is_file():
             return FileOptions()

@@ -129,12 +129,7 @@ class Fold:
 
 
 def split(data: SurvivalData, folds: IntArray) -> list[Fold]:
-    """Training and test rows of every fold.
-
-    Args:
-        data: All rows.
-        folds: Fold of each row (n,), 0 .. K - 1.
-    """
+    """Training and test rows of every fold, from the fold of each row, (n,), 0 .. K - 1."""
     inside = [folds == number for number in range(int(folds.max()) + 1)]
     return [Fold(k, rows, data.subset(~rows), data.subset(rows)) for k, rows in enumerate(inside)]
 
@@ -144,19 +139,10 @@ def train_outside_score_inside(
     train: Callable[[list[SurvivalData]], Iterable[tuple[int, M]]],
     score: Callable[[Fold, M], R],
 ) -> Iterator[R]:
-    """Train models on the rows outside each fold and score them on the rows inside.
+    """Train models on the rows outside each fold and score them on the rows inside, in the order of models.
 
-    Nothing of the test rows reaches the training: `train` is given the training rows alone.
-
-    Args:
-        folds: The folds, :func:`split`.
-        train: Called once with the training rows of all folds, which it may train as one batch or one after
-            the other; yields the number of the fold and a fitted model, in any order,
-            any number of models a fold.
-        score: Called with the fold and each of its models.
-
-    Yields:
-        What `score` returns, in the order of the models.
+    Nothing of the test rows reaches the training: `train` is called once with the training rows of all folds,
+    and yields the number of the fold and a fitted model, in any order, any number of models a fold.
     """
     for number, model in train([fold.train for fold in folds]):
         yield score(folds[number], model)

@@ -128,15 +128,9 @@ SUFFIXES = (*_READERS, *SHEETS, *DATABASES)
 
 
 def read_typed(file: Path, table: str | None) -> Table:
-    """Read a file whose columns have types.
+    """Read a file whose columns have types, of an ending that `SUFFIXES` has, no database.
 
-    Args:
-        file: With an ending that `SUFFIXES` has, no database.
-        table: Sheet of a workbook, or data frame of a file of R; None for the first, or the only one.
-
-    Raises:
-        DataError: It cannot be read.
-        ConfigError: A package is missing that reads it.
+    `table` is a sheet of a workbook, or a data frame of a file of R; None for the first, or the only one.
     """
     if file.stat().st_size == 0:
         raise DataError("the file is empty")
@@ -202,16 +196,10 @@ def _sheet(file: Path, table: str | None) -> Table:
 
 
 def read_database(url: str, table: str | None) -> Table:
-    """Read a table of a database, or what a query gives.
+    """Read a table of a database, or what a query that begins with SELECT, WITH or FROM gives.
 
-    Args:
-        url: ``sqlite:///FILE`` or ``duckdb:///FILE``, with a fourth slash where the path is absolute;
-            others are those of SQLAlchemy, where it is installed.
-        table: Name of a table, or a query that begins with SELECT, WITH or FROM.
-
-    Raises:
-        DataError: There is no such file, or the query fails.
-        ConfigError: The table is not named, or a package is missing.
+    URLs are ``sqlite:///FILE`` or ``duckdb:///FILE``, with a fourth slash where the path is absolute; others
+    are those of SQLAlchemy, where it is installed.
     """
     if not table or not table.strip():
         raise ConfigError("say what is read from the database with table=NAME or table='SELECT ...'")

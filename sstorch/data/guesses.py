@@ -81,13 +81,7 @@ class Guess:
 
 
 def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[Guess]:
-    """Options that are not given, with the reason for each guess.
-
-    Args:
-        frame: Rows as read (n, p).
-        given: Options that are given.
-        decimal: Decimal sign of the texts.
-    """
+    """Options that are not given, with the reason for each guess, from rows as read (n, p)."""
     usual, names = FileOptions(), [str(name) for name in frame.columns]
     unknown = sorted({word for name in names for word in _unknown_words(frame[name])})
     if unknown and not given.missing:
@@ -123,13 +117,7 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
 
 
 def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> str:
-    """Columns that could be times or events of another outcome, and are covariates; empty if there are none.
-
-    Args:
-        frame: Rows as read (n, p).
-        options: Given options and guesses.
-        decimal: Decimal sign of the texts.
-    """
+    """Columns that could be times or events of another outcome, and are covariates; "" without any."""
     roles = [options.roles[name] for name in ("time", "event", "entry", "id", "weight", "lower", "upper")]
     taken = {*roles, *options.drop, *options.date}
     names = [name for name in map(str, frame.columns) if name not in taken]

@@ -54,16 +54,7 @@ class Intervals:
 
 
 def read_bounds(lower: object, upper: object) -> Intervals:
-    """Bounds of event times that are known up to an interval.
-
-    Args:
-        lower: Last time at which the event had not happened (n,), >= 0.
-        upper: First time at which it had (n,), >= 0 or infinite.
-
-    Raises:
-        DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed. Rows
-            are given as 0-based positions.
-    """
+    """Bounds of event times, (n,) each, that are known up to an interval; see `Intervals`."""
     low, high = (_bound(values, name) for name, values in zip(_FIELDS, (lower, upper), strict=True))
     if len(low) != len(high):
         raise DataError(f"{len(low)} lower but {len(high)} upper bounds; give one of each a row")

@@ -37,11 +37,6 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
 
     The area under the curve is that of the ranks of a numeric column, and that of the shares of events in the
     categories of a categorical one or of a numeric one with few values, a missing value being a category.
-
-    Args:
-        frame: features as :class:`~sstorch.SurvivalData` has them, (n, p).
-        time: times, (n,).
-        event: whether each was observed, (n,).
     """
     some = np.linspace(0, len(time) - 1, min(len(time), _MAX_RANKED)).astype(np.int64)
     t, e = rankdata(time[some]), event[some]

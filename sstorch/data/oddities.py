@@ -81,16 +81,11 @@ def _is_constant(column: pd.Series) -> bool:
 
 
 def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
-    """Oddities of features and times.
+    """Oddities of features (n, p), as `SurvivalData` has them, and of times (n,).
 
     Identifiers, codes for missing values, numbers far from all others, two units in a column, categories that
-    are spelled in several ways, columns of more than 100 categories, columns that tell the outcome, and
+    are spelled in several ways, columns of more than 100 categories, columns that determine the outcome, and
     columns that are mostly missing.
-
-    Args:
-        frame: features as :class:`~sstorch.SurvivalData` has them, (n, p).
-        time: times, (n,).
-        event: whether each was observed, (n,).
     """
     found = list(odd_values(time, "the time"))
     for name in frame.columns:
@@ -103,12 +98,7 @@ def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list
 
 
 def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
-    """Fewer than ten events, or fewer than the features have columns after encoding.
-
-    Args:
-        frame: features as :class:`~sstorch.SurvivalData` has them, (n, p).
-        event: whether each was observed, (n,).
-    """
+    """Fewer than ten events, or fewer than the features have columns after encoding."""
     n_events = int(event.sum())
     if n_events < _FEW_EVENTS:
         text = f"{n_events} event{'s' * (n_events > 1)} in {len(event)} rows"

@@ -29,13 +29,7 @@ class Oddity:
 def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
     """Warn of oddities, each in a line; refuse accidents if ``strict``.
 
-    Args:
-        oddities: what was found.
-        strict: whether accidents are refused.
-        stacklevel: of the warnings, as for :func:`warnings.warn` called in place of this function.
-
-    Raises:
-        DataError: there are accidents, and ``strict`` is true.
+    `stacklevel` is that of :func:`warnings.warn` called in place of this function.
     """
     accidents = [oddity for oddity in oddities if oddity.accident]
     if strict and accidents:

@@ -173,7 +173,7 @@ class Schema:
         return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
 
     def clean(self, X: object) -> pd.DataFrame:
-        """The columns of a model, read from rows: :meth:`frame_of` with numbers and categories as in training.
+        """The columns of a model, with numbers and categories read as in training; see :meth:`frame_of`.
 
         Raises:
             DataError: A column is missing or holds the wrong kind of value.

@@ -161,11 +161,7 @@ def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     """Return a data set of SurvSet with the columns ``pid``, ``event``, ``time`` and its features.
 
     The prefixes ``num_`` and ``fac_`` of the features, which tell numbers from categories as their types do,
-    are taken off, and the category ``missing`` is a missing value.
-
-    Args:
-        name: Name in SurvSet.
-        drop: Features to leave out, with their prefixes: some stand there as a number and as a category.
+    are taken off, and the category ``missing`` is a missing value. `drop` names features with their prefixes.
     """
     loader = SURVSET.load("data").SurvLoader()
     with warnings.catch_warnings():

@@ -24,12 +24,7 @@ _NEAR = 0.25
 
 
 def odd_values(values: FloatArray, what: str) -> Iterator[Oddity]:
-    """A few values far from all others, or two clusters of values that two units would make.
-
-    Args:
-        values: numbers, (n,), NaN where missing.
-        what: how messages call them, such as "column 'age'".
-    """
+    """A few values far from all others, or two clusters of values (n,) that two units would make."""
     present = np.flatnonzero(~np.isnan(values))
     if len(present) < _MIN_ROWS:
         return

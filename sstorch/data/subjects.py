@@ -26,18 +26,7 @@ CONSTANT_COVARIATES = "if the covariates stay as in the row"
 
 
 def parse_subjects(id: object, n: int) -> tuple[IntArray, list[object]]:
-    """Number the subjects of rows in the order in which they first appear.
-
-    Args:
-        id: subject of each row, (n,): numbers or text.
-        n: number of rows.
-
-    Returns:
-        Subjects (n,), 0 .. P - 1, and their ids.
-
-    Raises:
-        DataError: it is not (n,), or a value is missing.
-    """
+    """Subject of each row, (n,), 0 .. P - 1 in the order in which they first appear, and their ids."""
     values = pd.Series(np.asarray(id, dtype=object) if not isinstance(id, pd.Series) else id.to_numpy(object))
     if values.shape != (n,):
         raise DataError(f"id has {len(values)} values; give the subject of each of {n} rows")
@@ -55,22 +44,7 @@ def check_histories(
     event: BoolArray,
     recurrent: bool = False,
 ) -> list[Oddity]:
-    """Check that the rows of each subject do not overlap and that none follows an event.
-
-    Args:
-        subject: subject of each row, (n,).
-        ids: of the subjects.
-        entry: (n,), before the time.
-        time: (n,).
-        event: (n,) bool.
-        recurrent: whether the event can happen again, so that rows may come after one.
-
-    Returns:
-        What is odd: gaps between the rows of a subject.
-
-    Raises:
-        DataError: two rows of a subject overlap, or a row comes after the event.
-    """
+    """Refuse rows of a subject that overlap or, unless `recurrent`, follow an event; gaps are odd."""
     order = np.lexsort((entry, subject))
     one, other = order[:-1], order[1:]
     follows = subject[one] == subject[other]
@@ -104,17 +78,10 @@ def check_histories(
 def check_no_roles_left(
     frame: pd.DataFrame, id: npt.NDArray[Any] | None, entry: FloatArray, time: FloatArray
 ) -> None:
-    """Refuse features of counting-process rows that are the subjects or the entry times.
+    """Refuse features of counting-process rows that are the entry times or identify the subjects.
 
-    Args:
-        frame: Features (n, p), cleaned.
-        id: Subject of each row (n,), as given, or None.
-        entry: Entry times (n,).
-        time: Times (n,).
-
-    Raises:
-        DataError: A column equals the entry times, or identifies subjects: its values are those of `id`, or,
-            without `id`, almost every row of a value begins where the row before of the same value ends.
+    Without `id` a column identifies subjects if almost every row of a value begins where the row before of
+    the same value ends.
     """
     late = bool(np.ptp(entry))
     subjects = None if id is None else labels(pd.Series(id))
@@ -143,13 +110,8 @@ def check_no_roles_left(
 def check_not_start_stop(frame: pd.DataFrame, time: FloatArray) -> None:
     """Refuse features of rows without entry and id that are the entry times and the subjects.
 
-    Args:
-        frame: Features (n, p), cleaned.
-        time: Times (n,).
-
-    Raises:
-        DataError: One column is below the time in every row, and almost every row of a value of another
-            column has in it the time of the row before of the same value.
+    One column is below the time in every row, and almost every row of a value of another column has in it the
+    time of the row before of the same value.
     """
     codes: dict[Any, npt.NDArray[Any]] = {
         name: (column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else column).to_numpy()
@@ -187,17 +149,10 @@ def _follows_subjects(values: npt.NDArray[Any], entry: FloatArray, time: FloatAr
 def join_rows(
     same: Sequence[npt.NDArray[Any]], entry: FloatArray, time: FloatArray, event: BoolArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Find runs of rows, each of which only continues the row before.
+    """First and last row of each run of rows that continue the row before, (m,), and each row's run, (n,).
 
-    Args:
-        same: what the two have in common, subject first, (n,) each; missing numbers are alike.
-        entry: (n,).
-        time: (n,).
-        event: (n,) bool.
-
-    Returns:
-        First and last row of each run, (m,) each, and the run of each row, (n,). Runs are in the order in
-        which the first of their rows was given.
+    `same` is what the rows of a run have in common, subject first, (n,) each; missing numbers are alike. Runs
+    are in the order in which the first of their rows was given.
     """
     order = np.lexsort((entry, same[0]))
     one, other = order[:-1], order[1:]
@@ -232,12 +187,7 @@ class Paths:
 
     @classmethod
     def of(cls, entry: object, id: object, n: int) -> Self:
-        """Order the rows of each subject.
-
-        Raises:
-            ConfigError: one of the two is missing.
-            DataError: they are not (n,), are no times, or two rows of a subject begin at once.
-        """
+        """Order the rows of each subject."""
         if entry is None or id is None:
             raise ConfigError(
                 "a path needs entry, the time from which each row is valid, and id, its subject: give both"

@@ -638,11 +638,7 @@ def _ids(id: object, n: int) -> npt.NDArray[Any] | None:
 
 
 def parse_entry(entry: object, time: FloatArray) -> FloatArray | None:
-    """Entry times (n,), >= 0 and before the times; None if there are none.
-
-    Raises:
-        DataError: Lengths differ, or an entry is negative, missing, infinite or not before its time.
-    """
+    """Entry times (n,), >= 0 and before the times; None if there are none."""
     if entry is None:
         return None
     values = np.asarray(entry)

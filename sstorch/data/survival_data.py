@@ -630,11 +630,7 @@ class SurvivalData:
 
 
 def _with_open_bounds(frame: pd.DataFrame, lower: str, upper: str) -> pd.DataFrame:
-    """A frame whose missing lower bounds are 0, and whose missing upper bounds are infinite.
-
-    Raises:
-        DataError: A row has neither bound.
-    """
+    """A frame whose missing lower bounds are 0, and whose missing upper bounds are infinite."""
     names = [str(name) for name in frame.columns]
     low, high = (frame.iloc[:, names.index(name)] for name in (lower, upper))
     if (unknown := (low.isna() & high.isna()).to_numpy()).any():
@@ -648,11 +644,7 @@ def _with_open_bounds(frame: pd.DataFrame, lower: str, upper: str) -> pd.DataFra
 
 
 def _without_outcome(X: object, y: object) -> object:
-    """Features without the columns that the outcome was taken from.
-
-    Raises:
-        DataError: The column of the times is another one than that of the outcome, or no feature is left.
-    """
+    """Features without the columns that the outcome was taken from."""
     frame = to_pandas(X)
     if not isinstance(y, Surv) or not y.columns or not isinstance(frame, pd.DataFrame):
         return X

@@ -26,30 +26,9 @@ def read_table(
     encoding: str | None = None,
     table: str | None = None,
 ) -> Table:
-    """Read the rows of a file or of a database.
+    """Read the rows of a file or of a database, at least one, as `load_file` does with these options.
 
     Blanks around texts are cut off.
-
-    Args:
-        source: Text (.csv, .tsv, .txt, also .gz), Excel (.xlsx), Stata (.dta), SPSS (.sav), SAS (.sas7bdat,
-            .xpt), R (.rds, .RData), .parquet, .feather, or a database: a file (.duckdb, .sqlite, .db) or a
-            URL such as ``duckdb:///cohort.duckdb``.
-        sep: Separator of a text file; None finds it in the header (tab for .tsv).
-        missing: What stands for a missing value besides the usual words.
-        decimal: Decimal sign of a text file; None finds it in the cells.
-        encoding: Encoding of a text file; None finds it in the bytes.
-        table: Sheet of a workbook, data frame of a file of R, or table of a database or a query.
-
-    Returns:
-        The rows, at least one.
-
-    Raises:
-        DataError: No such file, or it cannot be read.
-        ConfigError: A sign is not one character, or both are one; an encoding does not exist; the package is
-            not installed that reads a file.
-
-    Warns:
-        DataWarning: How a text file was read that is no UTF-8 text or has decimal commas.
     """
     codes, file = list(missing), Path(source).expanduser()
     if formats.URL.match(str(source)):

@@ -32,16 +32,8 @@ def read_text(
 ) -> Table:
     """Read a text file with a header.
 
-    Args:
-        file: Ending in .csv, .tsv or .txt, or these with .gz.
-        sep: Separator of the cells; None finds it in the header (tab for .tsv).
-        missing: What stands for a missing value besides the usual words.
-        decimal: Decimal sign; None finds it in the cells.
-        encoding: Name of a codec; None finds it in the bytes: UTF-8, UTF-16, cp1252 or Latin-1.
-
-    Raises:
-        DataError: The file cannot be read.
-        ConfigError: A sign is not one character, both are one, or there is no such encoding.
+    None finds `sep` in the header (tab for .tsv), `decimal` in the cells and `encoding` in the bytes: UTF-8,
+    UTF-16, cp1252 or Latin-1. `missing` stands for a missing value besides the usual words.
     """
     for name, sign in (("sep", sep), ("decimal", decimal)):
         if sign is not None and len(sign) != 1:
@@ -204,11 +196,7 @@ def _header(handle: IO[str], sep: str) -> list[str]:
 
 
 def check_header(cells: Iterable[str]) -> list[str]:
-    """Names of columns without blanks around them, each once; only the first may be empty.
-
-    Raises:
-        DataError: A name stands twice, or a column has none.
-    """
+    """Names of columns without blanks around them, each once; only the first may be empty."""
     names = [name.strip() for name in cells]
     check_unique(names)
     if "" in names[1:]:

@@ -26,11 +26,7 @@ HORIZON_SHARES = (0.25, 0.5, 0.9)
 
 
 def check_time_unit(value: object) -> str | None:
-    """The unit of times as texts and figures name it, such as ``"days"``; None where it is not known.
-
-    Raises:
-        ConfigError: it is no text, or an empty one.
-    """
+    """The unit of times as texts and figures name it, such as ``"days"``; None where it is not known."""
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():

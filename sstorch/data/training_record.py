@@ -118,11 +118,7 @@ class TrainingRecord:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a record from `to_dict`.
-
-        Raises:
-            FormatError: an entry is missing or altered.
-        """
+        """Rebuild a record from `to_dict`."""
         try:
             numeric = {
                 str(name): NumericColumn(

@@ -350,11 +350,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
 
 
 def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
-    """Marks of the rows of each group, from the lowest prediction; equal predictions are in one group.
-
-    Raises:
-        ConfigError: fewer than two bins.
-    """
+    """Marks of the rows of each group, from the lowest prediction; equal predictions are in one group."""
     _check_bins(n_bins)
     rank = np.searchsorted(np.sort(predicted), predicted, side="left")
     group = rank * n_bins // rank.size

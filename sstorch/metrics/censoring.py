@@ -53,19 +53,11 @@ NOT_FOLLOWED = "not all rows had the event, and none was observed up to {:g}"
 
 
 def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArray:
-    """Whether the rows of a group determine survival at times t; the one rule for every table and score.
+    """Whether rows (n,) determine survival at times t of any shape; the one rule for every table and score.
 
     They do up to the longest observed time. Beyond it they do only where all rows observed that long had an
     event, so that survival is 0; if one was censored then, the Kaplan-Meier estimate of what follows is its
-    last value, which is no estimate of S(t).
-
-    Args:
-        t: times, of any shape.
-        time: of the rows, shape (n,); those of weight 0 left out.
-        event: True where a row had an event of any cause, shape (n,).
-
-    Returns:
-        Of the shape of t; False without rows.
+    last value, which is no estimate of S(t). Rows of weight 0 are to be left out; without rows it is False.
     """
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)

@@ -30,11 +30,7 @@ _COARSEST = 1e-6
 
 
 def check_convention(convention: str) -> str:
-    """The name of a convention of the Brier score.
-
-    Raises:
-        ConfigError: an unknown name; the message lists the known ones.
-    """
+    """The name of a convention of the Brier score."""
     return check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
 
 
@@ -110,11 +106,7 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
 
 
 def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
-    """Refuse a horizon outside the observed times, shape (n,).
-
-    Raises:
-        DataError: no row was observed that long, or nothing had happened yet.
-    """
+    """Refuse a horizon outside the observed times, shape (n,)."""
     if not time.min() <= horizon <= time.max():
         raise DataError(
             f"{name}: expected a time within the observed ones, {time.min():g} to {time.max():g}; got "
@@ -127,9 +119,6 @@ def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str])
 
     Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
     other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be told from data.
-
-    Raises:
-        DataError: the ranges do not overlap.
     """
     if _all_below(time, other) or _all_below(other, time):
         _refuse_units(time, other, names)
@@ -140,9 +129,6 @@ def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> Non
 
     A grid of any size has to overlap the observed times. One of at least 20 times must not end before all but
     5 % of the events, nor have all but 5 % of its times beyond the last observed one.
-
-    Raises:
-        DataError: such a grid.
     """
     if grid[0] > time.max() or grid[-1] < time.min():
         raise DataError(
@@ -159,9 +145,6 @@ def check_predicted_unit(time: FloatArray, predicted: FloatArray) -> None:
 
     Those of at least 20 rows are refused where all lie below 95 % of the observed times, or half of them
     beyond a hundred times the largest: curves that hardly fall are prolonged far beyond the follow-up.
-
-    Raises:
-        DataError: such predictions.
     """
     finite = predicted[np.isfinite(predicted)]
     enough = min(finite.size, time.size) >= _MIN_ROWS_FOR_UNITS
@@ -247,13 +230,7 @@ def check_incidence(
 ) -> FloatArray:
     """Cumulative incidences F_i(t_k) of a cause on a grid as float64, shape (n_rows, n_times).
 
-    Rounding is treated as by `check_survival`.
-
-    Args:
-        incidence: the curves, shape (n_rows, n_times).
-        n_rows: number of rows.
-        n_times: number of times.
-        rising: False where each time is looked at alone, and curves may fall.
+    Rounding is treated as by `check_survival`. Where each time is looked at alone, curves need not be rising.
 
     Raises:
         DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
@@ -286,9 +263,6 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
     """One probability per row as float64, cut to [0, 1], shape (n_rows,).
 
     Values may leave [0, 1] by rounding, as those of `check_survival`.
-
-    Raises:
-        DataError: not such a vector.
     """
     array = check_vector(values, name, n_rows)
     rounding = _rounding_of(values, name)
@@ -302,11 +276,7 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
 
 
 def _rounding_of(values: Any, name: str) -> float:
-    """Rounding of probabilities of this floating type.
-
-    Raises:
-        DataError: a type of 16 bits or less.
-    """
+    """Rounding of probabilities of this floating type."""
     epsilon = _machine_epsilon(values)
     if epsilon > _COARSEST:
         raise DataError(
@@ -328,11 +298,7 @@ def _machine_epsilon(values: Any) -> float:
 
 
 def half_width(confidence: float, degrees_of_freedom: float | None = None) -> float:
-    """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution.
-
-    Raises:
-        ConfigError: `confidence` is not in (0, 1).
-    """
+    """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution."""
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     upper = 0.5 + 0.5 * confidence
     return float(norm.ppf(upper) if degrees_of_freedom is None else student.ppf(upper, degrees_of_freedom))

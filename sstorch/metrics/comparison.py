@@ -212,19 +212,9 @@ def bootstrap_difference(
     random_state: int,
     subject: IntArray | None = None,
 ) -> PairedComparison:
-    """Bootstrap a difference that is a function of row numbers; see `paired_bootstrap`.
+    """Bootstrap a difference that is a function of row numbers, repetitions allowed; see `paired_bootstrap`.
 
-    Args:
-        difference: of some rows, repetitions allowed.
-        n: number of rows.
-        n_resamples: at least 20.
-        confidence: of the interval.
-        random_state: seed of the draws.
-        subject: of each row, 0 .. n_subjects - 1, shape (n,): subjects are drawn; None draws rows.
-
-    Raises:
-        DataError: as `paired_bootstrap`.
-        ConfigError: too few resamples, or a confidence out of range.
+    With `subject`, 0 .. n_subjects - 1, shape (n,), subjects are drawn.
     """
     n_resamples = _check_resampling(n_resamples, confidence)
     value = difference(np.arange(n))

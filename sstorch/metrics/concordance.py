@@ -316,10 +316,6 @@ class ComparedCurves:
         """Share of concordant pairs, of all events that were compared, or of those before tau.
 
         `event_weight` (n,) is read at events.
-
-        Raises:
-            DataError: no comparable pair.
-            ConfigError: an unknown `tied_risk`, or a tau that is no time > 0.
         """
         check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
         m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
@@ -355,14 +351,8 @@ def rank_sums(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
 
-    See :meth:`ComparablePairs.count_risk` for how.
-
-    Args:
-        query: ranks, (m,).
-        rank: of the rows, in their order, (n,).
-        begin: first row of the interval of each query, (m,).
-        end: row behind its last, (m,).
-        weight: of the rows, (n,); None counts them.
+    Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks, in
+    their order, and weights. See :meth:`ComparablePairs.count_risk` for how.
     """
     n = rank.size
     begin, end = begin.astype(np.int32), end.astype(np.int32)

@@ -62,15 +62,9 @@ class CoxRegression:
 
 
 def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
-    """Fit a Cox model by Newton's method.
+    """Fit a Cox model to n rows with weights > 0, some of them with an event, and covariates (n, p).
 
-    Args:
-        y: n rows, of which some have an event, with weights > 0. Tied events share their mean weight, as in
-            R's ``coxph``.
-        x: covariates, shape (n, p).
-
-    Raises:
-        DataError: a constant covariate, or no finite maximum of the partial likelihood.
+    By Newton's method. Tied events share their mean weight, as in R's ``coxph``.
 
     References:
         Efron (1977), Journal of the American Statistical Association 72, 557-565, for ties; Lin and Wei

@@ -26,9 +26,6 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     It has ``predict_survival_function(X, times)`` -> (n, n_times); that of lifelines, which gives a DataFrame
     with a row a time and a column a subject; or that of scikit-survival, ``(X, return_array=False)``, which
     gives a step function per row: it is 1 before its first time and keeps its last value beyond its last one.
-
-    Raises:
-        DataError: a method that takes neither times nor `return_array`, or gives no step functions.
     """
     curves = _asked(model, X, grid)
     if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):

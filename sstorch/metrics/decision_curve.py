@@ -123,11 +123,7 @@ def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
 
 
 def check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:
-    """Risks from which on one would act, shape (n_thresholds,).
-
-    Raises:
-        ConfigError: none, or one outside [0, 1).
-    """
+    """Risks from which on one would act, shape (n_thresholds,)."""
     at = np.atleast_1d(as_numbers(thresholds, "thresholds"))
     if at.ndim != 1 or at.size == 0 or not ((at >= 0.0) & (at < 1.0)).all():
         raise ConfigError(f"thresholds: expected risks in [0, 1), such as [0.1, 0.2]; got {thresholds!r}.")

@@ -144,11 +144,7 @@ def evaluate(
 def scored_rows(
     model: Any, train: GivenRows, test: GivenRows, tau: float | None = None, after: float | None = None
 ) -> Scored:
-    """Predict, or take, the curves of test rows, of any type of outcome.
-
-    Raises:
-        DataError: rows, curves or model are not what they should be.
-    """
+    """Predict, or take, the curves of test rows, of any type of outcome."""
     kind = _same_kind(train.y, test.y)
     if kind == "event":
         return ScoredRows.of(model, train, test, after)
@@ -168,11 +164,7 @@ def scored_rows(
 
 
 def _same_kind(train: Surv, test: Surv) -> Kind:
-    """The kind of both outcomes; exact times are intervals, too.
-
-    Raises:
-        DataError: one has competing causes, and the other has none.
-    """
+    """The kind of both outcomes; exact times are intervals, too."""
     one, other = kind_of(train), kind_of(test)
     if "competing" in (one, other) and one != other:
         name = "test" if one == "competing" else "train"
@@ -238,11 +230,7 @@ def _counts(name: str, rows: Scored, tau: float | None) -> tuple[int, int]:
 
 
 def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
-    """One metric of scored rows, with competing causes that of a cause, 1 .. K.
-
-    Raises:
-        DataError: it is not defined for these rows; the message begins with its name.
-    """
+    """One metric of scored rows, with competing causes that of a cause, 1 .. K."""
     called, known = _called(name, rows, cause), METRICS[name]
     kind: Kind = rows.kind
     if kind not in known.outcomes or known.value is None:

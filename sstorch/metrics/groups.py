@@ -56,13 +56,9 @@ class RiskTable(NamedTuple):
 
 
 def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray) -> RiskTable:
-    """Count by group: the events at each time, and the rows with entry < t <= time.
+    """Count by group, 0 .. n_groups - 1, (n,): events at each time, and rows with entry < t <= time.
 
-    Args:
-        rows: n rows.
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        n_groups: number of groups, also those without rows.
-        times: increasing, all times of events among them, shape (n_times,).
+    Times (n_times,) are increasing, with all times of events among them.
     """
     time, event, entry, weight, _ = rows
     each = np.ones(time.size) if weight is None else weight
@@ -176,9 +172,6 @@ def survival_and_error(
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
     Arguments are those of :func:`risk_table`; weights and ``robust`` are as of `Weighting`.
-
-    Raises:
-        DataError: rows of a subject overlap.
     """
     table = risk_table(rows, group, n_groups, times)
     variance = log_survival_variance(rows, group, times, *table) if robust else None
@@ -188,11 +181,7 @@ def survival_and_error(
 def log_log_error(table: RiskTable, variance: FloatArray | None = None) -> FloatArray:
     """Standard error of log(-log S), (n_groups, n_times); 0 at S = 1.
 
-    At S = 0, where it has no value, it keeps its last one.
-
-    Args:
-        table: events and rows at risk.
-        variance: of log S, (n_groups, n_times); Greenwood's if None.
+    At S = 0, where it has no value, it keeps its last one. `variance` is that of log S; Greenwood's if None.
     """
     events, at_risk = table
     survival = table.survival()

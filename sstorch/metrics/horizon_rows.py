@@ -73,19 +73,8 @@ class HorizonRows:
     ) -> Self:
         """Check outcomes, predictions, weights and horizon.
 
-        Args:
-            y: outcome of n rows, a `Surv` or the tuple (time, event); (time, cause) where a cause is given.
-            survival: predicted probability that the event has not happened by t, shape (n,); with competing
-                causes one minus the cumulative incidence of the cause.
-            t: the horizon.
-            sample_weight: shape (n,); None for those of `y`, or one each.
-            cause: number or name of the cause, where y has competing causes; None for the first.
-            expected: as of the class, shape (n,).
-            path: as of the class.
-
-        Raises:
-            DataError: interval-censored times, or arguments that `sstorch.checks` refuses.
-            ConfigError: t no time > 0, or an unknown cause.
+        A tuple is (time, cause) where a cause, by number or name, is given; of a `Surv` with causes None is
+        the first. Other arguments are as of the class.
         """
         what = "a measure at one horizon"
         options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
@@ -167,22 +156,14 @@ class HorizonRows:
         )
 
     def check_events(self) -> None:
-        """Make sure that there is an event of interest by the horizon.
-
-        Raises:
-            DataError: there is none.
-        """
+        """Make sure that there is an event of interest by the horizon."""
         if not (self.interest & (self.time <= self.t)).any():
             raise DataError(
                 f"event: no row has an event up to {self.t:g}, so that there is nothing to compare with."
             )
 
     def check_from_zero(self, measure: str) -> None:
-        """Make sure that all rows were observed from time zero.
-
-        Raises:
-            DataError: some entered late.
-        """
+        """Make sure that all rows were observed from time zero."""
         if self.entry is not None:
             raise DataError(
                 f"{measure} needs rows that are observed from time zero, and some entered later (left "

@@ -116,9 +116,6 @@ class ScoredIncidences:
 
         With `after` the rows are those at risk then, their times count from there, and incidences are those
         of rows without an event by then.
-
-        Raises:
-            DataError: rows, incidences or model are not what they should be.
         """
         rows, known = (read_causes(part, _WHAT, entry=True, weight=True) for part in (y, train))
         if isinstance(model, tuple) and len(model) == 2:

@@ -147,14 +147,8 @@ def wolbers_pairs(
 ) -> tuple[float, float, float]:
     """Weight of the pairs of :func:`concordance_wolbers`, of the concordant and of the tied ones.
 
-    Args:
-        time: shape (n,).
-        interest: rows with the cause, shape (n,).
-        other: rows with another cause, shape (n,).
-        risk: shape (n,).
-        inverse: 1 / G at events, shape (n,).
-        weight: of the rows, shape (n,); None is one each.
-        horizon: events count before it; None counts all.
+    Of rows, (n,) each: those with the cause of interest, those with another, and 1 / G at events. Events
+    count before the horizon; None counts all.
     """
     own = np.ones(time.size) if weight is None else weight
     # Of an event at t_i another cause at the same time is no later one.

@@ -132,9 +132,6 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
     """The window of the convention "surtree": the 10 and the 90 % quantile of the distinct test times.
 
     Entries and step back are those of the module's description.
-
-    Raises:
-        DataError: the two are not in order.
     """
     distinct = np.unique(time)
     low, high = float(distinct[distinct.size // 10]), float(distinct[9 * distinct.size // 10])
@@ -177,11 +174,7 @@ class GrafIntegrals:
 
     @classmethod
     def of(cls, rows: Observed, curves: FloatArray, times: FloatArray) -> Self:
-        """Integrate curves (n, n_times) that passed `check_survival`.
-
-        Raises:
-            DataError: a grid in another unit than the rows or one that ends before tmax, or tmax = 0.
-        """
+        """Integrate curves (n, n_times) that passed `check_survival`."""
         order = np.argsort(rows.time, kind="stable")
         if rows.weight is not None:  # a row without weight must not widen the window
             order = order[rows.weight[order] > 0.0]
@@ -402,11 +395,7 @@ def scaled_integrated_brier_score(
 
 
 def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier") -> float:
-    """1 - score / reference.
-
-    Raises:
-        DataError: the reference, the score of an estimate without features, is 0.
-    """
+    """1 - score / reference."""
     if reference == 0.0:
         raise DataError(
             f"train: the integrated Brier score of {estimate} is 0, so that nothing can be scaled by it."

@@ -176,9 +176,6 @@ class ScoredIntervals:
         """Predict the curves at the finite bounds of the test rows.
 
         The last is the last bound at which the training rows have mass left, or tau.
-
-        Raises:
-            DataError: rows or curves cannot be used.
         """
         low, high, weight = bounds_of(y)
         curve = TurnbullCurve.fit(train)

@@ -160,9 +160,6 @@ def wolbers_value(rows: HorizonRows) -> float:
     """Concordance of the cause of interest by the horizon, weighted for censoring.
 
     :func:`~sstorch.metrics.concordance_wolbers` with G from these rows; an event at the horizon counts.
-
-    Raises:
-        DataError: late entry, or no comparable pair.
     """
     rows.check_from_zero("the concordance of Wolbers")
     cut = rows.up_to_horizon()

@@ -61,11 +61,7 @@ def at_landmark(y: Outcome, after: float) -> RowsAtRisk:
 
 
 def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:
-    """S(t) / S(after), (n, n_times), from S(after), (n,), and S(t).
-
-    Raises:
-        DataError: a curve that is 0 at `after`; the message names rows.
-    """
+    """S(t) / S(after), (n, n_times), from S(after), (n,), and S(t)."""
     ended = alive <= 0.0
     if ended.any():
         raise DataError(
@@ -76,11 +72,7 @@ def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> F
 
 
 def conditional_incidences(incidence: FloatArray, after: float) -> FloatArray:
-    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times).
-
-    Raises:
-        DataError: predicted survival is 0 at s.
-    """
+    """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times)."""
     alive = 1.0 - incidence[..., 0].sum(axis=1)
     if (ended := alive <= 0.0).any():
         raise DataError(

@@ -102,20 +102,17 @@ def read_rows(
     prefix: str = "",
     **others: Any,
 ) -> Observed:
-    """Read an outcome with one event.
+    """Read an outcome with one event, for the function that messages call `what`.
 
     Args:
         y: outcome of n rows.
-        what: name of the function, for the messages.
+        what: name of the function.
         entry: whether the function supports entry times.
         weight: whether it supports weights. Equal ones are supported by all: they are one each.
         counts: whether the size of equal weights matters, as that of frequency weights does.
         sample_weight: weights in place of those of `y`, shape (n,).
         prefix: goes before "time" and "event" in messages.
         others: further arguments, one value a row, whose row labels have to be in the order of `y`.
-
-    Raises:
-        DataError: an outcome that cannot be used, of another type, or with a part that is not supported.
     """
     if isinstance(y, ObservedCauses):
         y = y.any_event
@@ -190,11 +187,7 @@ def read_causes(
 def bounds_of(
     y: Outcome, sample_weight: npt.ArrayLike | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Bounds of event times, (n,) each, and weights; exact and right-censored times are intervals, too.
-
-    Raises:
-        DataError: an outcome that cannot be used, with competing causes or entry times.
-    """
+    """Bounds of event times, (n,) each, and weights; exact and right-censored times are intervals, too."""
     if isinstance(y, Surv) and y.lower is not None and y.upper is not None:
         parts = _supported(y, "", "Turnbull's estimate", sample_weight, entry=False, weight=True)
         return y.lower, y.upper, parts[1]
@@ -206,9 +199,6 @@ def training(train: Outcome) -> Observed:
     """Training rows that give the censoring distribution or Kaplan-Meier, with their weights.
 
     Each cause ends observation as an event does.
-
-    Raises:
-        DataError: no outcome, or rows with entry times; the message has the argument's name.
     """
     if isinstance(train, Surv) and train.causes is not None:
         return training_causes(train).any_event
@@ -221,11 +211,7 @@ def training_causes(train: Outcome) -> ObservedCauses:
 
 
 def cause_number(y: Outcome, cause: int | str) -> int:
-    """Number of a cause, 1 .. K, by itself or, where the outcome has names, by its name.
-
-    Raises:
-        ConfigError: there is no such cause.
-    """
+    """Number of a cause, 1 .. K, by itself or, where the outcome has names, by its name."""
     if isinstance(y, Surv) and y.coded_causes is not None:
         return y.coded_causes.number(cause)
     return check_integer("cause", cause, 1)

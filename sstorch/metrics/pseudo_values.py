@@ -63,19 +63,10 @@ class CloglogFit(NamedTuple):
 
 
 def fit_cloglog(rows: HorizonRows, outcome: FloatArray, x: FloatArray, start: FloatArray) -> CloglogFit:
-    """Fit F = 1 - exp(-exp(x b)) to pseudo-values by weighted least squares.
+    """Fit F = 1 - exp(-exp(x b)) to pseudo-values Y (n,) by weighted least squares; x is (n, p).
 
     The estimating equations of independence with a constant variance, sum_i w_i dF_i/db (Y_i - F_i) = 0, as
     ``geese(mean.link = "cloglog", jack = TRUE)`` of R solves them, with the sandwich over subjects.
-
-    Args:
-        rows: n rows, for weights and subjects.
-        outcome: pseudo-values Y, shape (n,).
-        x: covariates, shape (n, p).
-        start: starting values of the coefficients, shape (p,).
-
-    Raises:
-        DataError: a constant or collinear covariate, or no finite minimum.
 
     References:
         Klein and Andersen (2005), Biometrics 61, 223-229.

@@ -77,11 +77,7 @@ ASKED = "asked"
 
 
 def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
-    """Enter a metric; arguments are the attributes of `Metric`.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
+    """Enter a metric; arguments are the attributes of `Metric`."""
     if name in METRICS:
         raise ConfigError(f"the metric {name!r} is declared already")
     METRICS[name] = Metric(name, tags=frozenset(tags), **facts)
@@ -133,11 +129,7 @@ def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
 
 
 def check_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Names of metrics, in the given order.
-
-    Raises:
-        ConfigError: an unknown name, a name twice, or none.
-    """
+    """Names of metrics, in the given order."""
     given, there = ([names] if isinstance(names, str) else list(names)), list(known)
     unknown = [name for name in given if name not in there]
     if unknown:

@@ -37,24 +37,12 @@ def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatAr
 def log_survival_variance(
     rows: Observed, group: IntArray, times: FloatArray, events: FloatArray, at_risk: FloatArray
 ) -> FloatArray:
-    """Variance of log S by the infinitesimal jackknife, for the Kaplan-Meier estimate of each group.
+    """Variance of log S, (n_groups, n_times), for the Kaplan-Meier estimate of each group.
 
-    The sum over subjects of the squared weighted derivatives of log S with respect to their weights. It is
-    what R's ``survfit(robust=TRUE)`` gives, and equals Greenwood's formula for equal weights without left
-    truncation. Values from the first time with S = 0 on mean nothing.
-
-    Args:
-        rows: n rows; those of a subject follow each other.
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        times: increasing, all times of events among them, shape (n_times,).
-        events: sums of weights of the events, (n_groups, n_times).
-        at_risk: sums of weights at risk, (n_groups, n_times).
-
-    Returns:
-        Shape (n_groups, n_times).
-
-    Raises:
-        DataError: rows of a subject overlap.
+    By the infinitesimal jackknife: the sum over subjects of the squared weighted derivatives of log S with
+    respect to their weights. It is what R's ``survfit(robust=TRUE)`` gives, and equals Greenwood's formula
+    for equal weights without left truncation. Values from the first time with S = 0 on mean nothing. Rows of
+    a subject follow each other; groups, times, `events` and `at_risk` are those of `risk_table`.
 
     References:
         Therneau and Grambsch (2000), Modeling Survival Data, section 7.

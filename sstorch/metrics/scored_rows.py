@@ -125,9 +125,6 @@ class ScoredRows:
 
         The model is an estimator, see `predict_curves`, or the pair (survival, times) of curves of the test
         rows; then X of `test` is not read.
-
-        Raises:
-            DataError: rows, curves or model are not what they should be.
         """
         known, given = split_rows(train, "train", model), split_rows(test, "test", model)
         curves = {"survival": model[0]} if _is_curves(model) else {}
@@ -234,11 +231,7 @@ class GivenRows(NamedTuple):
         return type(self)(X, y)
 
     def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
-        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows.
-
-        Raises:
-            DataError: no row is at risk; the message has the argument's name.
-        """
+        """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""
         try:
             rows, later = self.y.followed_from(*check_after(after, 1))
         except DataError as error:
@@ -258,16 +251,7 @@ def _after(
 
 
 def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> GivenRows:
-    """Rows in one of the accepted forms, read.
-
-    Args:
-        rows: the rows.
-        name: of the argument, for messages.
-        model: fitted, whose type of outcome they must have.
-
-    Raises:
-        DataError: another form or type; the message has the argument's name.
-    """
+    """Rows in one of the accepted forms, read; their outcome must be of the type of a fitted model."""
     if isinstance(rows, GivenRows):
         return rows
     X, y = (rows.frame, rows.weighted_y) if isinstance(rows, SurvivalData) else (None, None)

@@ -272,11 +272,7 @@ _FURTHEST = 30.0
 
 
 def log_log(survival: FloatArray) -> FloatArray:
-    """log(-log S).
-
-    Raises:
-        DataError: probabilities of 0 or 1, or so close to them that the logarithm does not exist.
-    """
+    """log(-log S)."""
     with np.errstate(divide="ignore"):
         z = np.log(-np.log(survival))
     if not np.isfinite(z).all():

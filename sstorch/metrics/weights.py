@@ -66,19 +66,11 @@ class Weighting(NamedTuple):
 def check_weighting(
     sample_weight: npt.ArrayLike | None, n_rows: int, weights: WeightKind = "sampling"
 ) -> Weighting:
-    """Check weights and say which variance they need.
+    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each; say which variance they need.
 
     Equal sampling weights are one each, whatever their scale: variances are then those of unweighted rows.
-
-    Args:
-        sample_weight: weights >= 0 with a positive sum, shape (n_rows,), or None for one each.
-        n_rows: number of rows.
-        weights: ``"sampling"`` (inverse probability, survey or importance weights: their scale means
-            nothing) or ``"frequency"`` (how often each row was observed: integers).
-
-    Raises:
-        ConfigError: an unknown kind of weights.
-        DataError: no such vector of weights, or frequency weights that are no integers.
+    Sampling weights are inverse probabilities, survey or importance weights; frequency weights, integers, are
+    how often each row was observed.
     """
     check_choice(weights, "weights", get_args(WeightKind))
     given = check_weight(sample_weight, n_rows)
