@@ -38,7 +38,6 @@ from sstorch.metrics.comparison import (
     PairedComparison,
     ResampledTTest,
     corrected_resampled_t_test,
-    paired_bootstrap,
 )
 from sstorch.metrics.concordance import (
     concordance_harrell,
@@ -49,7 +48,6 @@ from sstorch.metrics.concordance import (
 from sstorch.metrics.curves import (
     log_likelihood,
     median_survival_time,
-    negative_log_likelihood,
     restricted_mean_survival_time,
 )
 from sstorch.metrics.decision_curve import net_benefit
@@ -83,12 +81,7 @@ from sstorch.metrics.integrated_brier import (
     integrated_brier_score,
     scaled_integrated_brier_score,
 )
-from sstorch.metrics.interval_censoring import (
-    alive_probability,
-    brier_score_intervals,
-)
 from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
-from sstorch.metrics.landmark import RowsAtRisk, at_landmark
 from sstorch.metrics.sample_size import SampleSize, sample_size
 from sstorch.metrics.scoring import SurvivalScorer
 from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
@@ -111,7 +104,6 @@ __all__ = [
     "OneCalibration",
     "PairedComparison",
     "ResampledTTest",
-    "RowsAtRisk",
     "SampleSize",
     "SurvivalScorer",
     "TurnbullCurve",
@@ -120,13 +112,10 @@ __all__ = [
     "aalen_johansen_calibration",
     "aalen_johansen_error",
     "adjusted_rand_index",
-    "alive_probability",
-    "at_landmark",
     "auc_interval",
     "brier_interval",
     "brier_score",
     "brier_score_incidence",
-    "brier_score_intervals",
     "calibration_curve",
     "calibration_error_interval",
     "calibration_errors",
@@ -171,12 +160,10 @@ __all__ = [
     "mean_cumulative_dynamic_auc",
     "mean_gini",
     "median_survival_time",
-    "negative_log_likelihood",
     "net_benefit",
     "observed_expected_hazard",
     "observed_expected_ratio",
     "one_calibration",
-    "paired_bootstrap",
     "pseudo_observations",
     "restricted_mean_survival_time",
     "rmst_error",

@@ -31,7 +31,6 @@ def cumulative_dynamic_auc(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """AUC(t) of survival curves, each compared at t itself, in O(n log n) a time.
@@ -41,9 +40,9 @@ def cumulative_dynamic_auc(
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
             first event time on and before the last observed time, so that there are cases and controls.
-        train: outcome of the training rows, which give G. G is constant beyond them.
+        train: outcome of the training rows, which give G. G is constant beyond them, and has a floor:
+            `count_floored` counts the rows that it touches.
         ipcw: G at the event, see `ipcw_weights`; "G(t)" gives scikit-survival's number.
-        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
@@ -52,7 +51,7 @@ def cumulative_dynamic_auc(
     Raises:
         DataError: arguments that `sstorch.checks` refuses, times in different units, or a time
             without cases or without controls.
-        ConfigError: an unknown `ipcw`, or a floor outside (0, 1].
+        ConfigError: an unknown `ipcw`.
 
     References:
         Uno, Cai, Tian and Wei (2007), Journal of the American Statistical Association 102, 527-537;
@@ -67,7 +66,7 @@ def cumulative_dynamic_auc(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
-    at_event, weight = _weights(rows, train, ipcw, min_censoring_prob)
+    at_event, weight = _weights(rows, train, ipcw)
     return _auc(rows, curves, grid, at_event, weight)
 
 
@@ -78,7 +77,6 @@ def cumulative_dynamic_auc_risk(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """AUC(t) of one risk score per row, shape (n_times,).
@@ -94,7 +92,7 @@ def cumulative_dynamic_auc_risk(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, risk=risk)
     grid = check_times(times)
     safety = -check_vector(risk, "risk", rows.time.size)
-    at_event, weight = _weights(rows, train, ipcw, min_censoring_prob)
+    at_event, weight = _weights(rows, train, ipcw)
     curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
     return _auc(rows, curves, grid, at_event, weight)
 
@@ -142,13 +140,11 @@ def mean_cumulative_dynamic_auc(
     return float(np.dot(value, mass) / (1.0 - survival[-1]))
 
 
-def _weights(
-    rows: Observed, train: Outcome, ipcw: Ipcw, min_censoring_prob: float | None
-) -> tuple[FloatArray, FloatArray]:
+def _weights(rows: Observed, train: Outcome, ipcw: Ipcw) -> tuple[FloatArray, FloatArray]:
     """Weights of the rows as cases and as controls, each (n,)."""
     known = training(train)
     check_same_unit(rows.time, known.time, ("time", "train time"))
-    at_event = ipcw_weights(rows, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    at_event = ipcw_weights(rows, train=known, ipcw=ipcw)
     if rows.weight is None:
         return at_event, np.ones(rows.time.size)
     return at_event * rows.weight, rows.weight

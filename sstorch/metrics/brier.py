@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks
-from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
@@ -39,7 +38,6 @@ def brier_score(
     *,
     train: Outcome,
     convention: str = "graf",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Brier score BS(t) at each of the given times.
@@ -49,10 +47,9 @@ def brier_score(
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
         train: outcome of the training rows, which give G. G is constant beyond them.
-        convention: "graf", "sksurv", "surtree" or "osst", see the module's description.
-        min_censoring_prob: floor under G for "graf"; None keeps the last positive value of G, see
-            `sstorch.metrics.censoring_floor`, and `sstorch.metrics.count_floored` for the rows it touches.
-            The others have no floor: a term with G = 0 is left out.
+        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. "graf" has a floor
+            under G, see `censoring_floor`, and `count_floored` for the rows it touches; the others leave out
+            a term with G = 0.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
@@ -60,8 +57,7 @@ def brier_score(
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or times in different units.
-        ConfigError: an unknown convention, a floor outside (0, 1], or a floor with a convention that has
-            none.
+        ConfigError: an unknown convention.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -80,7 +76,7 @@ def brier_score(
     check_same_unit(rows.time, known.time, ("time", "train time"))
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
-    return brier_curve(rows, curves, grid, censoring, convention, min_censoring_prob)
+    return brier_curve(rows, curves, grid, censoring, convention)
 
 
 def brier_curve(
@@ -89,11 +85,10 @@ def brier_curve(
     grid: FloatArray,
     censoring: KaplanMeier,
     convention: str,
-    min_censoring_prob: float | None,
 ) -> FloatArray:
     """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
     time = rows.time
-    at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention, min_censoring_prob)
+    at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention)
     row_weight = np.ones(time.size) if rows.weight is None else rows.weight
     # In the order of time the rows that failed by a time are the first, and those still at risk the others.
     order = np.argsort(time, kind="stable")
@@ -132,17 +127,12 @@ def brier_weights(
     event: BoolArray,
     grid: FloatArray,
     convention: str,
-    min_censoring_prob: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G of the rows with an event (0 for the others), (n,), and of those still at risk, (n_grid,)."""
     if convention == "graf":
-        floor = censoring_floor(censoring, min_censoring_prob)
+        floor = censoring_floor(censoring)
         at_event = 1.0 / np.maximum(censoring.before(time), floor)
         at_risk = 1.0 / np.maximum(censoring.at(grid), floor)
-    elif min_censoring_prob is not None:
-        raise ConfigError(
-            f"min_censoring_prob: convention {convention!r} has no floor under G; leave it None."
-        )
     else:
         at_event, at_risk = _inverse_or_zero(censoring.at(time)), _inverse_or_zero(censoring.at(grid))
     return np.where(event, at_event, 0.0), at_risk

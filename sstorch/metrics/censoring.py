@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, check_choice, check_share
+from sstorch.checks import as_numbers, check_choice
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import check_event, check_time
+from sstorch.metrics.checks import check_time
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 
@@ -193,26 +193,20 @@ def censoring_distribution(
     return KaplanMeier(distinct, np.cumprod(1.0 - share, dtype=np.float64))
 
 
-def censoring_floor(censoring: KaplanMeier, min_censoring_prob: float | None = None) -> float:
+def censoring_floor(censoring: KaplanMeier) -> float:
     """The value below which G is not allowed to fall in a weight 1 / G.
 
     The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
     were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
-    outweighs ten thousand others and the score measures nothing else. So by default G keeps its last positive
+    outweighs ten thousand others and the score measures nothing else. So G keeps its last positive
     value, which is what the training rows last had to say about it.
 
     Args:
         censoring: G from `censoring_distribution`.
-        min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
 
     Returns:
-        The floor, in (0, 1].
-
-    Raises:
-        ConfigError: `min_censoring_prob` is outside (0, 1].
+        The floor, in (0, 1]: the smallest positive value of G.
     """
-    if min_censoring_prob is not None:
-        return check_share(min_censoring_prob, "min_censoring_prob", "a probability in (0, 1]", closed=True)
     return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
 
 
@@ -221,7 +215,6 @@ def ipcw_weights(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
 ) -> FloatArray:
     """Inverse probability of censoring weights of the rows: 1 / G where the event was observed, else 0.
 
@@ -229,15 +222,15 @@ def ipcw_weights(
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         train: outcome of the training rows, which give G, with their weights. G is constant beyond them.
         ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
-            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
-        min_censoring_prob: floor under G, see `censoring_floor`; `count_floored` counts the rows it touches.
+            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same. Both
+            have a floor, see `censoring_floor`; `count_floored` counts the rows it touches.
 
     Returns:
         The weights, shape (n,), finite.
 
     Raises:
         DataError: see `sstorch.checks`.
-        ConfigError: an unknown `ipcw`, or a floor outside (0, 1].
+        ConfigError: an unknown `ipcw`.
 
     References:
         Robins and Rotnitzky (1992), AIDS Epidemiology, 297-331.
@@ -246,49 +239,35 @@ def ipcw_weights(
         >>> ipcw_weights(([1.0, 3.0, 4.0], [1, 1, 0]), train=([1.0, 2.0, 3.0], [1, 0, 1])).tolist()
         [1.0, 2.0, 0.0]
     """
-    rows = read_rows(y, "a weight 1 / G", weight=True)
-    g, floor = _read(training(train), rows.time, ipcw, min_censoring_prob)
-    return np.where(rows.event, 1.0 / np.maximum(g, floor), 0.0)
+    check_choice(ipcw, "ipcw", IPCW_FORMS)
+    rows, censoring = read_rows(y, "a weight 1 / G", weight=True), censoring_distribution(training(train))
+    g = censoring.before(rows.time) if ipcw == "G(t-)" else censoring.at(rows.time)
+    return np.where(rows.event, 1.0 / np.maximum(g, censoring_floor(censoring)), 0.0)
 
 
-def count_floored(
-    time: npt.ArrayLike,
-    *,
-    train: Outcome,
-    ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
-    event: npt.ArrayLike | None = None,
-) -> int:
+def count_floored(time: npt.ArrayLike, *, train: Outcome) -> int:
     """Number of rows with a weight that the floor under G holds down.
 
-    These are the rows with G(t_i-), or G(t_i), below the floor: G falls, so that no weight of the other rows,
-    at their own time or while they are at risk, is touched. A Brier score over all times weighs every row,
-    censored ones while they are at risk; Uno's concordance and the AUC weigh events only: give them `event`.
+    These are the rows with G(t_i-) below the floor: G falls, so that no weight of the other rows, at their
+    own time or while they are at risk, is touched. A Brier score over all times weighs every row, censored
+    ones while they are at risk; Uno's concordance and the AUC weigh events only: give their times alone.
 
     Args:
         time: observed times of the test rows, shape (n,).
         train: outcome of the training rows.
-        ipcw: G at the event, "G(t-)" or "G(t)", see `ipcw_weights`.
-        min_censoring_prob: a floor in (0, 1], or None for the smallest positive value of G.
-        event: True or 1 for the rows whose weight counts, shape (n,); None counts all.
 
     Returns:
         The number of rows, from 0 to n.
 
     Raises:
         DataError: see `sstorch.checks`.
-        ConfigError: an unknown `ipcw`, or `min_censoring_prob` is outside (0, 1].
 
     Examples:
         >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]))
         2
-        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]), event=[1, 0, 1])
-        1
     """
-    times = check_time(time)
-    weighted = np.ones(times.size, dtype=bool) if event is None else check_event(event, n_rows=times.size)
-    g, floor = _read(training(train), times, ipcw, min_censoring_prob)
-    return int(np.count_nonzero(weighted & (g < floor)))
+    censoring = censoring_distribution(training(train))
+    return int(np.count_nonzero(censoring.before(check_time(time)) < censoring_floor(censoring)))
 
 
 def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
@@ -312,13 +291,3 @@ def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
         1
     """
     return int(np.count_nonzero(check_time(time) > training(train).time.max()))
-
-
-def _read(
-    train: Observed, time: FloatArray, ipcw: str, min_censoring_prob: float | None
-) -> tuple[FloatArray, float]:
-    """G(t-) or G(t) of the training rows, shape of `time`, and the floor under it."""
-    check_choice(ipcw, "ipcw", IPCW_FORMS)
-    censoring = censoring_distribution(train)
-    g = censoring.before(time) if ipcw == "G(t-)" else censoring.at(time)
-    return g, censoring_floor(censoring, min_censoring_prob)

@@ -3,27 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
 from sstorch._types import IntArray
-from sstorch.checks import (
-    as_numbers,
-    check_same_order,
-    check_share,
-    check_vector,
-    is_number_of,
-)
+from sstorch.checks import check_integer, check_share, check_vector, is_number_of
 from sstorch.data import Surv
 from sstorch.data.subjects import parse_subjects
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics.outcome import Observed, Outcome, read_rows
-
-# From the outcome and the predictions of some rows.
-ArrayMetric = Callable[[Any, npt.NDArray[np.float64]], float]
+from sstorch.metrics.outcome import Observed
 
 
 @dataclass(frozen=True)
@@ -64,76 +54,6 @@ class ResampledTTest:
     statistic: float
     degrees_of_freedom: int
     p_value: float
-
-
-def paired_bootstrap(
-    metric: ArrayMetric,
-    y: Outcome,
-    first: npt.ArrayLike,
-    second: npt.ArrayLike,
-    *,
-    n_resamples: int = 1000,
-    confidence: float = 0.95,
-    random_state: int = 0,
-) -> PairedComparison:
-    """Bootstrap the difference of any metric between two predictions of the same test rows.
-
-    Each resample draws rows with replacement, the same for both models; where `y` has an id, subjects. The
-    interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side of
-    0, one added to both counts. The models and the training rows stay as they are: this is the uncertainty of
-    the test rows only.
-
-    Args:
-        metric: from outcome and predictions of some rows, for instance
-            ``lambda y, s: integrated_brier_score(y, s, times, train=train)``.
-        y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        first: predictions of the first model, a row a test row, shape (n,) or (n, ...).
-        second: predictions of the second model, of the same shape.
-        n_resamples: number of resamples, at least 20.
-        confidence: of the interval, in (0, 1).
-        random_state: seed of the draws.
-
-    Returns:
-        Difference, interval, p-value and the number of resamples in which the metric was not defined.
-
-    Raises:
-        DataError: lengths differ, the metric is not defined for the rows or for most resamples, or its
-            difference on the rows is not finite. Resamples where it is not finite count as undefined.
-        ConfigError: too few resamples, or a confidence out of range.
-
-    References:
-        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
-
-    Examples:
-        >>> from sstorch.metrics import concordance_harrell_risk
-        >>> y = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1, 1, 1, 1, 1, 0]
-        >>> result = paired_bootstrap(
-        ...     concordance_harrell_risk, y, first=[6, 5, 4, 3, 2, 1], second=[1, 2, 3, 4, 5, 6]
-        ... )
-        >>> result.difference, result.p_value < 0.01
-        (1.0, True)
-    """
-    outcome = y if isinstance(y, Surv) else read_rows(y, "a bootstrap", first=first, second=second)
-    if isinstance(outcome, Surv):
-        check_same_order(y=outcome, first=first, second=second)
-    n = len(outcome) if isinstance(outcome, Surv) else outcome.time.size
-    predictions = []
-    for name, values in (("first", first), ("second", second)):
-        array = as_numbers(values, name)
-        if array.shape[:1] != (n,):
-            raise DataError(f"{name}: expected a prediction for each of {n} rows; got shape {array.shape}.")
-        predictions.append(array)
-    if predictions[0].shape != predictions[1].shape:
-        raise DataError(
-            f"second: expected the shape of first, {predictions[0].shape}; got {predictions[1].shape}."
-        )
-
-    def difference(rows: IntArray) -> float:
-        some = outcome[rows] if isinstance(outcome, Surv) else outcome.take(rows)
-        one, two = (float(metric(some, values[rows])) for values in predictions)
-        return one - two
-
-    return bootstrap_difference(difference, n, n_resamples, confidence, random_state, subjects_of(outcome))
 
 
 def corrected_resampled_t_test(
@@ -197,13 +117,6 @@ def corrected_resampled_t_test(
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
 
 
-def _check_resampling(n_resamples: int, confidence: float) -> int:
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    if not is_number_of(n_resamples, Integral) or n_resamples < 20:
-        raise ConfigError(f"n_resamples: expected an integer >= 20; got {n_resamples!r}.")
-    return int(n_resamples)
-
-
 def bootstrap_difference(
     difference: Callable[[IntArray], float],
     n: int,
@@ -212,11 +125,18 @@ def bootstrap_difference(
     random_state: int,
     subject: IntArray | None = None,
 ) -> PairedComparison:
-    """Bootstrap a difference that is a function of row numbers, repetitions allowed; see `paired_bootstrap`.
+    """Bootstrap a difference that is a function of row numbers, repetitions allowed.
 
-    With `subject`, 0 .. n_subjects - 1, shape (n,), subjects are drawn.
+    Each resample draws n rows with replacement, or with `subject`, 0 .. n_subjects - 1, shape (n,), subjects.
+    The interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side
+    of 0, one added to both counts. Resamples where the difference raises a `DataError` or is not finite are
+    left out and counted; most of them must remain.
+
+    References:
+        Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
     """
-    n_resamples = _check_resampling(n_resamples, confidence)
+    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_integer("n_resamples", n_resamples, 20)
     value = difference(np.arange(n))
     if not np.isfinite(value):
         raise DataError(

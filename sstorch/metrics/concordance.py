@@ -451,7 +451,6 @@ def concordance_uno(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Time-dependent concordance C_U of survival curves, each pair weighted by G(t_i)^-2.
@@ -460,10 +459,10 @@ def concordance_uno(
     rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
     still well above 0, or a few late events carry the estimate.
 
-    Arguments and errors are those of `concordance_harrell`, and `train`, outcome of the training
-    rows, in the same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or
-    "G(t)", see `ipcw_weights`; `min_censoring_prob`, a floor under G in (0, 1], see `censoring_floor`, which
-    never raises for a row that it touches (`count_floored` counts them). Sample weights do not enter G.
+    Arguments and errors are those of `concordance_harrell`, and `train`, outcome of the training rows, in the
+    same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see
+    `ipcw_weights`. G has a floor, see `censoring_floor`, so that no row raises (`count_floored` counts the
+    rows it touches). Sample weights do not enter G.
 
     Returns:
         C_U in [0, 1].
@@ -479,7 +478,7 @@ def concordance_uno(
         0.333333
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, survival=survival)
-    weight = uno_weights(rows, train, ipcw, min_censoring_prob)
+    weight = uno_weights(rows, train, ipcw)
     return ComparedCurves.of(rows, survival, times, tied_time, tau).concordance(None, weight, tied_risk)
 
 
@@ -523,7 +522,6 @@ def concordance_uno_risk(
     tied_risk: TiedRisk = "half",
     tau: float | None = None,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Uno's concordance C in [0, 1] of one risk score per row, in O(n log n).
@@ -543,7 +541,7 @@ def concordance_uno_risk(
         0.333333
     """
     rows = read_rows(y, _UNO, weight=True, sample_weight=sample_weight, risk=risk)
-    weight = uno_weights(rows, train, ipcw, min_censoring_prob)
+    weight = uno_weights(rows, train, ipcw)
     return _from_risk(comparable_pairs(rows, tied_time, tau, weight), risk, tied_risk)
 
 
@@ -561,13 +559,11 @@ def comparable_pairs(
     )
 
 
-def uno_weights(
-    rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)", min_censoring_prob: float | None = None
-) -> FloatArray:
+def uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)") -> FloatArray:
     """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
     known = training(train)
     check_same_unit(rows.time, known.time, ("time", "train time"))
-    weight = ipcw_weights(rows, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    weight = ipcw_weights(rows, train=known, ipcw=ipcw)
     return weight * weight
 
 

@@ -242,21 +242,3 @@ def log_likelihood(
 
     counted = weight > 0.0  # a row without weight must not turn -inf into NaN
     return float(np.dot(weight[counted], terms[counted]) / weight.sum())
-
-
-def negative_log_likelihood(
-    event: npt.ArrayLike,
-    cumulative_hazard: npt.ArrayLike,
-    log_hazard: npt.ArrayLike,
-    *,
-    sample_weight: npt.ArrayLike | None = None,
-) -> float:
-    """Mean negative log-likelihood of the rows: `log_likelihood` with the sign of a loss, lower is better.
-
-    Arguments and errors are those of `log_likelihood`.
-
-    Examples:
-        >>> negative_log_likelihood([1, 0], cumulative_hazard=[0.5, 1.0], log_hazard=[-1.0, -2.0])
-        1.25
-    """
-    return -log_likelihood(event, cumulative_hazard, log_hazard, sample_weight=sample_weight)

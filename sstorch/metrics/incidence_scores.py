@@ -82,7 +82,6 @@ def concordance_wolbers(
     tau: float | None = None,
     tied_risk: TiedRisk = "half",
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Concordance of a risk with who has the cause first, of Wolbers and others.
@@ -102,7 +101,6 @@ def concordance_wolbers(
         tau: only events before it count; None for all.
         tied_risk: as in :func:`concordance_cause_specific`.
         ipcw: G just before an event or at it, see `ipcw_weights`.
-        min_censoring_prob: floor under G, see `censoring_floor`.
         sample_weight: shape (n,); a pair weighs the product of its weights.
 
     Returns:
@@ -124,7 +122,7 @@ def concordance_wolbers(
     values = check_vector(risk, "risk", row_time.size)
     weight = np.ones(row_time.size)
     if train is not None:
-        weight, _ = _weights(rows, train, row_time[:0], ipcw, min_censoring_prob)
+        weight, _ = _weights(rows, train, row_time[:0], ipcw)
     interest = codes == which
     total, concordant, tied = wolbers_pairs(
         row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
@@ -170,7 +168,6 @@ def brier_score_incidence(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Brier score of the incidence of a cause at each time, under censoring.
@@ -185,9 +182,8 @@ def brier_score_incidence(
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
         cause: the cause that is scored, its number or its name.
         train: outcome of the training rows, which give G.
-        ipcw: G just before an event or at it, see `ipcw_weights`. "G(t)" with ``min_censoring_prob=.05`` is
-            the number of hazardous where no event and censoring share a time.
-        min_censoring_prob: floor under G, see `censoring_floor`.
+        ipcw: G just before an event or at it, see `ipcw_weights`. "G(t)" is the number of hazardous where no
+            event and censoring share a time and its floor under G, .05, is not reached.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Returns:
@@ -212,7 +208,7 @@ def brier_score_incidence(
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
     share = np.ones(row_time.size) if rows.weight is None else rows.weight
-    at_event, at_risk = _weights(rows, train, grid, ipcw, min_censoring_prob)
+    at_event, at_risk = _weights(rows, train, grid, ipcw)
     total = np.zeros(grid.size)
     for some in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
         ended = row_time[some, None] <= grid
@@ -230,7 +226,6 @@ def integrated_brier_score_incidence(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """:func:`brier_score_incidence`, its mean from the first to the last of the times, by trapezoids.
@@ -253,7 +248,6 @@ def integrated_brier_score_incidence(
         cause,
         train=train,
         ipcw=ipcw,
-        min_censoring_prob=min_censoring_prob,
         sample_weight=sample_weight,
     )
     return float((np.diff(grid) * (scores[1:] + scores[:-1]) / 2).sum() / (grid[-1] - grid[0]))
@@ -267,7 +261,6 @@ def cumulative_dynamic_auc_incidence(
     *,
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Area under the ROC curve of who has had a cause by each time.
@@ -296,7 +289,7 @@ def cumulative_dynamic_auc_incidence(
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
-    at_event, at_risk = _weights(rows, train, grid, ipcw, min_censoring_prob)
+    at_event, at_risk = _weights(rows, train, grid, ipcw)
     areas = np.full(grid.size, np.nan)
     for k, t in enumerate(grid):
         ended = row_time <= t
@@ -314,12 +307,12 @@ def cumulative_dynamic_auc_incidence(
 
 
 def _weights(
-    rows: ObservedCauses, train: Outcome, grid: FloatArray, ipcw: Ipcw, min_censoring_prob: float | None
+    rows: ObservedCauses, train: Outcome, grid: FloatArray, ipcw: Ipcw
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
     known = training_causes(train).any_event
     check_same_unit(rows.time, known.time, ("time", "train time"))
-    at_event = ipcw_weights(rows.any_event, train=known, ipcw=ipcw, min_censoring_prob=min_censoring_prob)
+    at_event = ipcw_weights(rows.any_event, train=known, ipcw=ipcw)
     censoring = censoring_distribution(known)
-    floor = censoring_floor(censoring, min_censoring_prob)
+    floor = censoring_floor(censoring)
     return at_event, np.asarray(1.0 / np.maximum(censoring.at(grid), floor))

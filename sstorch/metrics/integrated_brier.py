@@ -231,7 +231,7 @@ class GrafIntegrals:
         failure += _quadratic(low, slope, lengths[:, piece] - _lengths(share, widths[piece]))
         return cls(rows, nodes, widths, piece, risk, low, slope, failure)
 
-    def score(self, train: Outcome, min_censoring_prob: float | None = None) -> float:
+    def score(self, train: Outcome) -> float:
         """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
         known, (time, event, *_), weight = training(train), self.rows, self.rows.weight
         check_same_unit(time, known.time, ("time", "train time"))
@@ -241,7 +241,7 @@ class GrafIntegrals:
         knots = np.unique(np.concatenate((self.nodes, time, censoring.times)))
         knots = knots[knots <= last]
         piece = np.searchsorted(starts, knots[:-1], side="right") - 1
-        at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf", min_censoring_prob)
+        at_event, at_risk = brier_weights(censoring, time, event, knots[:-1], "graf")
         left, right = ((t - starts[piece]) / self.widths[piece] for t in (knots[:-1], knots[1:]))
         increments = at_risk * (_lengths(right, self.widths[piece]) - _lengths(left, self.widths[piece]))
         running = np.concatenate((np.zeros((3, 1)), np.cumsum(increments, axis=1)), axis=1)
@@ -283,7 +283,6 @@ def integrated_brier_score(
     *,
     train: Outcome,
     convention: str = "graf",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Brier score averaged over time.
@@ -325,7 +324,7 @@ def integrated_brier_score(
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
     if convention == "graf":
-        return GrafIntegrals.of(rows, curves, grid).score(train, min_censoring_prob)
+        return GrafIntegrals.of(rows, curves, grid).score(train)
     if rows.weight is not None:  # a row without weight must not widen the window
         counted = rows.weight > 0.0
         rows, curves = rows.take(counted), curves[counted]
@@ -338,7 +337,7 @@ def integrated_brier_score(
     widths = np.diff(grid)
 
     def integral(values: FloatArray) -> float:
-        score = brier_curve(rows, values, grid, censoring, convention, min_censoring_prob)
+        score = brier_curve(rows, values, grid, censoring, convention)
         heights = score[:-1] if convention == "osst" else (score[1:] + score[:-1]) / 2.0
         return float(np.dot(widths, heights) / widths.sum())
 
@@ -356,7 +355,6 @@ def scaled_integrated_brier_score(
     *,
     train: Outcome,
     convention: str = "graf",
-    min_censoring_prob: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
@@ -385,7 +383,6 @@ def scaled_integrated_brier_score(
             times,
             train=train,
             convention=convention,
-            min_censoring_prob=min_censoring_prob,
         )
 
     value = score(survival)

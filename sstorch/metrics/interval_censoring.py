@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from sstorch._types import FloatArray
 from sstorch.data import Surv
@@ -18,7 +17,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
-from sstorch.metrics.outcome import Outcome, bounds_of
+from sstorch.metrics.outcome import bounds_of
 from sstorch.metrics.registry import Kind, metric
 from sstorch.metrics.turnbull import TurnbullCurve
 
@@ -26,29 +25,12 @@ from sstorch.metrics.turnbull import TurnbullCurve
 _CENTRAL = 0.9
 
 
-def alive_probability(y: Outcome, times: npt.ArrayLike, *, train: Outcome) -> FloatArray:
-    """Probability that rows were alive at times, given the bounds of their events.
+def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCurve) -> FloatArray:
+    """Probability that rows were alive at times, (n, n_times), given the bounds of their events.
 
     It is 1 up to the lower bound and 0 from the upper one on; between them it is that of Turnbull's curve S
-    of the training rows, (S(t) - S(upper)) / (S(lower) - S(upper)).
-
-    Args:
-        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
-            intervals, too.
-        times: shape (n_times,) or (n, n_times).
-        train: outcome of the training rows, with their weights.
-
-    Returns:
-        shape (n, n_times); NaN where the training rows have no mass between the bounds.
-
-    Raises:
-        DataError: bounds that are missing, negative or reversed.
+    of the training rows, (S(t) - S(upper)) / (S(lower) - S(upper)), NaN where they have no mass there.
     """
-    low, high, *_ = bounds_of(y)
-    return _alive(low, high, np.atleast_2d(np.asarray(times, dtype=np.float64)), TurnbullCurve.fit(train))
-
-
-def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCurve) -> FloatArray:
     start, end = curve.at(low)[:, None], curve.at(high)[:, None]
     mass = start - end
     with np.errstate(invalid="ignore", divide="ignore"):  # no mass: NaN, as announced
@@ -56,62 +38,6 @@ def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCur
     # At the only time of an exact row the event has come.
     ended = at >= high[:, None]
     return np.where(ended, 0.0, np.where(at <= low[:, None], 1.0, inside))
-
-
-def brier_score_intervals(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    train: Outcome,
-) -> FloatArray:
-    """Brier score at times, of rows known up to intervals: the mean of (S_i(t) - P_i(t))^2.
-
-    P_i is `alive_probability`. Rows for which it is not known at a time do not count there.
-
-    Args:
-        y: outcome of the rows, of `Surv.interval`, n of them; exact and right-censored times are
-            intervals, too.
-        survival: predicted S_i(t), shape (n, n_times).
-        times: increasing, shape (n_times,).
-        train: outcome of the training rows, with their weights.
-
-    Returns:
-        shape (n_times,), lower is better.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a time at which no row counts.
-
-    References:
-        Tsouprou (2015), Measures of discrimination and predictive accuracy for interval censored survival
-        data, Leiden.
-
-    Examples:
-        >>> from sstorch import Surv
-        >>> y = Surv.interval([0.0, 2.0, 3.0], [2.0, 4.0, np.inf])
-        >>> brier_score_intervals(y, [[0.5], [0.5], [0.9]], [3.0], train=y).round(4).tolist()
-        [0.17]
-    """
-    low, high, weight = bounds_of(y)
-    grid = check_times(times)
-    curves = check_survival(survival, low.size, grid.size)
-    return _brier(_alive(low, high, grid[None], TurnbullCurve.fit(train)), curves, grid, weight)
-
-
-def _brier(
-    alive: FloatArray, curves: FloatArray, grid: FloatArray, weight: FloatArray | None = None
-) -> FloatArray:
-    known = ~np.isnan(alive)
-    if weight is not None:
-        known &= (weight > 0.0)[:, None]
-    if not known.any(axis=0).all():
-        late = grid[~known.any(axis=0)][0]
-        raise DataError(f"times: at {late:g} no row is known to be alive or not; choose earlier times.")
-    square = np.where(known, (curves - alive) ** 2, 0.0)
-    score: FloatArray = (
-        square.sum(axis=0) / known.sum(axis=0) if weight is None else weight @ square / (weight @ known)
-    )
-    return score
 
 
 def _coverage(
@@ -197,10 +123,28 @@ class ScoredIntervals:
             survival = check_survival(predict_curves(model, X, grid), low.size, grid.size)
         return cls(model, X, low, high, weight, grid, survival, curve)
 
+    def brier_curve(self, curves: FloatArray) -> FloatArray:
+        """Brier score at each time of the grid, (n_times,), of some curves, (n, n_times).
+
+        The mean of (S_i(t) - P_i(t))^2 over the rows whose P_i, the probability of being alive, is known.
+
+        References:
+            Tsouprou (2015), Measures of discrimination and predictive accuracy for interval censored survival
+            data, Leiden.
+        """
+        alive = _alive(self.lower, self.upper, self.grid[None], self.curve)
+        known = ~np.isnan(alive)
+        weight = np.ones(len(alive)) if self.weight is None else self.weight
+        known &= (weight > 0.0)[:, None]
+        if not known.any(axis=0).all():
+            late = self.grid[~known.any(axis=0)][0]
+            raise DataError(f"times: at {late:g} no row is known to be alive or not; choose earlier times.")
+        square = np.where(known, (curves - alive) ** 2, 0.0)
+        return np.asarray(weight @ square / (weight @ known))
+
     def brier(self, curves: FloatArray) -> float:
         """Mean Brier score over the grid of some curves, (n, n_times)."""
-        alive = _alive(self.lower, self.upper, self.grid[None], self.curve)
-        score = _brier(alive, curves, self.grid, self.weight)
+        score = self.brier_curve(curves)
         return float(np.trapezoid(score, self.grid) / (self.grid[-1] - self.grid[0]))
 
 

@@ -9,55 +9,14 @@ References:
     Biometrics 64, 603-610, for the Brier score.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_after, name_rows
-from sstorch.data import Surv
+from sstorch._types import FloatArray
+from sstorch.checks import name_rows
 from sstorch.exceptions import DataError
-from sstorch.metrics.outcome import Outcome, read_rows
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
-
-
-class RowsAtRisk(NamedTuple):
-    """Positions of the rows at risk at a landmark, their times from there, and events, (m,) each."""
-
-    rows: IntArray
-    time: FloatArray
-    event: BoolArray
-
-
-def at_landmark(y: Outcome, after: float) -> RowsAtRisk:
-    """Rows at risk at a time, entry <= after < time.
-
-    Args:
-        y: outcome of the rows, a `Surv`, whose entry times (left truncation) and subjects count, or the
-            tuple (time, event).
-        after: the landmark, in the unit of `y`.
-
-    Returns:
-        Their positions, times less `after`, and events, of the last row of the subject up to the first event
-        or gap, see `Surv.followed_from`. With curves conditional on being alive at `after`,
-        and training rows taken alike, every score is one from the landmark.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no row is at risk.
-
-    Examples:
-        >>> from sstorch import Surv
-        >>> at_landmark(Surv([1.0, 3.0, 4.0, 5.0], [1, 1, 0, 1], entry=[0.0, 0.0, 1.0, 2.5]), 2.0)
-        RowsAtRisk(rows=array([1, 2]), time=array([1., 2.]), event=array([ True, False]))
-    """
-    given = read_rows(y, "a landmark", entry=True, weight=True)
-    entry = None if given.entry is None else np.maximum(given.entry, 0.0)
-    rows, later = Surv(given.time, given.event, entry=entry, id=given.id).followed_from(
-        *check_after(after, 1)
-    )
-    return RowsAtRisk(rows, *later.right_censored("a landmark")[:2])
 
 
 def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:

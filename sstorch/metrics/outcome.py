@@ -278,7 +278,7 @@ def _check_supported(
     if starts is not None and not entry:
         raise DataError(
             f"{name}y has entry times (left truncation), and {what} takes every row as at risk from time "
-            "zero: score the rows at risk at a time (after=), see sstorch.metrics.at_landmark"
+            "zero: score the rows at risk at a time, evaluate(..., after=)"
         )
     if weights is not None and not weight:
         raise DataError(

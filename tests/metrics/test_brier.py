@@ -17,17 +17,15 @@ from sstorch.metrics import (
     integrated_brier_score,
 )
 
-from .cohorts import Scored, scored
+from .cohorts import scored
 from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured
 
 CLOSE = 1e-10
 
 
-def brier_by_loops(rows, t, s, convention, floor=None):
+def brier_by_loops(rows, t, s, convention):
     """BS(t) from the formula; s[i] is S_i(t)."""
-    total = 0.0
-    if floor is None:
-        floor = last_positive_g(rows.train)
+    total, floor = 0.0, last_positive_g(rows.train)
     for i, t_i in enumerate(rows.time):
         if t_i <= t and rows.event[i]:
             term, g = s[i] ** 2, g_by_loops(rows.train, t_i, left=convention == "graf")
@@ -193,23 +191,6 @@ def test_floor_keeps_the_last_positive_probability_and_is_counted():
     expected = (0.3**2 + 0.6**2 / g + 0.5**2 / g) / 3
     assert brier_score((time, event), survival, times, train=train)[0] == pytest.approx(expected, abs=CLOSE)
     assert count_floored(time, train=train) == 2
-    expected = (0.3**2 + 0.6**2 / 0.9 + 0.5**2 / 0.9) / 3
-    got = brier_score((time, event), survival, times, train=train, min_censoring_prob=0.9)[0]
-    assert got == pytest.approx(expected, abs=CLOSE)
-
-
-@given(scored())
-def test_rows_not_counted_as_floored_have_the_plain_weights(rows: Scored):
-    floor = 0.4
-    free = censoring_distribution(rows.train).before(rows.time) >= floor
-    assert count_floored(rows.time, train=rows.train, min_censoring_prob=floor) == np.count_nonzero(~free)
-    if not free.any():
-        return
-    part = ((rows.time[free], rows.event[free]), rows.survival[free], rows.times)
-    plain = brier_score(*part, train=rows.train, min_censoring_prob=1e-300)
-    np.testing.assert_allclose(
-        brier_score(*part, train=rows.train, min_censoring_prob=floor), plain, rtol=1e-12
-    )
 
 
 @pytest.mark.parametrize("function", [brier_score, integrated_brier_score])
@@ -218,10 +199,6 @@ def test_settings_that_do_not_exist(function):
     known = "'paper' is unknown; the known ones are 'graf', 'sksurv', 'surtree', 'osst'"
     with pytest.raises(ConfigError, match=known):
         function(*args, train=train, convention="paper")
-    with pytest.raises(ConfigError, match=r"probability in \(0, 1\]; got 0.0"):
-        function(*args, train=train, min_censoring_prob=0.0)
-    with pytest.raises(ConfigError, match="'sksurv' has no floor"):
-        function(*args, train=train, convention="sksurv", min_censoring_prob=0.1)
 
 
 def test_grids_that_cannot_be_integrated():

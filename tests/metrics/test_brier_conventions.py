@@ -220,10 +220,6 @@ def test_long_tables_of_many_rows_agree_with_single_blocks():
 def test_refusals():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     curves = np.full((3, 2), 0.5)
-    with pytest.raises(ConfigError, match="'osst' has no floor"):
-        integrated_brier_score(
-            rows, curves, [1.0, 2.0], train=rows, convention="osst", min_censoring_prob=0.1
-        )
     with pytest.raises(DataError, match=r"'surtree' needs two times in \[1, 2.999\).*got 0\..*'surtree'"):
         integrated_brier_score(rows, curves, [3.0, 4.0], train=rows, convention="surtree")
     with pytest.raises(DataError, match=r"distinct 10 and 90 % quantiles; got 2 and 1.999 from 1 distinct"):

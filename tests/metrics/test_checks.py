@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sstorch.checks import name_rows
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import (
     KaplanMeier,
     brier_score,
@@ -16,7 +16,6 @@ from sstorch.metrics import (
     integrated_brier_score,
     mean_absolute_error_margin,
     one_calibration,
-    paired_bootstrap,
     rmst_error,
 )
 from sstorch.metrics.checks import check_probability, check_survival
@@ -167,7 +166,6 @@ def test_row_labels_in_another_order_are_refused():
         (lambda: one_calibration((time, event), curves[0], t=2.0), "survival"),
         (lambda: mean_absolute_error_margin((time, event), weight, train=train), "predicted_time"),
         (lambda: rmst_error((time, event), curves, TIMES, train=train, tau=2.0), "survival"),
-        (lambda: paired_bootstrap(len, (time, event), curves, curves), "first"),
     ):
         with pytest.raises(DataError, match=match.format(name)):
             call()
@@ -203,10 +201,7 @@ def test_units_of_grids_predictions_and_horizons():
     assert brier_score((late, rare), curves[:, :20], days[:20], train=(late, rare)).size == 20
 
 
-def test_options_that_are_no_numbers():
-    for floor in ("a", True, 0.0):
-        with pytest.raises(ConfigError, match="min_censoring_prob: expected a probability"):
-            brier_score((TIME, EVENT), CURVES, TIMES, train=(TIME, EVENT), min_censoring_prob=floor)
+def test_times_that_are_no_numbers():
     with pytest.raises(DataError, match="t: expected times; got NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])
 

@@ -3,60 +3,55 @@ import pytest
 from scipy import stats
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import concordance_harrell_risk, corrected_resampled_t_test, paired_bootstrap
+from sstorch.metrics import corrected_resampled_t_test
+from sstorch.metrics.comparison import bootstrap_difference
 
 
-def mean_difference(y, prediction):
-    return float(np.mean(prediction))
+def bootstrap(first, second, statistic=np.mean, n_resamples=1000, confidence=0.95):
+    """The difference of a statistic of two samples of the same rows."""
+
+    def difference(rows):
+        return float(statistic(first[rows]) - statistic(second[rows]))
+
+    return bootstrap_difference(difference, len(first), n_resamples, confidence, random_state=0)
 
 
 def test_bootstrap_of_a_mean_equals_its_normal_theory():
     rng = np.random.default_rng(0)
     n = 400
     first, second = rng.normal(0.15, 1.0, n), rng.normal(0.0, 1.0, n)
-    time, event = np.arange(1.0, n + 1), np.ones(n)
-    result = paired_bootstrap(mean_difference, (time, event), first, second, n_resamples=4000)
+    result = bootstrap(first, second, n_resamples=4000)
     difference = first - second
     error = difference.std(ddof=1) / np.sqrt(n)
     assert result.difference == pytest.approx(difference.mean(), abs=1e-12)
     assert result.lower == pytest.approx(difference.mean() - 1.96 * error, abs=0.15 * error)
     assert result.upper == pytest.approx(difference.mean() + 1.96 * error, abs=0.15 * error)
     assert result.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), abs=0.02)
-    swapped = paired_bootstrap(mean_difference, (time, event), second, first, n_resamples=4000)
+    swapped = bootstrap(second, first, n_resamples=4000)
     assert (swapped.lower, swapped.upper) == pytest.approx((-result.upper, -result.lower))
     assert swapped.p_value == result.p_value
 
 
 def test_p_values_under_no_difference_are_uniform():
     rng = np.random.default_rng(1)
-    p_values = []
-    for _ in range(120):
-        first, second = rng.normal(size=(2, 60))
-        rows = (np.ones(60), np.ones(60))
-        p_values.append(paired_bootstrap(mean_difference, rows, first, second, n_resamples=99).p_value)
+    p_values = [bootstrap(*rng.normal(size=(2, 60)), n_resamples=99).p_value for _ in range(120)]
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
 
 
 def test_the_rows_of_both_models_are_the_same():
-    time, event = np.arange(1.0, 9.0), np.ones(8)
     prediction = np.random.default_rng(0).normal(size=8)
-    result = paired_bootstrap(concordance_harrell_risk, (time, event), prediction, prediction)
+    result = bootstrap(prediction, prediction)
     assert (result.lower, result.upper, result.p_value) == (0.0, 0.0, 1.0)
 
 
 def test_undefined_resamples_are_counted():
-    time, event = [1.0, 2.0, 3.0, 4.0], [1, 0, 0, 0]  # no pair where row 0 is not drawn
-    result = paired_bootstrap(concordance_harrell_risk, (time, event), [4, 3, 2, 1], [1, 2, 3, 4])
-    assert 250 < result.n_undefined < 400
-    assert result.difference == 1.0
-
-    def rarely(y, p):
-        if len(np.unique(y.time)) < 4:
+    def rarely(rows):
+        if len(np.unique(rows)) < 4:
             raise DataError("not today")
         return 0.0
 
     with pytest.raises(DataError, match=r"of 50 resamples leave the metric undefined.*not today"):
-        paired_bootstrap(rarely, (time, event), [1, 2, 3, 4], [1, 2, 3, 4], n_resamples=50)
+        bootstrap_difference(rarely, 4, 50, 0.95, 0)
 
 
 def test_corrected_t_test_by_hand():
@@ -88,19 +83,11 @@ def test_equal_differences_of_rounded_scores_have_no_p_value():
 
 
 def test_refusals():
-    rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-    with pytest.raises(
-        DataError, match=r"second: expected a prediction for each of 3 rows; got shape \(2,\)"
-    ):
-        paired_bootstrap(concordance_harrell_risk, rows, [1, 2, 3], [1, 2])
-    with pytest.raises(DataError, match=r"second: expected the shape of first, \(3,\); got \(3, 2\)"):
-        paired_bootstrap(concordance_harrell_risk, rows, [1, 2, 3], np.ones((3, 2)))
-    with pytest.raises(DataError, match="first: expected an array of numbers"):
-        paired_bootstrap(concordance_harrell_risk, rows, ["a", "b", "c"], [1, 2, 3])
-    with pytest.raises(ConfigError, match="n_resamples: expected an integer >= 20; got 5"):
-        paired_bootstrap(concordance_harrell_risk, rows, [1, 2, 3], [1, 2, 3], n_resamples=5)
+    rows = np.arange(3.0)
+    with pytest.raises(ConfigError, match="n_resamples must be at least 20, an integer, got 5"):
+        bootstrap(rows, rows, n_resamples=5)
     with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got 95"):
-        paired_bootstrap(concordance_harrell_risk, rows, [1, 2, 3], [1, 2, 3], confidence=95)
+        bootstrap(rows, rows, confidence=95)
     with pytest.raises(DataError, match="scores of at least two splits; got 1"):
         corrected_resampled_t_test([0.5], [0.5], n_train=8, n_test=2)
     with pytest.raises(DataError, match="second: NaN in row 1"):
@@ -114,15 +101,13 @@ def test_refusals():
 
 
 def test_differences_that_are_not_finite():
-    rows = (np.arange(1.0, 31.0), np.ones(30))
+    rows = np.arange(1.0, 31.0)
     with pytest.raises(DataError, match="expected a finite difference on the rows themselves; got nan"):
-        paired_bootstrap(lambda y, p: np.nan, rows, rows[0], rows[0], n_resamples=50)
+        bootstrap(rows, rows, lambda values: np.nan)
 
-    def infinite_without_the_first_row(y, p):
-        return float(np.mean(p)) if (y.time == 1.0).any() else np.inf
+    def infinite_without_the_first_row(rows):
+        return 1.0 if (rows == 0).any() else np.inf
 
-    result = paired_bootstrap(
-        infinite_without_the_first_row, rows, rows[0], rows[0] - 1, n_resamples=np.int64(200)
-    )
+    result = bootstrap_difference(infinite_without_the_first_row, 30, np.int64(200), 0.95, 0)
     assert 40 < result.n_undefined < 110  # (1 - 1/30)^30 = 36 %
     assert (result.difference, result.lower, result.upper) == pytest.approx((1.0, 1.0, 1.0))

@@ -174,7 +174,6 @@ def test_weights_beyond_the_training_rows_stay_finite_and_are_counted():
     assert censoring_distribution(train).at(5.0) == 0.0
     assert ipcw_weights(([1.0, 4.0, 9.0, 9.0], [1, 1, 1, 0]), train=train) == pytest.approx([1, 1.5, 1.5, 0])
     assert count_floored([3.0, 4.0, 9.0], train=train) == 1
-    assert count_floored([3.0, 4.0, 9.0], train=train, ipcw="G(t)") == 2
 
 
 def test_settings_that_do_not_exist():

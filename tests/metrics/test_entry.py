@@ -25,7 +25,6 @@ from sstorch.metrics import (
     KaplanMeier,
     KaplanMeierBand,
     aalen_johansen,
-    at_landmark,
     censoring_distribution,
     concordance_cause_specific,
     concordance_harrell,
@@ -296,10 +295,8 @@ def test_from_a_landmark_every_score_is_that_of_rows_at_risk_there():
     assert found["value"].notna().all()
 
     def alive(part):
-        rows, left, died = at_landmark(Surv(part.time, part.event, entry=part.entry), s)
-        assert (part.entry[rows] <= s).all()
-        assert len(rows) == ((part.entry <= s) & (part.time > s)).sum()
-        return part.frame.iloc[rows], (left, died)
+        rows = (part.entry <= s) & (part.time > s)
+        return part.frame[rows], (part.time[rows] - s, part.event[rows])
 
     rows, known = alive(test), alive(train)
 
@@ -386,11 +383,11 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
     split = (frame.iloc[rows], halves)
     found = evaluate(tree, split, split, after=s)
     np.testing.assert_allclose(found["value"], expected["value"], rtol=1e-9)
-    positions, left, died = at_landmark(halves, s)
+    positions, later = halves.followed_from(s)
     by_subject = np.argsort(rows[positions])
-    _, one, two = at_landmark(whole, s)
-    np.testing.assert_allclose(left[by_subject], one, rtol=1e-12)
-    assert (died[by_subject] == two).all()
+    _, expected = whole.followed_from(s)
+    np.testing.assert_allclose(later.time[by_subject], expected.time, rtol=1e-12)
+    assert (later.event[by_subject] == expected.event).all()
 
 
 class TwoCauses:

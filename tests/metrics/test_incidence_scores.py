@@ -58,13 +58,13 @@ HAZARDOUS = {
 def test_hazardous_gives_the_same(which: int, cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     train, test, _, incidence = cohort
     brier, integrated, weighted, plain = HAZARDOUS[which]
-    options = {"train": train, "min_censoring_prob": 0.05}
-    found = brier_score_incidence(test, incidence, TIMES, which, **options)
+    found = brier_score_incidence(test, incidence, TIMES, which, train=train)
     np.testing.assert_allclose(found, brier, rtol=1e-12)
-    mean = integrated_brier_score_incidence(test, incidence, TIMES, which, **options)
+    mean = integrated_brier_score_incidence(test, incidence, TIMES, which, train=train)
     assert mean == pytest.approx(integrated, rel=1e-12)
     risk = incidence[:, 2]
-    assert concordance_wolbers(test, risk, which, tau=9.0, **options) == pytest.approx(weighted, abs=1e-8)
+    found = concordance_wolbers(test, risk, which, tau=9.0, train=train)
+    assert found == pytest.approx(weighted, abs=1e-8)
     assert concordance_wolbers(test, risk, which, tau=9.0) == pytest.approx(plain, abs=1e-8)
 
 

@@ -12,6 +12,7 @@ from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.metrics import TurnbullCurve
+from sstorch.metrics.interval_censoring import ScoredIntervals
 
 Bounds = tuple[FloatArray, FloatArray]
 
@@ -104,21 +105,18 @@ def test_brier_and_coverage_against_survivaleval() -> None:
     theirs = evaluator.IntervalCenEvaluator(survival, grid, *test, *train)
     at = np.array([1.0, 3.0, 5.0])
     curve = TurnbullCurve.fit(Surv.interval(*train))
-    peer = theirs.brier_score_multiple_points(at)
-    mine = metrics.brier_score_intervals(
-        Surv.interval(*test), survival[:, [5, 15, 25]], at, train=Surv.interval(*train)
-    )
+    peer, given = theirs.brier_score_multiple_points(at), survival[:, [5, 15, 25]]
+    rows = ScoredIntervals.predicted((given, at), None, Surv.interval(*test), Surv.interval(*train))
+    mine = rows.brier_curve(given)
     # They have Turnbull's mass elsewhere within its intervals, and fewer steps.
     np.testing.assert_allclose(mine, peer, atol=0.02)
-    alive = metrics.alive_probability(Surv.interval(*test), at, train=Surv.interval(*train))
+    alive = np.empty(given.shape)
     for i, (low, high) in enumerate(zip(*test, strict=True)):
         for j, t in enumerate(at):
             mass = curve.at(low) - curve.at(high)
             inside = (curve.at(t) - curve.at(high)) / mass if mass > 0 else np.nan
-            expected = 1.0 if t <= low else 0.0 if t >= high else inside
-            assert alive[i, j] == pytest.approx(expected, nan_ok=True)
-    expected = np.nanmean((survival[:, [5, 15, 25]] - alive) ** 2, axis=0)
-    np.testing.assert_allclose(mine, expected, rtol=1e-12)
+            alive[i, j] = 1.0 if t <= low else 0.0 if t >= high else inside
+    np.testing.assert_allclose(mine, np.nanmean((given - alive) ** 2, axis=0), rtol=1e-12)
 
 
 def test_scores_of_exact_rows_are_the_plain_ones() -> None:
@@ -127,7 +125,6 @@ def test_scores_of_exact_rows_are_the_plain_ones() -> None:
     survival = np.exp(-grid / rng.uniform(1, 3, (30, 1)))
     y = Surv.interval(time, time)
     plain = ((survival - (time[:, None] > grid)) ** 2).mean(axis=0)
-    np.testing.assert_allclose(metrics.brier_score_intervals(y, survival, grid, train=y), plain)
     integrated = np.trapezoid(plain, grid) / 1.5
     rows, names = (np.zeros((30, 1)), y), ["ibs_turnbull", "coverage"]
 
@@ -199,7 +196,6 @@ def test_a_table_of_a_tree_and_what_is_refused() -> None:
         metrics.evaluate(tree, data, data, after=1.0)
     with pytest.raises(DataError, match="train: expected SurvivalData"):
         metrics.evaluate(tree, x, data)  # type: ignore[arg-type]
+    train, test = (None, Surv.interval([1.0], [1.0])), (None, Surv.interval([1.0], [9.0]))
     with pytest.raises(DataError, match="no row is known"):
-        metrics.brier_score_intervals(
-            Surv.interval([1.0], [9.0]), [[0.5]], [5.0], train=Surv.interval([1.0], [1.0])
-        )
+        metrics.evaluate(([[0.5, 0.4]], [5.0, 6.0]), train, test, metrics=["ibs_turnbull"])

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from lifelines import KaplanMeierFitter
 
-from sstorch.exceptions import ConfigError
 from sstorch.metrics import KaplanMeier, censoring_distribution, censoring_floor, count_floored
 
 from .cohorts import cohorts
@@ -63,7 +62,4 @@ def test_floor():
     assert (
         censoring_floor(censoring_distribution(([2.0, 2.0], [0, 0]))) == 1.0
     )  # nothing known but G = 1 before 2
-    assert censoring_floor(zero, 0.05) == 0.05
     assert count_floored([1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0])) == 1
-    with pytest.raises(ConfigError, match=r"expected a probability in \(0, 1\]; got 1.5"):
-        censoring_floor(zero, 1.5)

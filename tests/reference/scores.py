@@ -63,9 +63,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
         f"brier_score, {c}": lambda c=c: m.brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN, convention=c)
         for c in CONVENTIONS
     },
-    "brier_score, weights": lambda: m.brier_score(
-        SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT, min_censoring_prob=0.1
-    ),
+    "brier_score, weights": lambda: m.brier_score(SEEN, *CURVES_OF_ROWS, train=TRAIN, sample_weight=WEIGHT),
     **{f"integrated_brier_score, {c}": partial(_ibs, c) for c in CONVENTIONS},
     **{
         f"scaled_integrated_brier_score, {c}": partial(_ibs, c, m.scaled_integrated_brier_score)
@@ -87,7 +85,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "mean_absolute_error_pseudo": lambda: m.mean_absolute_error_pseudo(SEEN, MEDIAN, train=TRAIN),
     "rmst_error": lambda: m.rmst_error(SEEN, *CURVES_OF_ROWS, train=TRAIN, tau=20.0),
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
-    "negative_log_likelihood": lambda: m.negative_log_likelihood(EVENT, HAZARD, LOG_HAZARD),
     "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
     "censoring_distribution, at risk": lambda: m.censoring_distribution(TRAIN, tied_events="at_risk"),
     "censoring_floor": lambda: m.censoring_floor(m.censoring_distribution(TRAIN)),
@@ -101,9 +98,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "group_scores": lambda: m.group_scores(SEEN, *CURVES_OF_ROWS, GROUP, tau=20.0, n_groups=2),
     "gap": lambda: m.gap([0.25, 0.5, 0.125]),
     "evaluate": lambda: m.evaluate((WHOLE, WHOLE_GRID), TRAIN_ROWS, ROWS),
-    "paired_bootstrap": lambda: m.paired_bootstrap(
-        m.concordance_harrell_risk, SEEN, RISK, RISK[::-1], n_resamples=40
-    ),
     "corrected_resampled_t_test": lambda: m.corrected_resampled_t_test(
         [0.7, 0.72, 0.69, 0.74], [0.68, 0.7, 0.7, 0.71], n_train=75, n_test=25
     ),
