@@ -60,39 +60,24 @@ __all__ = [
     "validate",
 ]
 
-# Modules of what stands above, which load torch: at the first use, so that a command can say that it starts.
+# Modules of these names, and sstorch.soft of the others: they load torch, at the first use, so that a command
+# can say that it starts.
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),
     "Search": "sstorch.exact.estimators",
-    **dict.fromkeys(
-        (
-            "Columns",
-            "GatePenalties",
-            "GroupPenalties",
-            "Honest",
-            "Penalties",
-            "PrognosticTree",
-            "PrognosticTreeCV",
-            "SoftSurvivalTree",
-            "SurvivalRegression",
-            "default_candidates",
-            "model_frame",
-        ),
-        "sstorch.soft",
-    ),
     "recalibrate": "sstorch.groups",
     "validate": "sstorch.validation",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    elif name == "metrics":
-        value = import_module("sstorch.metrics")
-    else:
+    if name not in __all__:
         raise AttributeError(f"module 'sstorch' has no attribute {name!r}")
+    if name == "metrics":
+        value: Any = import_module("sstorch.metrics")
+    else:
+        value = getattr(import_module(_HOMES.get(name, "sstorch.soft")), name)
     globals()[name] = value
     return value
 

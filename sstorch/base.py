@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import lru_cache
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -125,11 +125,11 @@ class SurvivalEstimator(FrameEstimator):
         times: Times = None,
         as_frame: Literal[False] = False,
         *,
-        return_array: Literal[True] | None = None,
+        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
         id: object = None,
-    ) -> FloatArray: ...
+    ) -> npt.NDArray[Any]: ...
 
     @overload
     def predict_survival_function(
@@ -144,19 +144,6 @@ class SurvivalEstimator(FrameEstimator):
         id: object = None,
     ) -> pd.DataFrame: ...
 
-    @overload
-    def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: Literal[False],
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[np.object_]: ...
-
     def predict_survival_function(
         self,
         X: object,
@@ -167,7 +154,7 @@ class SurvivalEstimator(FrameEstimator):
         after: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
         id: object = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
+    ) -> npt.NDArray[Any] | pd.DataFrame:
         """Survival function S(t | x), evaluated exactly at the given times.
 
         Beyond the last training event the curve of a soft tree's leaf goes on as its family says, and that of
@@ -209,11 +196,11 @@ class SurvivalEstimator(FrameEstimator):
         times: Times = None,
         as_frame: Literal[False] = False,
         *,
-        return_array: Literal[True] | None = None,
+        return_array: bool | None = None,
         after: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
         id: object = None,
-    ) -> FloatArray: ...
+    ) -> npt.NDArray[Any]: ...
 
     @overload
     def predict_cumulative_hazard_function(
@@ -228,19 +215,6 @@ class SurvivalEstimator(FrameEstimator):
         id: object = None,
     ) -> pd.DataFrame: ...
 
-    @overload
-    def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: Literal[False],
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[np.object_]: ...
-
     def predict_cumulative_hazard_function(
         self,
         X: object,
@@ -251,7 +225,7 @@ class SurvivalEstimator(FrameEstimator):
         after: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
         id: object = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
+    ) -> npt.NDArray[Any] | pd.DataFrame:
         """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
 
         It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
@@ -269,7 +243,7 @@ class SurvivalEstimator(FrameEstimator):
         after: npt.ArrayLike | None = None,
         entry: npt.ArrayLike | None = None,
         id: object = None,
-    ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
+    ) -> npt.NDArray[Any] | pd.DataFrame:
         check_is_fitted(self)
         if as_frame and return_array is not None:
             raise ConfigError(
@@ -279,23 +253,21 @@ class SurvivalEstimator(FrameEstimator):
             times = "events"
         X = to_rows(X)
         path = None if id is None and entry is None else Paths.of(entry, id, len(self._schema.frame_of(X)))
-        if path is None and kind != "hazard":  # which asks what a row is at that time alone
-            self._refuse_unknown_future(after, path=True)
-        index = None if path is None else pd.Index(path.ids)
-        if path is None and isinstance(X, pd.DataFrame):
-            index = X.index
-        alive = None
+        index, alive = X.index if isinstance(X, pd.DataFrame) else None, None
         if path is not None:
-            alive = np.zeros(len(path.ids)) if after is None else check_after(after, len(path.ids))
+            index = pd.Index(path.ids)
+            alive = check_after(0.0 if after is None else after, len(path.ids))
         elif after is not None:
             alive = check_after(after, len(self._schema.frame_of(X)))
+        elif kind != "hazard":  # which asks what a row is at that time alone
+            self._refuse_unknown_future(after, path=True)
         grid = self._grid(times, 0.0 if after is None or alive is None else float(alive.min(initial=np.inf)))
-        if path is not None and alive is not None:
-            curves = self._curves_along(kind, X, grid, path, alive)
-        elif alive is not None:
+        if alive is None:
+            curves = self._curves(kind, X, grid)
+        elif path is None:
             curves = self._curves_after(kind, X, grid, alive)
         else:
-            curves = self._curves(kind, X, grid)
+            curves = self._curves_along(kind, X, grid, path, alive)
         if return_array is False:
             start = 1.0 if kind == "survival" else 0.0
             functions = np.empty(len(curves), dtype=object)
@@ -306,15 +278,7 @@ class SurvivalEstimator(FrameEstimator):
         return pd.DataFrame(curves, columns=grid, index=index)
 
     def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
-        """Require ``after`` of a model with time-varying covariates.
-
-        Args:
-            after: as given by the user.
-            path: whether the method also accepts the covariate path of a subject, for the message.
-
-        Raises:
-            ConfigError: the model has time-varying covariates, and ``after`` is None.
-        """
+        """Require ``after`` of a model with time-varying covariates; the remedy may be a ``path``, too."""
         if after is None and getattr(self, "time_varying_", False):
             along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
             zero = option_text("after", 0, "after=0")
@@ -351,11 +315,7 @@ class SurvivalEstimator(FrameEstimator):
         return curves[:, 1:] - curves[:, :1] if kind == "cumulative_hazard" else curves[:, 1:]
 
     def _risk_of(self, X: object, cause: int | str) -> FloatArray:
-        """Cumulative incidence of a cause at ``horizon_``, (n,).
-
-        Raises:
-            ConfigError: there is no such cause, or one row does not determine what happens later.
-        """
+        """Cumulative incidence of a cause at ``horizon_``, (n,)."""
         number = self._number(cause)
         if getattr(self, "time_varying_", False):
             raise ConfigError(
@@ -474,11 +434,7 @@ class SurvivalEstimator(FrameEstimator):
         return float(np.mean(scores))
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """Rows with an outcome of the kind that the model was trained on.
-
-        Raises:
-            DataError: the data cannot be used, or the outcome lacks the entry, id or causes of training.
-        """
+        """Rows with an outcome of the kind that the model was trained on."""
         check_is_fitted(self)
         outcome = outcome_of(self, y)
         frame = self._schema.frame_of(X)
@@ -498,11 +454,7 @@ class SurvivalEstimator(FrameEstimator):
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
-    """Times of predictions as an array (n_times,), one time as an array of one.
-
-    Raises:
-        DataError: neither a finite number >= 0 nor a list of them.
-    """
+    """Finite times >= 0 of predictions as an array (n_times,), one time as an array of one."""
     if isinstance(times, bool):
         raise DataError(f"times is {times}; times are numbers: name the argument that {times} is meant for")
     try:
@@ -517,15 +469,7 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
 
 
 def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
-    """Raise an error for rows whose predicted survival at a time is 0.
-
-    Args:
-        log_survival: log of their survival functions then, shape (n,).
-        after: the times, shape (n,).
-
-    Raises:
-        DataError: the log is -inf; the message names rows.
-    """
+    """Refuse rows whose predicted survival at a time, given as its logarithm, is 0; (n,) each."""
     if (dead := ~(log_survival > -np.inf)).any():
         raise DataError(
             f"predicted survival of {rows_text(dead)} at after={after[dead][0]:g} is 0, so that conditional "

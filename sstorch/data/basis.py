@@ -227,10 +227,6 @@ class Basis:
         out: FloatArray = np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
         return out
 
-    def module(self) -> BasisModule:
-        """The same for torch, float64."""
-        return BasisModule(self)
-
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}

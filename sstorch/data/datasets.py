@@ -8,10 +8,8 @@ import pandas as pd
 
 from sstorch.checks import names_text, nearest_text
 from sstorch.data.causes import CauseNames
-from sstorch.data.competing import COMPETING_SETS
 from sstorch.data.file_options import FileOptions
-from sstorch.data.interval_sets import INTERVAL_SETS
-from sstorch.data.pysurvival import PYSURVIVAL_SETS
+from sstorch.data.r_sets import R_SETS
 from sstorch.data.sources import (
     LIFELINES_SETS,
     SCIKIT_SURVIVAL_SETS,
@@ -19,9 +17,8 @@ from sstorch.data.sources import (
     UIS_SETS,
     Entry,
 )
-from sstorch.data.start_stop import START_STOP_SETS
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.survivors import SURVIVORS_SETS
+from sstorch.data.wheel_sets import WHEEL_SETS
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.installing import pip_install
 
@@ -29,15 +26,12 @@ ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in sorted(
         (
-            *COMPETING_SETS,
-            *INTERVAL_SETS,
             *LIFELINES_SETS,
-            *PYSURVIVAL_SETS,
+            *R_SETS,
             *SCIKIT_SURVIVAL_SETS,
-            *START_STOP_SETS,
-            *SURVIVORS_SETS,
             *SURVSET_SETS,
             *UIS_SETS,
+            *WHEEL_SETS,
         ),
         key=lambda entry: entry.name,
     )

@@ -44,9 +44,9 @@ class NumericEncoding(ABC):
     name: ClassVar[str]
 
     @property
-    @abstractmethod
     def n_curved(self) -> int:
-        """Features beside the straight one."""
+        """Features besides the straight one."""
+        return 0
 
     @abstractmethod
     def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
@@ -97,11 +97,6 @@ class Linear(NumericEncoding):
 
     name: ClassVar[str] = "linear"
 
-    @property
-    def n_curved(self) -> int:
-        """See :attr:`NumericEncoding.n_curved`."""
-        return 0
-
     def functions(self, z: FloatArray) -> tuple[None, list[Combination]]:
         """See :meth:`NumericEncoding.functions`."""
         return None, []
@@ -116,11 +111,6 @@ class Log(NumericEncoding):
     """
 
     name: ClassVar[str] = "log"
-
-    @property
-    def n_curved(self) -> int:
-        """See :attr:`NumericEncoding.n_curved`."""
-        return 0
 
     def functions(self, z: FloatArray) -> tuple[Combination | None, list[Combination]]:
         """See :meth:`NumericEncoding.functions`."""

@@ -9,7 +9,7 @@ import importlib
 import re
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -46,14 +46,6 @@ def _one_line(error: BaseException) -> str:
 
 
 # ---------------------------------------------------------------------- files
-
-
-def _parquet(file: Path, table: str | None) -> pd.DataFrame:
-    return pd.read_parquet(file)
-
-
-def _feather(file: Path, table: str | None) -> pd.DataFrame:
-    return pd.read_feather(file)
 
 
 def _stata(file: Path, table: str | None) -> pd.DataFrame:
@@ -112,8 +104,8 @@ def _r(file: Path, table: str | None) -> pd.DataFrame:
 
 
 _READERS: dict[str, tuple[str, Callable[[Path, str | None], pd.DataFrame]]] = {
-    ".parquet": ("parquet", _parquet),
-    ".feather": ("feather", _feather),
+    ".parquet": ("parquet", lambda file, _: pd.read_parquet(file)),
+    ".feather": ("feather", lambda file, _: pd.read_feather(file)),
     ".dta": ("Stata", _stata),
     ".sav": ("SPSS", _spss),
     ".zsav": ("SPSS", _spss),
@@ -222,13 +214,3 @@ def read_database(url: str, table: str | None) -> Table:
         raise
     except Exception as error:  # each driver has errors of its own
         raise DataError(f"the query {query!r} failed ({_one_line(error)})") from error
-
-
-def database_url(file: Path) -> str:
-    """URL of the database in a file."""
-    return f"{DATABASES[file.suffix.lower()]}:///{file}"
-
-
-def endings(others: Iterable[str]) -> str:
-    """Endings that can be read, in words."""
-    return ", ".join((*others, *SUFFIXES))

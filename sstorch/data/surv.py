@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -73,14 +73,7 @@ class OutcomeType:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
-        causes = None if self.causes is None else list(self.causes)
-        return {
-            "name": self.name,
-            "entry": self.entry,
-            "id": self.id,
-            "causes": causes,
-            "recurrent": self.recurrent,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -317,33 +310,11 @@ class Surv:
         y._set(**parts)
         return y
 
-    def _set(
-        self,
-        *,
-        time: FloatArray | None = None,
-        event: BoolArray | None = None,
-        causes: Causes | None = None,
-        entry: FloatArray | None = None,
-        id: npt.NDArray[Any] | None = None,
-        intervals: Intervals | None = None,
-        weight: FloatArray | None = None,
-        recurrent: bool = False,
-        index: pd.Index | None = None,
-        columns: Mapping[str, str] | None = None,
-    ) -> None:
-        values = {
-            "time": time,
-            "event": event,
-            "_causes": causes,
-            "entry": entry,
-            "id": id,
-            "intervals": intervals,
-            "weight": weight,
-            "recurrent": recurrent,
-            "index": index,
-            "columns": {} if columns is None else dict(columns),
-        }
-        for name, value in values.items():
+    def _set(self, **parts: Any) -> None:
+        """Take over checked parts; those that are not given are None, ``recurrent`` is False."""
+        whole = {"recurrent": False, "columns": {}} | parts
+        for name in self.__slots__:
+            value = whole.get(name.removeprefix("_"))
             object.__setattr__(self, name, _read_only(value) if isinstance(value, np.ndarray) else value)
 
     def _parts(self) -> dict[str, Any]:

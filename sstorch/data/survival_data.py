@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -365,7 +366,7 @@ class SurvivalData:
         Raises:
             DataError: No such feature, or its values cannot be groups; see `parse_groups`.
         """
-        data = self.subset(np.arange(len(self)))
+        data = copy(self)
         data._set_groups(sensitive, feature)
         return data
 
@@ -446,7 +447,7 @@ class SurvivalData:
 
         What is learned from them is the worse the wider the intervals are.
         """
-        part = self.subset(np.arange(len(self)))
+        part = copy(self)
         part.intervals = None
         part.outcome_type = part.y.outcome_type
         return part
@@ -532,16 +533,13 @@ class SurvivalData:
             raise DataError("rows must be a list of positions or a boolean mask")
         if index.min() < -n or index.max() >= n:
             raise DataError(f"row {index.min() if index.min() < -n else index.max()} does not exist; n = {n}")
-        part = type(self).__new__(type(self))
-        part.time_unit, part.outcome_type = self.time_unit, self.outcome_type
-        part.file_options = self.file_options
+        part = copy(self)
         part.frame = self.frame.iloc[index].reset_index(drop=True)
-        part.nominal_time, part.event = self.nominal_time[index], self.event[index]
-        part.sample_weight, part._moved = self.sample_weight[index], self._moved[index]
-        part.entry = self.entry[index]
-        part.groups = None if self.groups is None else self.groups.subset(index)
-        part.causes = None if self.causes is None else self.causes.subset(index)
-        part.intervals = None if self.intervals is None else self.intervals.subset(index)
+        for name in ("nominal_time", "event", "sample_weight", "_moved", "entry"):
+            setattr(part, name, getattr(self, name)[index])
+        for name in ("groups", "causes", "intervals"):
+            own = getattr(self, name)
+            setattr(part, name, None if own is None else own.subset(index))
         # Subjects keep their order, and are numbered anew without those who are not there.
         part.subject = (
             None if self.subject is None else np.unique(self.subject[index], return_inverse=True)[1]
@@ -576,7 +574,7 @@ class SurvivalData:
             DataError: Causes were not asked for.
             ConfigError: There is no such cause.
         """
-        part = self.subset(np.arange(len(self)))
+        part = copy(self)
         part.event, part.causes = self.cause == self._known_causes.number(cause), None
         part.outcome_type = part.y.outcome_type
         return part

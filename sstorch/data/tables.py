@@ -38,11 +38,11 @@ def read_table(
     elif file.name.lower().endswith(_TEXTS):
         read = read_text(file, sep, [str(code) for code in codes], decimal, encoding)
     elif file.suffix.lower() in formats.DATABASES:
-        read = formats.read_database(formats.database_url(file), table)
+        read = formats.read_database(f"{formats.DATABASES[file.suffix.lower()]}:///{file}", table)
     elif file.suffix.lower() in formats.SUFFIXES:
         read = formats.read_typed(file, table)
     else:
-        raise DataError(f"unknown kind of file; readable are {formats.endings(_TEXTS)}")
+        raise DataError(f"unknown kind of file; readable are {', '.join((*_TEXTS, *formats.SUFFIXES))}")
     if len(read.frame) == 0:
         raise DataError("the file has no rows below its header")
     check_unique([str(name) for name in read.frame.columns])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -104,17 +104,7 @@ class TrainingRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON can hold it, without loss."""
-        return {
-            "n_rows": self.n_rows,
-            "numeric": {
-                name: {"range": list(column.range), "cuts": list(column.cuts), "counts": list(column.counts)}
-                for name, column in self.numeric.items()
-            },
-            "categorical": {
-                name: {"counts": dict(column.counts), "missing": column.missing}
-                for name, column in self.categorical.items()
-            },
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:

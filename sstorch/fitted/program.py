@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sstorch._types import FloatArray
 from sstorch._version import __version__
 from sstorch.data import Preprocessor
+from sstorch.data.basis import BasisModule
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
 from sstorch.fitted.tree import FittedTree
@@ -99,7 +100,7 @@ class PredictionModule(nn.Module):
         self.fitted, self.hazards = fitted, nn.ModuleList(fitted.hazards.values())
         preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
         basis = preprocessor.basis_
-        self.basis = nn.Identity() if basis is None else basis.module().to(device)
+        self.basis = nn.Identity() if basis is None else BasisModule(basis).to(device)
         for name, values in (
             ("offset", preprocessor.offset_),
             ("scale", preprocessor.scale_),

@@ -13,7 +13,7 @@ from scipy.integrate import trapezoid
 from scipy.interpolate import CubicSpline
 
 from sstorch.data import Preprocessor, Schema
-from sstorch.data.basis import Basis
+from sstorch.data.basis import Basis, BasisModule
 from sstorch.data.encodings import (
     ColumnEncodings,
     Encodings,
@@ -359,7 +359,7 @@ def test_saved_alike_and_torch_alike(seed: int, encoding: NumericEncoding, data:
     np.testing.assert_array_equal(again.transform(other), made)
     assert again.features == preprocessor.features
     if preprocessor.basis_ is not None:
-        in_torch = preprocessor.basis_.module()(torch.as_tensor(preprocessor.scaled(other)))
+        in_torch = BasisModule(preprocessor.basis_)(torch.as_tensor(preprocessor.scaled(other)))
         np.testing.assert_allclose(in_torch.numpy(), made, rtol=1e-13, atol=1e-13)
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from sstorch.data import Preprocessor, Schema, load_dataset
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.pysurvival import PYSURVIVAL
 from sstorch.data.sources import SKSURV, SURVSET, Package, read_survset
-from sstorch.data.survivors import SURVIVORS
+from sstorch.data.wheel_sets import PYSURVIVAL, SURVIVORS
 from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
