@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from numbers import Real
 from typing import Literal, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import blocks, check_integer, is_number_of
+from sstorch.checks import blocks, check_integer, check_share
 from sstorch.data import Schema, SurvivalData, as_surv
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import KaplanMeier, censoring_distribution
@@ -173,7 +172,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "scores_")
         asked = self.level if level is None else level
-        _check_share("level", asked)
+        check_share(asked, "level", "a probability in (0, 1)", closed=False)
         frame = self._schema.clean(X)
         parts = [
             self._bounds(frame.iloc[rows].reset_index(drop=True), 1 - asked)
@@ -268,18 +267,13 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         for name in ("level", "calibration", "uncensored"):
-            _check_share(name, getattr(self, name))
+            check_share(getattr(self, name), name, "a share in (0, 1)", closed=False)
         if self.cutoff is not None and not (np.isfinite(self.cutoff) and self.cutoff > 0):
             raise ConfigError(f"cutoff must be a finite time > 0, or None, got {self.cutoff!r}")
         for name, model in (("estimator", self.estimator), ("censoring", self.censoring)):
             if not isinstance(model, SurvivalEstimator) and (name, model) != ("censoring", "kaplan_meier"):
                 known = "an estimator of sstorch" + ", or 'kaplan_meier'" * (name == "censoring")
                 raise ConfigError(f"{name} must be {known}, got {model!r}")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not is_number_of(value, Real) or not 0 < value < 1:
-        raise ConfigError(f"{name} must be in (0, 1), got {value!r}")
 
 
 def _at_each_time(model: SurvivalEstimator, frame: pd.DataFrame, time: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Data sets with competing causes, start-stop rows or interval-censored times: of R packages and lifelines."""
+"""Data sets with competing causes, start-stop rows or intervals, of R packages and lifelines."""
 
 import importlib
 

@@ -17,7 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import blocks, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, KaplanMeier, ipcw_weights
-from sstorch.metrics.checks import BLOCK_ELEMENTS, check_same_unit, check_survival, check_times
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_survival, check_times
 from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
@@ -142,12 +142,8 @@ def mean_cumulative_dynamic_auc(
 
 def _weights(rows: Observed, train: Outcome, ipcw: Ipcw) -> tuple[FloatArray, FloatArray]:
     """Weights of the rows as cases and as controls, each (n,)."""
-    known = training(train)
-    check_same_unit(rows.time, known.time, ("time", "train time"))
-    at_event = ipcw_weights(rows, train=known, ipcw=ipcw)
-    if rows.weight is None:
-        return at_event, np.ones(rows.time.size)
-    return at_event * rows.weight, rows.weight
+    at_event = ipcw_weights(rows, train=training(train, rows.time), ipcw=ipcw)
+    return at_event * rows.weights, rows.weights
 
 
 def _auc(

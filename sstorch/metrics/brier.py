@@ -23,7 +23,6 @@ from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
     check_convention,
     check_grid_unit,
-    check_same_unit,
     check_survival,
     check_times,
 )
@@ -72,8 +71,7 @@ def brier_score(
     rows = read_rows(y, "the Brier score", weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
-    known = training(train)
-    check_same_unit(rows.time, known.time, ("time", "train time"))
+    known = training(train, rows.time)
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
     return brier_curve(rows, curves, grid, censoring, convention)
@@ -89,7 +87,7 @@ def brier_curve(
     """BS at the grid times, for arguments that passed the checks of `brier_score`, shape (n_times,)."""
     time = rows.time
     at_event, at_risk = brier_weights(censoring, time, rows.event, grid, convention)
-    row_weight = np.ones(time.size) if rows.weight is None else rows.weight
+    row_weight = rows.weights
     # In the order of time the rows that failed by a time are the first, and those still at risk the others.
     order = np.argsort(time, kind="stable")
     first = np.searchsorted(time[order], grid, side="right")

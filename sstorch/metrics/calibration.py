@@ -1,7 +1,6 @@
 """Calibration of the predicted survival at one time: a test in groups, a smooth curve, its mean error."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -10,8 +9,8 @@ import pandas as pd
 from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import blocks, check_choice, check_horizon, check_share, is_number_of
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.checks import blocks, check_choice, check_horizon, check_integer, check_share
+from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
@@ -106,7 +105,7 @@ def d_calibration(
         >>> result.table["observed"].tolist(), round(result.p_value, 4)
         ([2.0, 0.0], 0.1573)
     """
-    _check_bins(n_bins)
+    check_integer("n_bins", n_bins, 2)
     row_time, row_event, *_ = read_rows(y, "D-calibration", survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, row_time.size, grid.size)
@@ -351,7 +350,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
 
 def groups_of_equal_size(predicted: FloatArray, n_bins: int) -> list[BoolArray]:
     """Marks of the rows of each group, from the lowest prediction; equal predictions are in one group."""
-    _check_bins(n_bins)
+    check_integer("n_bins", n_bins, 2)
     rank = np.searchsorted(np.sort(predicted), predicted, side="left")
     group = rank * n_bins // rank.size
     return [group == k for k in np.unique(group)]
@@ -397,11 +396,6 @@ def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[floa
     if survival == 0.0:
         return 0.0, 0.0
     return survival, survival**2 * float((n_events / (at_risk * (at_risk - n_events))).sum())
-
-
-def _check_bins(n_bins: int) -> None:
-    if not is_number_of(n_bins, Integral) or n_bins < 2:
-        raise ConfigError(f"n_bins: expected an integer >= 2; got {n_bins!r}.")
 
 
 def _bin(probability: FloatArray, edges: FloatArray) -> npt.NDArray[np.intp]:

@@ -178,14 +178,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     Raises:
         DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that rise.
     """
-    curves = as_numbers(survival, "survival")
-    if curves.shape != (n_rows, n_times):
-        hint = " It looks transposed: rows come first." if curves.shape == (n_times, n_rows) else ""
-        raise DataError(
-            f"survival: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
-            f"got {curves.shape}.{hint}"
-        )
-    rounding = _rounding_of(survival, "survival")
+    curves, rounding = _curves(survival, "survival", (n_rows, n_times))
     if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
         return curves
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
@@ -214,6 +207,16 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     return curves
 
 
+def _curves(values: Any, name: str, shape: tuple[int, int]) -> tuple[FloatArray, float]:
+    """Curves as float64 of a shape, and the rounding of their floating type."""
+    curves = as_numbers(values, name)
+    if curves.shape != shape:
+        hint = " It looks transposed: rows come first." if curves.shape == shape[::-1] else ""
+        hint = " Pass the curves of one cause." if curves.ndim == 3 else hint
+        raise DataError(f"{name}: expected shape (n_samples, n_times) = {shape}; got {curves.shape}.{hint}")
+    return curves, _rounding_of(values, name)
+
+
 def _fall(curves: FloatArray) -> bool:
     """Whether no curve (n, n_times) rises and none of several times is NaN; False for one time or no row."""
     n_rows, n_times = curves.shape
@@ -235,14 +238,7 @@ def check_incidence(
     Raises:
         DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
     """
-    curves = as_numbers(incidence, "incidence")
-    if curves.shape != (n_rows, n_times):
-        hint = " Pass the curves of one cause." if curves.ndim == 3 else ""
-        raise DataError(
-            f"incidence: expected shape (n_samples, n_times) = ({n_rows}, {n_times}); "
-            f"got {curves.shape}.{hint}"
-        )
-    rounding = _rounding_of(incidence, "incidence")
+    curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
     wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
     if wrong.any():
         raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {name_rows(wrong)}.")

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
 from sstorch._types import IntArray
-from sstorch.checks import check_integer, check_share, check_vector, is_number_of
+from sstorch.checks import check_integer, check_share, check_vector
 from sstorch.data import Surv
 from sstorch.data.subjects import parse_subjects
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed
 
 
@@ -99,11 +98,8 @@ def corrected_resampled_t_test(
         raise DataError("first, second: expected finite scores; got an infinite one.")
     if one.size < 2:
         raise DataError(f"first: expected the scores of at least two splits; got {one.size}.")
-    counts = (n_train, n_test)
-    if not all(is_number_of(n, Integral) and n >= 1 for n in counts):
-        raise ConfigError(
-            f"n_train, n_test: expected numbers of rows, integers >= 1; got {n_train!r} and {n_test!r}."
-        )
+    for name, count in (("n_train", n_train), ("n_test", n_test)):
+        check_integer(name, count, 1)
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     difference = one - two
     mean, k = float(difference.mean()), difference.size

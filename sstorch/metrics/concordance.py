@@ -22,13 +22,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks, check_choice, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import Ipcw, ipcw_weights
-from sstorch.metrics.checks import (
-    BLOCK_ELEMENTS,
-    check_grid_unit,
-    check_same_unit,
-    check_survival,
-    check_times,
-)
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_survival, check_times
 from sstorch.metrics.curves import CurvesInOrder
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
@@ -561,9 +555,7 @@ def comparable_pairs(
 
 def uno_weights(rows: Observed, train: Outcome, ipcw: Ipcw = "G(t-)") -> FloatArray:
     """1 / G^2 of each row (n,), G from the training rows, see `concordance_uno`."""
-    known = training(train)
-    check_same_unit(rows.time, known.time, ("time", "train time"))
-    weight = ipcw_weights(rows, train=known, ipcw=ipcw)
+    weight = ipcw_weights(rows, train=training(train, rows.time), ipcw=ipcw)
     return weight * weight
 
 

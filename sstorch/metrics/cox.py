@@ -73,7 +73,7 @@ def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
     order = np.argsort(y.time, kind="stable")
     time, event = y.time[order], y.event[order]
     entry = None if y.entry is None else y.entry[order]
-    own = np.ones(time.size) if y.weight is None else y.weight[order]
+    own = y.weights[order]
     centre = x.mean(axis=0)
     x = x[order] - centre
     scale = x.std(axis=0)

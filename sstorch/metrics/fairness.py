@@ -11,7 +11,7 @@ from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, followed_to
 from sstorch.metrics.concordance import concordance_harrell
-from sstorch.metrics.curves import median_survival_time, survival_at
+from sstorch.metrics.curves import median_survival_time, restricted_mean_survival_time, survival_at
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
 
@@ -141,7 +141,7 @@ def group_scores(
         if inside.any():
             mean = curves[inside].mean(axis=0)
             values["median"] = float(median_survival_time(mean[None], grid)[0])
-            values["rmst"] = _area(mean, grid, tau)
+            values["rmst"] = float(restricted_mean_survival_time(mean[None], grid, tau=tau)[0])
             if followed_to(tau, own.time, own.event):
                 predicted = float(survival_at(curves[inside], grid, np.full(inside.sum(), tau)).mean())
                 values["calibration"] = predicted - float(KaplanMeier.fit(own).at([tau])[0])
@@ -173,14 +173,6 @@ def _comparable(rows: Observed) -> bool:
     longest = np.maximum.accumulate(time[order])
     came = np.searchsorted(since[order], at) - 1
     return bool(((came >= 0) & (longest[came] > at)).any())
-
-
-def _area(curve: FloatArray, grid: FloatArray, tau: float) -> float:
-    """Area under straight lines through S(0) = 1 and the grid, up to tau."""
-    nodes, values = np.r_[0.0, grid], np.r_[1.0, curve]
-    inside = nodes < tau
-    at = np.r_[nodes[inside], tau]
-    return float(np.trapezoid(np.r_[values[inside], np.interp(tau, nodes, values)], at))
 
 
 def _checked(

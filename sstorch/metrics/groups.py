@@ -60,8 +60,8 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 
     Times (n_times,) are increasing, with all times of events among them.
     """
-    time, event, entry, weight, _ = rows
-    each = np.ones(time.size) if weight is None else weight
+    time, event, entry, *_ = rows
+    each = rows.weights
     # One more column in front, for what ends before the first time.
     width = times.size + 1
 

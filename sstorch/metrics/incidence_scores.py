@@ -21,7 +21,6 @@ from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
     check_grid_unit,
     check_incidence,
-    check_same_unit,
     check_times,
 )
 from sstorch.metrics.concordance import (
@@ -31,7 +30,7 @@ from sstorch.metrics.concordance import (
     concordance_harrell_risk,
     share_of_pairs,
 )
-from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training_causes
+from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training
 
 
 def concordance_cause_specific(
@@ -310,8 +309,7 @@ def _weights(
     rows: ObservedCauses, train: Outcome, grid: FloatArray, ipcw: Ipcw
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
-    known = training_causes(train).any_event
-    check_same_unit(rows.time, known.time, ("time", "train time"))
+    known = training(train, rows.time, causes=True)
     at_event = ipcw_weights(rows.any_event, train=known, ipcw=ipcw)
     censoring = censoring_distribution(known)
     floor = censoring_floor(censoring)

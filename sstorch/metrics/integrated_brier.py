@@ -54,7 +54,6 @@ from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
     check_convention,
     check_grid_unit,
-    check_same_unit,
     check_survival,
     check_time,
     check_times,
@@ -200,7 +199,7 @@ class GrafIntegrals:
         start, middle, end = _of_ends(lengths)[:, :, None]
         gone = np.searchsorted(piece, np.arange(n_pieces), side="left")
         there = np.searchsorted(piece, np.arange(n_pieces), side="right")
-        weight = np.ones(order.size) if rows.weight is None else rows.weight
+        weight = rows.weights
         read = CurvesInOrder(curves, order)
         risk, failure = np.empty((3, n_pieces)), np.zeros(order.size)
         low, slope = np.empty(order.size), np.empty(order.size)
@@ -233,8 +232,8 @@ class GrafIntegrals:
 
     def score(self, train: Outcome) -> float:
         """The integrated Brier score with G from training rows, see `integrated_brier_score`."""
-        known, (time, event, *_), weight = training(train), self.rows, self.rows.weight
-        check_same_unit(time, known.time, ("time", "train time"))
+        (time, event, *_), weight = self.rows, self.rows.weight
+        known = training(train, time)
         censoring = convention_censoring(known, "graf")
         # Between neighbouring knots nothing jumps and no piece ends.
         starts, last = self.nodes[:-1], self.nodes[-1]
@@ -328,8 +327,7 @@ def integrated_brier_score(
     if rows.weight is not None:  # a row without weight must not widen the window
         counted = rows.weight > 0.0
         rows, curves = rows.take(counted), curves[counted]
-    known = training(train)
-    check_same_unit(rows.time, known.time, ("time", "train time"))
+    known = training(train, rows.time)
     check_grid_unit(rows.time, rows.event, grid)
     censoring = convention_censoring(known, convention)
     window = _window(rows.time, known.time, censoring, grid, convention)

@@ -16,7 +16,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import check_cause, check_event, check_time
+from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
 
 
 class Observed(NamedTuple):
@@ -36,6 +36,11 @@ class Observed(NamedTuple):
     entry: FloatArray | None = None
     weight: FloatArray | None = None
     id: npt.NDArray[Any] | None = None
+
+    @property
+    def weights(self) -> FloatArray:
+        """Weights, (n,), one each where there are none."""
+        return np.ones(self.time.size) if self.weight is None else self.weight
 
     def take(self, rows: Any) -> Observed:
         """Some rows: a mask or positions."""
@@ -195,19 +200,20 @@ def bounds_of(
     return rows.time, np.where(rows.event, rows.time, np.inf), rows.weight
 
 
-def training(train: Outcome) -> Observed:
+def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
     """Training rows that give the censoring distribution or Kaplan-Meier, with their weights.
 
-    Each cause ends observation as an event does.
+    Each cause ends observation as an event does; with `causes` a tuple is (time, cause). Times have to be in
+    the unit of `test_time`, if it is given.
     """
-    if isinstance(train, Surv) and train.causes is not None:
-        return training_causes(train).any_event
-    return read_rows(_pair(train, "(time, event)"), _CENSORING, weight=True, prefix="train ")
-
-
-def training_causes(train: Outcome) -> ObservedCauses:
-    """As `training`, with the causes."""
-    return read_causes(_pair(train, "(time, cause)"), _CENSORING, weight=True, prefix="train ")
+    options: dict[str, Any] = {"weight": True, "prefix": "train "}
+    if causes or (isinstance(train, Surv) and train.causes is not None):
+        known = read_causes(_pair(train, "(time, cause)"), _CENSORING, **options).any_event
+    else:
+        known = read_rows(_pair(train, "(time, event)"), _CENSORING, **options)
+    if test_time is not None:
+        check_same_unit(test_time, known.time, ("time", "train time"))
+    return known
 
 
 def cause_number(y: Outcome, cause: int | str) -> int:

@@ -47,8 +47,7 @@ def log_survival_variance(
     References:
         Therneau and Grambsch (2000), Modeling Survival Data, section 7.
     """
-    time, event, entry, given, id = rows
-    weight = np.ones(time.size) if given is None else given
+    (time, event, entry, _, id), weight = rows, rows.weights
     n_groups, width = at_risk.shape
     left = at_risk - events
     goes_on = left > NONE_LEFT * at_risk

@@ -17,7 +17,6 @@ from sstorch.metrics.checks import (
     check_grid_unit,
     check_observed_horizon,
     check_predicted_unit,
-    check_same_unit,
     check_times,
 )
 from sstorch.metrics.curves import restricted_mean_survival_time
@@ -215,15 +214,14 @@ def rmst_error(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     horizon = check_horizon(tau, "tau")
     check_observed_horizon(horizon, rows.time, "tau")
-    row_time, row_event, known_rows = rows.time, rows.event, training(train)
-    check_same_unit(row_time, known_rows.time, ("time", "train time"))
+    row_time, row_event, known_rows = rows.time, rows.event, training(train, rows.time)
     predicted = restricted_mean_survival_time(survival, times, tau=horizon)
     check_vector(predicted, "survival", row_time.size)
     check_grid_unit(row_time, row_event, check_times(times))
     target = np.minimum(row_time, horizon)
     known = row_event | (row_time >= horizon)
     weight = ipcw_weights((target, known), train=known_rows)
-    return _weighted_mean(np.abs(predicted - target), weight if rows.weight is None else weight * rows.weight)
+    return _weighted_mean(np.abs(predicted - target), weight * rows.weights)
 
 
 def _checked(
@@ -237,14 +235,12 @@ def _checked(
             f"predicted_time: expected times >= 0; got {predicted.min():g}. Pass times, not risk scores."
         )
     check_predicted_unit(rows.time, predicted)
-    known = training(train)
-    check_same_unit(rows.time, known.time, ("time", "train time"))
+    known = training(train, rows.time)
     if not (known.event & (known.time > 0.0)).any():
         raise DataError(
             "train event: no training row has an event at a time > 0; no mean time can be estimated."
         )
-    weight = np.ones(rows.time.size) if rows.weight is None else rows.weight
-    return rows, known, predicted, weight
+    return rows, known, predicted, rows.weights
 
 
 def _weighted_mean(error: FloatArray, weight: FloatArray) -> float:

@@ -308,7 +308,7 @@ def test_the_index_is_defined_for_any_predictions(rows, data):
 def test_refusals():
     rows, predicted = ([1.0, 2.0, 3.0], [1, 1, 0]), [0.1, 0.5, 0.9]
     for n_bins in (1, 2.5, True, "10"):
-        with pytest.raises(ConfigError, match="n_bins: expected an integer >= 2; got"):
+        with pytest.raises(ConfigError, match="n_bins must be at least 2, an integer, got"):
             d_calibration(rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
     with pytest.raises(DataError, match=r"survival: expected probabilities in \[0, 1\]; got 365 in row 2"):
         one_calibration(rows, [0.1, 0.2, 365.0], t=2.0)
