@@ -226,7 +226,7 @@ class SurvivalData:
                 censored. None if the column is coded as `event_coding` says.
             missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
-                identifiers, columns that tell the time or the event, codes for missing values, and categories
+                identifiers, columns that determine the time or the event, codes for missing values, and categories
                 that differ by case or blanks only.
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.

@@ -31,22 +31,9 @@ def gray_test(
     a formula that holds under the null hypothesis: p-values differ slightly from those of R's ``cuminc``.
     It remains valid for left truncation, sampling weights and several rows of a subject.
 
-    Args:
-        y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
-            (time, cause) with 0 for censored rows and 1 .. K for causes. Influences are summed by its
-            subjects.
-        group: a number or a label for each row, shape (n,).
-        cause: by number, 1 .. K, or by name.
-        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
-        strata: a number or a label for each row, shape (n,): scores and variances are summed over strata.
-        weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers.
-
-    Returns:
-        Chi squared, its degrees of freedom, and p. Of one group alone they are 0, 0 and 1.
-
-    Raises:
-        DataError: ``y`` has no causes, or arguments that `sstorch.checks` refuses.
-        ConfigError: there is no such cause, or no such kind of weights.
+    Arguments, result and errors are those of :func:`logrank_test`, but for `y`, a `Surv` with causes or the
+    tuple (time, cause) with 0 for censored rows and 1 .. K for causes, and `cause`, by number or by name; an
+    unknown one raises a `ConfigError`.
 
     References:
         Gray (1988), "A class of K-sample tests for comparing the cumulative incidence of a competing risk",

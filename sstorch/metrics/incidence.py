@@ -74,22 +74,13 @@ def aalen_johansen_error(
     ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause is alone, weights are
     equal and there is no left truncation.
 
-    Args:
-        y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
-            (time, cause) with 0 for censored rows and 1 .. K for causes. Influences are summed by its
-            subjects, so that errors do not depend on where the follow-up is split into start-stop rows.
-        times: at which errors are wanted, shape (n_times,).
-        n_causes: K; if None that of the `Surv`, or the largest cause.
-        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
-        weights: ``"sampling"``: errors do not depend on the scale of the weights; ``"frequency"``: how often
-            each row was observed, as integers.
+    Arguments and errors are those of :func:`aalen_johansen`. Influences are summed by the subjects of `y`, so
+    that errors do not depend on where the follow-up is split into start-stop rows. `weights` are
+    ``"sampling"``: errors do not depend on their scale; or ``"frequency"``: how often each row was observed,
+    as integers.
 
     Returns:
         shape (K, n_times), 0 before the first event.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or frequency weights that are no integers.
-        ConfigError: an unknown kind of weights.
 
     References:
         Jaeckel (1972), "The infinitesimal jackknife", Bell Laboratories memorandum MM 72-1215-11.
