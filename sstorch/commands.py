@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 from sstorch._version import __version__
 from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
@@ -38,10 +39,19 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
+def _run(command: str, module: str, n_places: int = 0) -> None:
+    """Run the ``main`` of a module, whose first arguments are files or folders that must exist."""
+    with _interruptible(command):
+        check_places(sys.argv[1 : 1 + n_places])
+        with _loading():
+            main = import_module(module).main
+        main()
+
+
 def sstorch() -> None:
     """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
+    words = sys.argv[1:]
     with _interruptible("sstorch"):
-        words = sys.argv[1:]
         if {"--help", "-h"} & set(words):
             print(help_text(), flush=True)
             return
@@ -49,17 +59,12 @@ def sstorch() -> None:
             print(f"sstorch {__version__}", flush=True)
             return
         check_data_file(words)
-        with _loading():
-            from sstorch.bench.cli import main
-        main()
+    _run("sstorch", "sstorch.bench.cli")
 
 
 def check() -> None:
     """Look at a file before a run; see :mod:`sstorch.checking`."""
-    with _interruptible("sstorch-check"):
-        with _loading():
-            from sstorch.checking import main
-        main()
+    _run("sstorch-check", "sstorch.checking")
 
 
 def report() -> None:
@@ -74,29 +79,17 @@ def report() -> None:
 
 def paper() -> None:
     """Write the draft of a paper from a run; see :mod:`sstorch.bench.paper`."""
-    with _interruptible("sstorch-paper"):
-        check_places(sys.argv[1:2])
-        with _loading():
-            from sstorch.bench.paper.command import main
-        main()
+    _run("sstorch-paper", "sstorch.bench.paper.command", 1)
 
 
 def predict() -> None:
     """Predict with a saved tree; see :mod:`sstorch.prediction`."""
-    with _interruptible("sstorch-predict"):
-        check_places(sys.argv[1:3])
-        with _loading():
-            from sstorch.prediction import main
-        main()
+    _run("sstorch-predict", "sstorch.prediction", 2)
 
 
 def calculator() -> None:
     """Write a page in which one enters a patient; see :mod:`sstorch.calculator`."""
-    with _interruptible("sstorch-calculator"):
-        check_places(sys.argv[1:2])
-        with _loading():
-            from sstorch.calculator import main
-        main()
+    _run("sstorch-calculator", "sstorch.calculator", 1)
 
 
 if __name__ == "__main__":

@@ -226,8 +226,8 @@ class SurvivalData:
                 censored. None if the column is coded as `event_coding` says.
             missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
-                identifiers, columns that determine the time or the event, codes for missing values, and categories
-                that differ by case or blanks only.
+                identifiers, columns that determine the time or the event, codes for missing values, and
+                categories that differ by case or blanks only.
             causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
             id: Column of the subjects, where they have several rows; see the class.
