@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
-from sstorch.data import Preprocessor, Schema, SurvivalData
+from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
 
 FRAME = pd.DataFrame(
@@ -60,13 +60,7 @@ def test_schema():
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
-def test_schema_of_checked_data_is_that_of_the_raw_frame():
-    assert Schema.of(SurvivalData(FRAME, ([1, 2, 3, 4], [1] * 4)).frame) == Schema.of(FRAME)
-
-
 def test_schema_refusals():
-    with pytest.raises(DataError, match="duplicate column name 'a'"):
-        Schema.of(pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]))
     with pytest.raises(DataError, match="two encoded features are called 'c=u'"):
         Schema.of(pd.DataFrame({"c": ["u", "v"], "c=u": [1, 2]}))
     for state in ({}, {"columns": ["a"], "categories": {"b": []}}, {"columns": 3, "categories": {}}):

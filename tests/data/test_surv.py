@@ -61,17 +61,6 @@ def test_type_follows_from_the_parts(y: Surv, kind: str) -> None:
     assert y[1:3].type == kind
 
 
-def test_absent_parts_are_none() -> None:
-    y = Surv(TIME, EVENT)
-    assert [y.entry, y.id, y.cause, y.causes, y.lower, y.upper, y.weight] == [None] * 7
-    assert INTERVAL.time is None
-    assert INTERVAL.event is None
-
-
-def test_event_none_means_that_every_row_has_one() -> None:
-    assert Surv(TIME).event.all()  # type: ignore[union-attr]
-
-
 def test_causes_by_names_by_value_and_by_levels() -> None:
     assert COMPETING.causes == ("relapse", "death")
     assert COMPETING.cause.tolist() == [1, 0, 2, 1]  # type: ignore[union-attr]
@@ -227,6 +216,8 @@ def test_rows_that_do_not_exist_raise() -> None:
         COUNTING[[7]]
     with pytest.raises(IndexError, match="rows alone"):
         COUNTING[0, 1]
+    with pytest.raises(IndexError, match=r"indexed by rows.*got \(2, 2\)"):
+        COUNTING[[[0, 1], [1, 2]]]
     assert len(COUNTING[[]]) == 0
 
 
@@ -234,14 +225,6 @@ def test_copies_and_pickles_are_the_same() -> None:
     for y in (COUNTING, COMPETING, INTERVAL):
         assert_same(pickle.loads(pickle.dumps(y)), y)
         assert_same(copy.deepcopy(y), y)
-
-
-def test_row_labels_in_another_order_raise() -> None:
-    X = pd.DataFrame({"x": [1.0, 2.0, 4.0]}, index=list("abc"))
-    y = Surv(pd.Series([3.0, 1.0, 2.0], index=list("cab")), pd.Series([1, 1, 0], index=list("cab")))
-    with pytest.raises(DataError, match="different order"):
-        SurvivalData(X, y)
-    assert len(SurvivalData(X, y[[1, 2, 0]])) == 3
 
 
 # ---------------------------------------------------------------------- text and other forms
@@ -285,6 +268,7 @@ def test_other_forms_are_read_as_right_censored() -> None:
 # ---------------------------------------------------------------------- tools of scikit-learn
 
 
+@pytest.mark.nightly
 def test_cross_val_score_splits_it() -> None:
     X, y = rows()
     tree = SurvivalRegression(columns=Columns(numeric="linear"))
@@ -295,6 +279,7 @@ def test_cross_val_score_splits_it() -> None:
     assert cross_val_score(tree, X, y, cv=3, error_score="raise").tolist() == expected
 
 
+@pytest.mark.nightly
 def test_grid_search_pipeline_and_joblib_take_it() -> None:
     X, y = rows()
     pipeline = make_pipeline(StandardScaler(), SurvivalRegression(columns=Columns(numeric="linear")))
@@ -387,11 +372,6 @@ def test_a_column_of_entry_times_raises() -> None:
         SurvivalData(frame[["x", "start"]], Surv(stop, event, entry=frame["start"], id=frame["pid"]))
 
 
-def test_rows_of_two_dimensions_raise() -> None:
-    with pytest.raises(IndexError, match=r"indexed by rows.*got \(2, 2\)"):
-        Surv([5, 3, 8], [1, 0, 1])[[[0, 1], [1, 2]]]
-
-
 def test_bounds_with_times_or_alone_raise() -> None:
     frame = pd.DataFrame(
         {"x": [1.0, 2.0, 3.0], "lo": [0.0, 2, 3], "hi": [4.0, 2, np.nan], "days": [1.0, 2, 3]}
@@ -429,10 +409,3 @@ def test_covariates_of_start_stop_rows_are_not_taken_for_subjects() -> None:
     measured = X.assign(bmi=20 + frame["pid"] / 7)  # another one for each subject
     assert len(SurvivalData(measured, Surv(stop, event, entry=frame["start"]))) == 90
     assert len(SurvivalData(measured, Surv(stop, event, entry=frame["start"], id=frame["pid"]))) == 90
-
-
-def test_columns_named_in_the_outcome_are_no_roles_left() -> None:
-    frame, stop, event = start_stop()
-    table = frame.assign(stop=stop, event=event)
-    y = Surv.of(table, time="stop", event="event", entry="start", id="pid")
-    assert SurvivalData(table, y).feature_names == ["x"]

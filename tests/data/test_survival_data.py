@@ -69,21 +69,6 @@ def test_nullable_types_are_read():
     assert frame.isna().sum().tolist() == [0, 1, 1, 1, 1]
 
 
-def test_categories_of_numbers_are_text_in_their_order():
-    X = features(stage=pd.Categorical([2, 1, None, 3], categories=[3, 1, 2]))
-    assert list(SurvivalData(X, Y).frame["stage"].cat.categories) == ["3", "1", "2"]
-
-
-def test_constant_column_and_many_missing_are_fine():
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(
-        {"constant": np.ones(50), "gaps": np.where(np.arange(50) % 5 < 3, np.nan, rng.normal(size=50))}
-    )
-    with pytest.warns(DataWarning, match="column 'gaps' is missing in 60% of the rows: find out why"):
-        data = SurvivalData(X, (rng.exponential(size=50) + 0.1, rng.random(50) < 0.5))
-    assert data.frame["gaps"].isna().mean() == 0.6
-
-
 def test_zero_times_are_moved_and_said():
     with pytest.warns(
         DataWarning, match=r"2 times of zero moved to 1\.5, half the smallest positive time"
@@ -196,13 +181,6 @@ def test_rows_in_another_order_are_refused():
     shuffled = [2, 0, 3, 1]
     assert len(SurvivalData(X.iloc[shuffled], y.iloc[shuffled])) == 4
     assert len(SurvivalData(X.iloc[shuffled], y.iloc[shuffled].set_index(pd.Index(list("abcd"))))) == 4
-
-
-def test_time_among_the_features_is_refused():
-    time = np.arange(1.0, 21.0)
-    X = pd.DataFrame({"age": time % 7, "days": time.astype(int)})
-    with pytest.raises(DataError, match="feature 'days' equals the follow-up time"):
-        SurvivalData(X, (time, time % 2))
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ def test_a_scorer_splits_entry_subjects_and_weights_with_the_rows() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_a_grid_search_over_trees_with_causes_takes_the_scorer() -> None:
     rng = np.random.default_rng(6)
     x = rng.normal(size=(120, 1))
