@@ -190,7 +190,9 @@ def interval_log_likelihood(
 
 def observed_expected(rows: SurvivalData, survival: np.ndarray, horizon: float) -> float:
     try:
-        return metrics.observed_expected_ratio((rows.time, rows.event), survival, t=horizon).value
+        return metrics.observed_expected_ratio(
+            metrics.HorizonRows.of((rows.time, rows.event), survival, horizon)
+        ).value
     except DataError:  # no event by then, or nobody followed so long
         return np.nan
 

@@ -13,8 +13,8 @@ import pandas as pd
 from sstorch.exceptions import DataError
 from sstorch.metrics.calibration_errors import ErrorTest
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.intervals import auc_of, brier_of, concordance_of
-from sstorch.metrics.weak_calibration import risk_ratio_of, slope_of
+from sstorch.metrics.intervals import auc_interval, brier_interval, concordance_interval
+from sstorch.metrics.weak_calibration import calibration_slope, observed_expected_ratio
 
 # Weibull times: log(-log S(t | x)) = SHAPE log t + EFFECT x, x standard normal.
 SHAPE, EFFECT, HORIZON = 1.3, 0.8, 0.5
@@ -22,13 +22,13 @@ CENSORING = {"light": 3.0, "heavy": 0.8}  # means of exponential times: 26 and 5
 # Predicted log(-log S) is slope times the true one, plus a shift.
 MODELS = {"true": (1.0, 0.0), "wrong": (0.6, 0.25)}
 MEASURES: dict[str, Callable[[HorizonRows], tuple[float, float, float]]] = {
-    "C Harrell": concordance_of,
-    "C Uno": partial(concordance_of, weights="uno"),
-    "AUC": auc_of,
-    "Brier": brier_of,
-    "scaled Brier": partial(brier_of, scaled=True),
-    "O/E": risk_ratio_of,
-    "slope": slope_of,
+    "C Harrell": concordance_interval,
+    "C Uno": partial(concordance_interval, weights="uno"),
+    "AUC": auc_interval,
+    "Brier": brier_interval,
+    "scaled Brier": partial(brier_interval, scaled=True),
+    "O/E": observed_expected_ratio,
+    "slope": calibration_slope,
 }
 ERRORS = {"ICI": "ici", "E50": "e50", "E90": "e90", "Emax": "e_max"}
 

@@ -63,6 +63,7 @@ from sstorch.metrics.groups import (
     concordance_of_groups,
     logrank_test,
 )
+from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
 from sstorch.metrics.incidence_calibration import (
     aalen_johansen_calibration,
@@ -98,6 +99,7 @@ __all__ = [
     "CalibrationErrors",
     "DCalibration",
     "Estimate",
+    "HorizonRows",
     "KaplanMeier",
     "KaplanMeierBand",
     "LogrankTest",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray
@@ -17,7 +16,6 @@ from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import fit_cloglog, pseudo_values
 from sstorch.metrics.robust import covariance_of
 from sstorch.metrics.weak_calibration import check_varies, log_log
@@ -51,14 +49,7 @@ class CalibrationErrors(NamedTuple):
     e_max: float
 
 
-def calibration_errors(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-) -> CalibrationErrors:
+def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> CalibrationErrors:
     """ICI, E50, E90 and Emax: distances of the predictions from the calibration curve of a hazard regression.
 
     Observed survival is that of a Cox model of these rows, followed up to t, on a restricted cubic spline of
@@ -69,21 +60,15 @@ def calibration_errors(
     instead, and its numbers differ.
 
     Args:
-        y: a :class:`~sstorch.Surv`, or (time, event), n rows.
-        survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus the
-            incidence of the cause.
-        t: the time, in the unit of `y`.
-        cause: number or name of the cause of interest, where there are competing causes.
-        sample_weight: weights of the rows, shape (n,); None for those of `y`.
+        rows: outcomes and predictions at the horizon t.
+        curve: the calibration curve, where it was fitted before.
 
     Returns:
         The four distances, in [0, 1], 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no event by t,
-            predictions of 0 or 1 or that are all equal, late entry with competing causes, or a regression
-            without a finite optimum.
-        ConfigError: t no time > 0, or an unknown cause.
+        DataError: no event by t, predictions of 0 or 1 or that are all equal, late entry with competing
+            causes, or a regression without a finite optimum.
 
     References:
         Austin, Harrell and van Klaveren (2020), Statistics in Medicine 39, 2714-2742; Austin, Putter,
@@ -91,15 +76,10 @@ def calibration_errors(
 
     Examples:
         >>> y = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> errors = calibration_errors(y, [0.3, 0.6, 0.6, 0.6, 0.3, 0.6], t=4)
+        >>> errors = calibration_errors(HorizonRows.of(y, [0.3, 0.6, 0.6, 0.6, 0.3, 0.6], 4))
         >>> [round(part, 2) for part in errors]
         [0.1, 0.08, 0.15, 0.15]
     """
-    return errors_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause))
-
-
-def errors_of(rows: HorizonRows, curve: _Curve | None = None) -> CalibrationErrors:
-    """`calibration_errors` of checked rows, whose calibration curve may be given."""
     curve = _refit(rows) if curve is None else curve
     distance = np.abs(curve.observed(rows.survival) - rows.survival)
     e50, e90 = np.quantile(distance, [0.5, 0.9])
@@ -112,14 +92,7 @@ def errors_of(rows: HorizonRows, curve: _Curve | None = None) -> CalibrationErro
 
 
 def calibration_error_interval(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    name: str = "ici",
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
+    rows: HorizonRows, confidence: float = 0.95, *, name: str = "ici"
 ) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
@@ -132,27 +105,21 @@ def calibration_error_interval(
     estimate to the power of d, the volume of coefficients as near. How often limits of 95 % hold the truth:
     ``experiments/validation``.
 
-    Arguments and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
+    Rows and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
     `confidence` in (0, 1).
 
     Examples:
         >>> rng = np.random.default_rng(0)
         >>> risk = rng.uniform(0.2, 0.8, 400)
         >>> time = rng.exponential(-1 / np.log(1 - risk))
-        >>> estimate = calibration_error_interval((time, np.ones(400)), 1 - risk, t=1.0)
+        >>> estimate = calibration_error_interval(HorizonRows.of((time, np.ones(400)), 1 - risk, 1.0))
         >>> [round(part, 3) for part in estimate]
         [0.021, 0.0, 0.039]
     """
     check_choice(name, "name", CalibrationErrors._fields)
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return error_of(rows, confidence, name=name)
-
-
-def error_of(rows: HorizonRows, confidence: float = 0.95, *, name: str) -> Estimate[float]:
-    """`calibration_error_interval` of checked rows."""
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     test = ErrorTest(rows, name, confidence)
-    value = float(getattr(errors_of(rows, test.curve), name))
+    value = float(getattr(calibration_errors(rows, test.curve), name))
     lower, upper = test.limits()
     return Estimate(value, min(lower, value), max(upper, value))
 
@@ -224,30 +191,16 @@ def _representative(rows: HorizonRows) -> FloatArray:
     return np.asarray(np.quantile(rows.survival, shares, weights=rows.weight, method="inverted_cdf"))
 
 
-def hazard_calibration_curve(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> pd.DataFrame:
+def hazard_calibration_curve(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
     """The calibration curve that `calibration_errors` measures distances from, with a pointwise band.
 
-    Arguments and errors are those of `calibration_errors`; `confidence` is that of the band, in (0, 1).
+    Rows and errors are those of `calibration_errors`; `confidence` is that of the band, in (0, 1).
 
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions), observed, lower and upper,
         as of `calibration_curve`. Limits are those of log(-log S) by the variance of Tsiatis; with weights or
         several events of a subject by the infinitesimal jackknife, with competing causes by the sandwich.
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return curve_of(rows, confidence)
-
-
-def curve_of(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
-    """`hazard_calibration_curve` of checked rows."""
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
     observed, lower, upper = _refit(rows).band(points, half_width(confidence))
     return pd.DataFrame({"predicted": points, "observed": observed, "lower": lower, "upper": upper})

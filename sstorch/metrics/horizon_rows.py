@@ -73,8 +73,20 @@ class HorizonRows:
     ) -> Self:
         """Check outcomes, predictions, weights and horizon.
 
-        A tuple is (time, cause) where a cause, by number or name, is given; of a `Surv` with causes None is
-        the first. Other arguments are as of the class.
+        Args:
+            y: a :class:`~sstorch.Surv`, or (time, event), n rows; (time, cause) where a cause is given.
+            survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus
+                the cumulative incidence of the cause.
+            t: the horizon, in the unit of `y`.
+            sample_weight: weights of the rows, shape (n,); None for those of `y`.
+            cause: number or name of the cause of interest, where y has competing causes; None for the first.
+            expected: as of the class, shape (n,).
+            path: as of the class.
+
+        Raises:
+            DataError: arguments that `sstorch.checks` refuses, interval-censored times, or a time outside the
+                observed ones.
+            ConfigError: t no time > 0, or an unknown cause.
         """
         what = "a measure at one horizon"
         options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}

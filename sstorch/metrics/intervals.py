@@ -12,7 +12,6 @@ variance can be estimated, as from a single event or for a concordance of 1, lim
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, logit
 
 from sstorch._types import FloatArray, IntArray
@@ -24,7 +23,7 @@ from sstorch.metrics.concordance import ComparablePairs, rank_sums, share_of_pai
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
-from sstorch.metrics.outcome import Observed, Outcome
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
 
@@ -35,41 +34,27 @@ PairWeights = Literal["harrell", "uno"]
 
 
 def concordance_interval(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    weights: PairWeights = "harrell",
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
+    rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
 ) -> Estimate[float]:
     """Concordance of predicted survival with the order of the events up to t, and its limits.
 
     Pairs are those with an event by t in the row that failed first; a row censored at the time of an event,
     or followed up to t without one, outlived it. With left truncation they are those at risk together. With
-    competing causes it is the concordance of the cause of interest, others being censored.
-    O(n log n) time.
+    competing causes it is the concordance of the cause of interest, others being censored. A pair weighs the
+    product of the weights of its rows. O(n log n) time.
 
     Args:
-        y: a :class:`~sstorch.Surv`, or (time, event), n rows.
-        survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus the
-            incidence of the cause.
-        t: the time, in the unit of `y`.
-        weights: of a pair, "harrell" 1, "uno" 1 / G(t_i-)^2 with G from these rows.
-        cause: number or name of the cause of interest, where there are competing causes.
-        sample_weight: weights of the rows, shape (n,); None for those of `y`. A pair weighs the product, and
-            G is weighted as well.
+        rows: outcomes and predictions at the horizon t.
         confidence: of the limits, in (0, 1).
+        weights: of a pair, "harrell" 1, "uno" 1 / G(t_i-)^2 with G, also weighted, from these rows.
 
     Returns:
         Concordance and its limits, floats; equal predictions count one half. Limits are NaN where no variance
         can be estimated: from one event, or for a concordance of 0 or 1.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, no comparable
-            pair, or late entry with "uno".
-        ConfigError: t no time > 0, unknown weights or cause, or a confidence out of range.
+        DataError: no comparable pair, or late entry with "uno".
+        ConfigError: unknown weights, or a confidence out of range.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Uno et al. (2011), Statistics in
@@ -77,19 +62,10 @@ def concordance_interval(
         the infinitesimal jackknife, which there takes Uno's weights as known.
 
     Examples:
-        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
-        >>> estimate = concordance_interval(y, [0.2, 0.7, 0.4, 0.8], t=3.5)
-        >>> [round(part, 3) for part in estimate]
+        >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], 3.5)
+        >>> [round(part, 3) for part in concordance_interval(rows)]
         [0.833, 0.322, 0.981]
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return concordance_of(rows, confidence, weights)
-
-
-def concordance_of(
-    rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
-) -> Estimate[float]:
-    """`concordance_interval` of checked rows."""
     value, influence = concordance_influence(rows, weights)
     return logit_limits(value, rows.error_of(influence), half_width(confidence))
 
@@ -145,7 +121,7 @@ def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -
 
 
 def concordance_value(rows: HorizonRows, weights: PairWeights = "harrell") -> float:
-    """The concordance of :func:`concordance_of` alone, in O(n log n)."""
+    """The concordance of :func:`concordance_interval` alone, in O(n log n)."""
     cut, inverse = _counted(rows, weights)
     pairs = ComparablePairs.of(
         cut.time, cut.interest, "censored_later", None, inverse * inverse, cut.weight, cut.entry
@@ -179,39 +155,28 @@ def _counted(rows: HorizonRows, weights: PairWeights) -> tuple[HorizonRows, Floa
     return cut, censoring_weights(rows)[0]
 
 
-def auc_interval(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def auc_interval(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """Cumulative/dynamic AUC at t, and its limits: `cumulative_dynamic_auc` with G from these rows.
 
     With competing causes cases had the cause of interest by t, and controls are all others whose status at t
-    is known: `cumulative_dynamic_auc_incidence`. Arguments and errors are those of `concordance_interval`;
-    there must be cases and controls, and no late entry.
+    is known: `cumulative_dynamic_auc_incidence`. Arguments are those of `concordance_interval`.
 
     Returns:
         AUC and its limits, floats. Limits are NaN where no variance can be estimated: from one case or one
         control, or for an AUC of 0 or 1.
 
+    Raises:
+        DataError: no cases, no controls, or late entry.
+        ConfigError: a confidence out of range.
+
     References:
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
 
     Examples:
-        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
-        >>> estimate = auc_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
-        >>> [round(part, 3) for part in estimate]
+        >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], 2.5)
+        >>> [round(part, 3) for part in auc_interval(rows)]
         [0.75, 0.18, 0.976]
     """
-    return auc_of(HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause), confidence)
-
-
-def auc_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """`auc_interval` of checked rows."""
     value, influence = auc_influence(rows)
     return logit_limits(value, rows.error_of(influence), half_width(confidence))
 
@@ -241,42 +206,30 @@ def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
     return value, influence + through if several else np.full(len(rows), np.nan)
 
 
-def brier_interval(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    scaled: bool = False,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def brier_interval(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
     """Brier score at t, or the scaled one, and its limits: `brier_score` with G from these rows.
 
-    With competing causes it is `brier_score_incidence`. Arguments and errors are those of
-    `concordance_interval`, without late entry; `scaled` asks for 1 - BS / BS_0, with Kaplan-Meier of these
-    rows, or the estimate of Aalen and Johansen, as the prediction of all rows. No other prediction that is
-    the same for all has a lower Brier score than that, so that its own error does not count to first order.
+    With competing causes it is `brier_score_incidence`. Arguments are those of `concordance_interval`, and
+    `scaled` asks for 1 - BS / BS_0, with Kaplan-Meier of these rows, or the estimate of Aalen and Johansen,
+    as the prediction of all rows. No other prediction that is the same for all has a lower Brier score than
+    that, so that its own error does not count to first order.
 
     Returns:
         The score and its limits, floats, by Student's t with a degree of freedom less than subjects; those of
         the scaled score are on the scale of log(BS / BS_0).
 
+    Raises:
+        DataError: late entry, or a scaled score before the first event.
+        ConfigError: a confidence out of range.
+
     References:
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
 
     Examples:
-        >>> y = [1, 2, 3, 4], [1, 1, 1, 0]
-        >>> estimate = brier_interval(y, [0.2, 0.7, 0.4, 0.8], t=2.5)
-        >>> [round(part, 3) for part in estimate]
+        >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], 2.5)
+        >>> [round(part, 3) for part in brier_interval(rows)]
         [0.232, 0.049, 0.639]
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return brier_of(rows, confidence, scaled=scaled)
-
-
-def brier_of(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
-    """`brier_interval` of checked rows."""
     value, influence = brier_influence(rows, scaled=scaled)
     error = rows.error_of(influence)
     # With few rows the error of a mean of squares is uncertain itself.

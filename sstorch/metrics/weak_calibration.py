@@ -6,42 +6,27 @@ With competing causes S_i(t) is one minus the cumulative incidence of the cause 
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.calibration import pseudo_observations
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.outcome import Outcome
 from sstorch.metrics.pseudo_values import fit_cloglog, incidence_of, pseudo_values
 from sstorch.metrics.robust import NO_ERROR
 
 
-def observed_expected_ratio(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """Observed over expected events by t: one minus Kaplan-Meier, over the mean predicted risk.
 
     With competing causes the observed risk is the estimate of Aalen and Johansen.
 
     Args:
-        y: a :class:`~sstorch.Surv` without late entry, or (time, event), n rows.
-        survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus the
-            incidence of the cause.
-        t: the time, in the unit of `y`.
-        cause: number or name of the cause of interest, where there are competing causes.
-        sample_weight: weights of the rows, shape (n,); None for those of `y`. Their scale means nothing.
+        rows: outcomes and predictions at the horizon t, without late entry. The scale of weights means
+            nothing.
         confidence: of the limits, in (0, 1).
 
     Returns:
@@ -50,9 +35,8 @@ def observed_expected_ratio(
         risk. Limits are NaN where it is 0, as where all rows had the event.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, late entry, a time outside the observed ones, no
-            event by t, or no risk in any prediction.
-        ConfigError: t no time > 0, an unknown cause, or a confidence out of range.
+        DataError: late entry, no event by t, or no risk in any prediction.
+        ConfigError: a confidence out of range.
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
@@ -60,16 +44,10 @@ def observed_expected_ratio(
         et al. (2022), BMJ 377, e069249, for competing causes.
 
     Examples:
-        >>> y = [1, 2, 3], [1, 0, 1]
-        >>> [round(part, 3) for part in observed_expected_ratio(y, [0.5, 0.6, 0.8], t=2.5)]
+        >>> rows = HorizonRows.of(([1, 2, 3], [1, 0, 1]), [0.5, 0.6, 0.8], 2.5)
+        >>> [round(part, 3) for part in observed_expected_ratio(rows)]
         [0.909, 0.183, 4.504]
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return risk_ratio_of(rows, confidence)
-
-
-def risk_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """`observed_expected_ratio` of checked rows."""
     half = half_width(confidence)
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
@@ -82,14 +60,7 @@ def risk_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float
     return Estimate(observed / expected, observed / expected / factor, observed / expected * factor)
 
 
-def observed_expected_hazard(
-    y: Outcome,
-    expected: npt.ArrayLike,
-    *,
-    t: float,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """Observed events over the sum of predicted cumulative hazards: the standardised ratio of events.
 
     It is defined for left truncation and for start-stop rows of time-varying covariates, as every row
@@ -97,10 +68,8 @@ def observed_expected_hazard(
     a Poisson regression with log cumulative hazards as offset.
 
     Args:
-        y: a :class:`~sstorch.Surv`, or (time, event), n rows.
-        expected: H_i(min(time_i, t)) - H_i(entry_i), predicted, shape (n,); 0 for rows that entered after t.
-        t: the time up to which events count, in the unit of `y`.
-        sample_weight: weights of the rows, shape (n,); None for those of `y`. Their scale means nothing.
+        rows: outcomes and predictions at the horizon t, with the `expected` hazards
+            H_i(min(time_i, t)) - H_i(entry_i) >= 0.
         confidence: of the limits, in (0, 1).
 
     Returns:
@@ -108,8 +77,8 @@ def observed_expected_hazard(
         of a count; with weights or several events of a subject it is the sandwich over subjects.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, no event by t, or an expected number of 0 or
-            infinity.
+        DataError: no event by t, or an expected number of 0 or infinity.
+        ConfigError: a confidence out of range.
 
     References:
         Berry (1983), Biometrics 39, 173-184; Crowson, Atkinson and Therneau (2016), Statistical Methods in
@@ -118,16 +87,10 @@ def observed_expected_hazard(
     Examples:
         >>> from sstorch import Surv
         >>> y = Surv([2, 3, 4], [1, 0, 1], entry=[0, 1, 1])
-        >>> [round(part, 3) for part in observed_expected_hazard(y, [0.5, 0.4, 0.7], t=4)]
+        >>> rows = HorizonRows.of(y, np.ones(3), 4, expected=np.array([0.5, 0.4, 0.7]))
+        >>> [round(part, 3) for part in observed_expected_hazard(rows)]
         [1.25, 0.313, 4.998]
     """
-    hazards = check_vector(expected, "expected")
-    rows = HorizonRows.of(y, np.ones(hazards.size), t, sample_weight=sample_weight, expected=hazards)
-    return hazard_ratio_of(rows, confidence)
-
-
-def hazard_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """`observed_expected_hazard` of checked rows, whose expected hazards are known."""
     half = half_width(confidence)
     if rows.expected is None:
         raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
@@ -145,30 +108,22 @@ def hazard_ratio_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[flo
     return Estimate(ratio, ratio / factor, ratio * factor)
 
 
-def calibration_slope(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """Calibration slope: the coefficient of z in a Cox model of these rows, followed up to t.
 
     Of a Cox model's predictions it is the coefficient of its linear predictor. Other definitions regress
     pseudo-observations at t on z, or all of follow-up. With left truncation and start-stop rows each is at
     risk from its entry on. With competing causes the slope is that of pseudo-values of the incidence, with a
-    complementary log-log link. Arguments and errors are those of `observed_expected_ratio`, with entry, and
-    the following.
+    complementary log-log link. Arguments are those of `observed_expected_ratio`.
 
     Returns:
         Slope and limits, floats: below 1 where predictions are too extreme, as after overfitting. Limits are
         Wald's, with the sandwich over subjects for weights, several events of a subject and competing causes.
 
     Raises:
-        DataError: predictions of 0 or 1, which have no z, or that are all equal or order the events
-            perfectly.
+        DataError: no event by t, late entry with competing causes, predictions of 0 or 1, which have no z, or
+            that are all equal or order the events perfectly.
+        ConfigError: a confidence out of range.
 
     References:
         van Houwelingen (2000), Statistics in Medicine 19, 3401-3415; McLernon et al. (2023), Annals of
@@ -176,15 +131,10 @@ def calibration_slope(
 
     Examples:
         >>> y = [1, 2, 3, 4, 5, 6], [1, 1, 0, 1, 1, 0]
-        >>> round(calibration_slope(y, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], t=5).value, 3)
+        >>> rows = HorizonRows.of(y, [0.3, 0.6, 0.5, 0.8, 0.4, 0.7], 5)
+        >>> round(calibration_slope(rows).value, 3)
         0.604
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return slope_of(rows, confidence)
-
-
-def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """`calibration_slope` of checked rows."""
     half = half_width(confidence)
     z = log_log(rows.survival)
     rows.check_events()
@@ -202,22 +152,14 @@ def slope_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     return _around(float(fitted.coefficients[0]), half * float(error))
 
 
-def calibration_intercept(
-    y: Outcome,
-    survival: npt.ArrayLike,
-    *,
-    t: float,
-    cause: int | str | None = None,
-    sample_weight: npt.ArrayLike | None = None,
-    confidence: float = 0.95,
-) -> Estimate[float]:
+def calibration_intercept(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
     """Calibration intercept: the logarithm of a hazard ratio to be added to every z, whose slope stays 1.
 
     It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i the pseudo-value of
     the event by t, the estimating equation of pseudo-values with a complementary log-log link. Pseudo-values
     are those of the jackknife; with weights or competing causes those of the infinitesimal jackknife.
-    Arguments and errors are those of `observed_expected_ratio` and `calibration_slope`, but that predictions
-    may be equal.
+    Arguments and errors are those of `observed_expected_ratio`, and predictions of 0 or 1, which have no z,
+    raise a `DataError`.
 
     Returns:
         Intercept and limits by the sandwich, floats: above 0 where too little was predicted.
@@ -226,16 +168,10 @@ def calibration_intercept(
         Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
 
     Examples:
-        >>> y = [1, 2, 3, 4], [1, 1, 1, 1]
-        >>> round(calibration_intercept(y, [0.5, 0.5, 0.5, 0.5], t=3.5).value, 3)  # log(log .25 / log .5)
+        >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 1]), [0.5, 0.5, 0.5, 0.5], 3.5)
+        >>> round(calibration_intercept(rows).value, 3)  # log(log .25 / log .5)
         0.693
     """
-    rows = HorizonRows.of(y, survival, t, sample_weight=sample_weight, cause=cause)
-    return intercept_of(rows, confidence)
-
-
-def intercept_of(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """`calibration_intercept` of checked rows."""
     half = half_width(confidence)
     rows.check_from_zero("the intercept of pseudo-values")
     z, weight = log_log(rows.survival), rows.weights

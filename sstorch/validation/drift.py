@@ -26,8 +26,8 @@ from sstorch.files import write_whole
 from sstorch.metrics import Estimate
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.intervals import concordance_of
-from sstorch.metrics.weak_calibration import hazard_ratio_of, risk_ratio_of
+from sstorch.metrics.intervals import concordance_interval
+from sstorch.metrics.weak_calibration import observed_expected_hazard, observed_expected_ratio
 from sstorch.plots.drift import plot_drift
 from sstorch.validation.column_drift import compared_columns
 from sstorch.validation.drift_page import document
@@ -315,7 +315,7 @@ def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
         DataError: the expected hazards are not known, or zero.
     """
     if rows.robust or rows.expected is None:
-        return hazard_ratio_of(rows, confidence)
+        return observed_expected_hazard(rows, confidence)
     observed, expected = int((rows.interest & (rows.time <= rows.t)).sum()), float(rows.expected.sum())
     if expected <= 0.0:
         raise DataError("no event is expected: every predicted cumulative hazard is 0")
@@ -325,4 +325,8 @@ def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
     return Estimate(observed / expected, lower / expected, upper / expected)
 
 
-_MEASURES = {"oe_hazard": event_ratio, "oe_ratio": risk_ratio_of, "concordance": concordance_of}
+_MEASURES = {
+    "oe_hazard": event_ratio,
+    "oe_ratio": observed_expected_ratio,
+    "concordance": concordance_interval,
+}

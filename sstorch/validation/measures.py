@@ -13,22 +13,27 @@ import pandas as pd
 from sstorch._types import FloatArray
 from sstorch.exceptions import DataError
 from sstorch.metrics import Estimate
-from sstorch.metrics.calibration_errors import error_of, errors_of
+from sstorch.metrics.calibration_errors import calibration_error_interval, calibration_errors
 from sstorch.metrics.censoring import NOT_FOLLOWED
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.decision_curve import net_benefits
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import (
     auc_influence,
-    auc_of,
+    auc_interval,
     brier_influence,
-    brier_of,
+    brier_interval,
     concordance_influence,
-    concordance_of,
+    concordance_interval,
     concordance_value,
     wolbers_value,
 )
-from sstorch.metrics.weak_calibration import hazard_ratio_of, intercept_of, risk_ratio_of, slope_of
+from sstorch.metrics.weak_calibration import (
+    calibration_intercept,
+    calibration_slope,
+    observed_expected_hazard,
+    observed_expected_ratio,
+)
 
 _Interval = Callable[[HorizonRows, float], Estimate[float]]
 
@@ -89,9 +94,16 @@ class Measure:
 
 def _calibration_error(name: str, title: str) -> Measure:
     def value(rows: HorizonRows) -> float:
-        return float(getattr(errors_of(rows), name))
+        return float(getattr(calibration_errors(rows), name))
 
-    return Measure(title, 0.0, partial(error_of, name=name), "inverted test", value, higher_is_better=False)
+    return Measure(
+        title,
+        0.0,
+        partial(calibration_error_interval, name=name),
+        "inverted test",
+        value,
+        higher_is_better=False,
+    )
 
 
 NEEDS_LANDMARK = (
@@ -103,12 +115,12 @@ NO_VARIANCE = (
 )
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
-_uno = partial(concordance_of, weights="uno")
+_uno = partial(concordance_interval, weights="uno")
 MEASURES = {
     "c_harrell_t": Measure(
         "concordance, Harrell",
         1.0,
-        concordance_of,
+        concordance_interval,
         _JACKKNIFE,
         concordance_value,
         "one",
@@ -129,7 +141,7 @@ MEASURES = {
     "c_cause_specific": Measure(
         "concordance, cause-specific",
         1.0,
-        concordance_of,
+        concordance_interval,
         _JACKKNIFE,
         concordance_value,
         "competing",
@@ -141,12 +153,12 @@ MEASURES = {
         "concordance, Wolbers", 1.0, None, _BOOTSTRAP, wolbers_value, "competing", higher_is_better=True
     ),
     "auc": Measure(
-        "AUC at the horizon", 1.0, auc_of, _JACKKNIFE, higher_is_better=True, influence=auc_influence
+        "AUC at the horizon", 1.0, auc_interval, _JACKKNIFE, higher_is_better=True, influence=auc_influence
     ),
     "oe_ratio": Measure(
         "observed over expected risk",
         1.0,
-        risk_ratio_of,
+        observed_expected_ratio,
         "Greenwood",
         robust=_JACKKNIFE,
         competing=_JACKKNIFE,
@@ -154,27 +166,27 @@ MEASURES = {
     "oe_hazard": Measure(
         "observed over expected events, by hazards",
         1.0,
-        hazard_ratio_of,
+        observed_expected_hazard,
         _COUNT,
         events="one",
         robust=_SANDWICH,
         path=True,
     ),
-    "calibration_intercept": Measure("calibration intercept", 0.0, intercept_of, _SANDWICH),
+    "calibration_intercept": Measure("calibration intercept", 0.0, calibration_intercept, _SANDWICH),
     "calibration_slope": Measure(
-        "calibration slope", 1.0, slope_of, "Wald", robust=_SANDWICH, competing=_SANDWICH, path=True
+        "calibration slope", 1.0, calibration_slope, "Wald", robust=_SANDWICH, competing=_SANDWICH, path=True
     ),
     "ici": _calibration_error("ici", "integrated calibration index"),
     "e50": _calibration_error("e50", "median calibration error"),
     "e90": _calibration_error("e90", "90 % quantile of calibration errors"),
     "e_max": _calibration_error("e_max", "largest calibration error"),
     "brier": Measure(
-        "Brier score", 0.0, brier_of, _JACKKNIFE, higher_is_better=False, influence=brier_influence
+        "Brier score", 0.0, brier_interval, _JACKKNIFE, higher_is_better=False, influence=brier_influence
     ),
     "scaled_brier": Measure(
         "scaled Brier score",
         1.0,
-        partial(brier_of, scaled=True),
+        partial(brier_interval, scaled=True),
         _JACKKNIFE,
         higher_is_better=True,
         influence=partial(brier_influence, scaled=True),

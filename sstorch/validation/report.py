@@ -20,7 +20,7 @@ from sstorch.data.fingerprint import on_training_rows
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
-from sstorch.metrics.calibration_errors import curve_of
+from sstorch.metrics.calibration_errors import hazard_calibration_curve
 from sstorch.metrics.checks import check_observed_horizon
 from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.horizon_rows import HorizonRows
@@ -108,7 +108,7 @@ class ValidationReport:
         rows = self.of_cause(cause)
         if rows.path:
             raise DataError(NEEDS_LANDMARK)
-        return curve_of(rows, self.facts.confidence)
+        return hazard_calibration_curve(rows, self.facts.confidence)
 
     def decision_curve(
         self, thresholds: npt.ArrayLike | None = None, cause: int | str | None = None

@@ -9,6 +9,7 @@ import pytest
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     Estimate,
+    HorizonRows,
     KaplanMeier,
     auc_interval,
     brier_interval,
@@ -100,20 +101,11 @@ def _scaled_brier(time: Array, event: Array, survival: Array, weight: Array) -> 
 @pytest.mark.parametrize(
     ("interval", "plain"),
     [
-        (
-            partial(concordance_interval, t=T),
-            _concordance(uno=False),
-        ),
-        (
-            partial(concordance_interval, t=T, weights="uno"),
-            _concordance(uno=True),
-        ),
-        (partial(auc_interval, t=T), _auc),
-        (partial(brier_interval, t=T), _brier),
-        (
-            partial(brier_interval, t=T, scaled=True),
-            _scaled_brier,
-        ),
+        (concordance_interval, _concordance(uno=False)),
+        (partial(concordance_interval, weights="uno"), _concordance(uno=True)),
+        (auc_interval, _auc),
+        (brier_interval, _brier),
+        (partial(brier_interval, scaled=True), _scaled_brier),
     ],
     ids=["harrell", "uno", "auc", "brier", "scaled_brier"],
 )
@@ -126,7 +118,7 @@ def test_value_and_error_are_those_of_a_plain_loop(
         (plain(*rows, weight + step * unit) - plain(*rows, weight - step * unit)) / (2.0 * step)
         for unit in np.diag(weight)
     ]
-    estimate = interval(rows[:2], rows[2], sample_weight=weight if weighted else None)
+    estimate = interval(HorizonRows.of(rows[:2], rows[2], T, sample_weight=weight if weighted else None))
     assert estimate.value == pytest.approx(plain(*rows, weight), abs=1e-12)
     error = float(np.sqrt(np.square(influence).sum()))
     name = {_scaled_brier: "scaled_brier", _brier: "brier"}.get(plain, "auc")
@@ -137,18 +129,19 @@ def test_values_are_those_of_the_scores() -> None:
     time, event, survival = _cohort(200, seed=1, digits=6)
     known = (time, event)
     cut = np.minimum(time, T), event & (time <= T)
-    harrell = concordance_interval(known, survival, t=T).value
+    rows = HorizonRows.of(known, survival, T)
+    harrell = concordance_interval(rows).value
     assert harrell == pytest.approx(
         concordance_harrell_risk(cut, -survival, tied_time="censored_later"), abs=1e-12
     )
     curves = survival[:, None]
     auc = cumulative_dynamic_auc(known, curves, [T], train=known)[0]
-    assert auc_interval(known, survival, t=T).value == pytest.approx(auc, abs=1e-14)
+    assert auc_interval(rows).value == pytest.approx(auc, abs=1e-14)
     brier = brier_score(known, curves, [T], train=known)[0]
-    assert brier_interval(known, survival, t=T).value == pytest.approx(brier, abs=1e-14)
+    assert brier_interval(rows).value == pytest.approx(brier, abs=1e-14)
     flat = np.full_like(curves, KaplanMeier.fit(known).at([T])[0])
     scaled = 1.0 - brier / brier_score(known, flat, [T], train=known)[0]
-    assert brier_interval(known, survival, t=T, scaled=True).value == pytest.approx(scaled, abs=1e-14)
+    assert brier_interval(rows, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 
 @pytest.mark.nightly
@@ -161,13 +154,13 @@ def test_limits_hold_what_they_say() -> None:
     survival = np.clip(np.round(np.exp(-np.exp(score)), 1), 0.05, 0.95)
     truth = {
         "brier": np.mean(((failed > T) - survival) ** 2),
-        "auc": auc_interval((failed, np.ones(failed.size, dtype=bool)), survival, t=T).value,
+        "auc": auc_interval(HorizonRows.of((failed, np.ones(failed.size, dtype=bool)), survival, T)).value,
     }
     held = dict.fromkeys(truth, 0)
     for start in range(0, 500 * 300, 300):
         rows = tuple(part[start : start + 300] for part in everybody)
         for name, function in (("brier", brier_interval), ("auc", auc_interval)):
-            estimate = function(rows[:2], rows[2], t=T)
+            estimate = function(HorizonRows.of(rows[:2], rows[2], T))
             held[name] += estimate.lower <= truth[name] <= estimate.upper
     assert all(0.92 <= count / 500 <= 0.98 for count in held.values()), held
 
@@ -176,10 +169,10 @@ def test_concordance_and_auc_of_one_have_no_limits() -> None:
     time, survival = np.arange(1.0, 11.0), np.linspace(0.05, 0.95, 10)
     one_event = np.arange(10) == 0
     for estimate in (
-        concordance_interval((time, np.ones(10)), survival, t=5.5),
-        concordance_interval((time, one_event), survival, t=5.5),
-        concordance_interval((time, np.ones(10)), survival, t=5.5, weights="uno"),
-        auc_interval((time, np.ones(10)), survival, t=1.0),
+        concordance_interval(HorizonRows.of((time, np.ones(10)), survival, 5.5)),
+        concordance_interval(HorizonRows.of((time, one_event), survival, 5.5)),
+        concordance_interval(HorizonRows.of((time, np.ones(10)), survival, 5.5), weights="uno"),
+        auc_interval(HorizonRows.of((time, np.ones(10)), survival, 1.0)),
     ):
         assert estimate.value == 1.0
         assert np.isnan(estimate[1:]).all()
@@ -190,9 +183,9 @@ def test_one_event_or_one_case_or_one_control_has_no_limits() -> None:
     time, survival = np.arange(1.0, 11.0), np.linspace(0.05, 0.95, 10)[[*range(3, 10), 0, 1, 2]]
     one_event = (time, np.arange(10) == 0)
     for estimate in (
-        concordance_interval(one_event, survival, t=5.5),
-        auc_interval(one_event, survival, t=5.5),
-        auc_interval((time, np.ones(10)), survival, t=9.5),
+        concordance_interval(HorizonRows.of(one_event, survival, 5.5)),
+        auc_interval(HorizonRows.of(one_event, survival, 5.5)),
+        auc_interval(HorizonRows.of((time, np.ones(10)), survival, 9.5)),
     ):
         assert 0.0 < estimate.value < 1.0
         assert np.isnan(estimate[1:]).all()
@@ -201,12 +194,12 @@ def test_one_event_or_one_case_or_one_control_has_no_limits() -> None:
 def test_what_is_refused() -> None:
     rows = ([1.0, 2.0, 3.0], [0, 1, 0]), [0.5, 0.6, 0.7]
     with pytest.raises(DataError, match="no comparable pair"):
-        concordance_interval(*rows, t=1.5)
+        concordance_interval(HorizonRows.of(*rows, 1.5))
     with pytest.raises(ConfigError, match="weights"):
-        concordance_interval(*rows, t=2.5, weights="both")  # type: ignore[arg-type]
+        concordance_interval(HorizonRows.of(*rows, 2.5), weights="both")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="cases and controls"):
-        auc_interval(*rows, t=3.0)
+        auc_interval(HorizonRows.of(*rows, 3.0))
     with pytest.raises(DataError, match="Kaplan-Meier makes no error"):
-        brier_interval(*rows, t=1.5, scaled=True)
+        brier_interval(HorizonRows.of(*rows, 1.5), scaled=True)
     with pytest.raises(ConfigError, match="confidence"):
-        brier_interval(*rows, t=2.5, confidence=1.0)
+        brier_interval(HorizonRows.of(*rows, 2.5), confidence=1.0)

@@ -10,6 +10,7 @@ from scipy.optimize import least_squares
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
+    HorizonRows,
     KaplanMeierBand,
     calibration_error_interval,
     calibration_errors,
@@ -87,13 +88,13 @@ def test_influences_are_derivatives_by_weights_with_entry() -> None:
 def test_observed_over_expected() -> None:
     time, event, survival = _cohort()
     alive = KaplanMeierFitter().fit(time, event).survival_function_at_times(T).iloc[0]
-    estimate = observed_expected_ratio((time, event), survival, t=T)
+    estimate = observed_expected_ratio(HorizonRows.of((time, event), survival, T))
     assert estimate.value == pytest.approx((1.0 - alive) / (1.0 - survival).mean(), abs=1e-12)
     greenwood = KaplanMeierBand.fit((time, event)).at(T)  # whose limits equal those of R's survfit
     error = np.log(np.log(greenwood.lower) / np.log(greenwood.value)) / 1.959964  # of log(-log S)
     error *= -alive * np.log(alive) / (1 - alive)  # of log(1 - S)
     assert np.log(estimate.upper / estimate.value) == pytest.approx(1.959964 * error, rel=1e-6)
-    everybody = observed_expected_ratio(([1.0, 2.0], [1, 1]), [0.2, 0.4], t=2.0)
+    everybody = observed_expected_ratio(HorizonRows.of(([1.0, 2.0], [1, 1]), [0.2, 0.4], 2.0))
     assert np.isnan(everybody[1:]).all()  # 1 - S is 1, without an error
 
 
@@ -102,25 +103,26 @@ def test_limits_of_calibration_errors_hold_zero_for_true_predictions_and_not_for
     z = rng.normal(size=500)
     time, censoring = rng.exponential(np.exp(-z)), rng.exponential(3.0, 500)
     y = np.minimum(time, censoring), time <= censoring
+    right, shifted = (HorizonRows.of(y, np.exp(-np.exp(z + shift)), 1.0) for shift in (0.0, 0.7))
     for name in ("ici", "e50", "e90", "e_max"):
-        true = calibration_error_interval(y, np.exp(-np.exp(z)), t=1.0, name=name)
-        assert true.value == getattr(calibration_errors(y, np.exp(-np.exp(z)), t=1.0), name)
+        true = calibration_error_interval(right, name=name)
+        assert true.value == getattr(calibration_errors(right), name)
         assert true.lower == 0.0 < true.value <= true.upper
-        false = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, name=name)
+        false = calibration_error_interval(shifted, name=name)
         assert 0.0 < false.lower < false.value < false.upper
-        wide = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, name=name, confidence=0.99)
+        wide = calibration_error_interval(shifted, 0.99, name=name)
         assert wide.lower < false.lower < false.upper < wide.upper
-    equal = calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0, sample_weight=np.full(500, 2.0))
-    assert equal == calibration_error_interval(y, np.exp(-np.exp(z + 0.7)), t=1.0)
+    equal = HorizonRows.of(y, np.exp(-np.exp(z + 0.7)), 1.0, sample_weight=np.full(500, 2.0))
+    assert calibration_error_interval(equal) == calibration_error_interval(shifted)
     with pytest.raises(ConfigError, match="name"):
-        calibration_error_interval(y, np.exp(-np.exp(z)), t=1.0, name="emax")
+        calibration_error_interval(right, name="emax")
 
 
 def test_slope() -> None:
     time, event, survival = _cohort()
     frame = pd.DataFrame({"time": np.minimum(time, T), "event": event & (time <= T)})
     peer = CoxPHFitter().fit(frame.assign(z=np.log(-np.log(survival))), "time", "event")
-    estimate = calibration_slope((time, event), survival, t=T)
+    estimate = calibration_slope(HorizonRows.of((time, event), survival, T))
     assert estimate.value == pytest.approx(peer.params_["z"], rel=1e-5)
     interval = peer.confidence_intervals_.to_numpy()[0]
     np.testing.assert_allclose([estimate.lower, estimate.upper], interval, rtol=1e-5)
@@ -137,7 +139,7 @@ def test_intercept_is_least_squares_of_pseudo_observations() -> None:
         ftol=1e-15,
         gtol=1e-15,
     )
-    estimate = calibration_intercept((time, event), survival, t=T)
+    estimate = calibration_intercept(HorizonRows.of((time, event), survival, T))
     assert estimate.value == pytest.approx(peer.x[0], abs=1e-6)
     slope = -peer.jac[:, 0]
     error = np.sqrt(((peer.fun * slope) ** 2).sum()) / (slope**2).sum()
@@ -151,12 +153,14 @@ def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
     time = rng.exponential(np.exp(-z))
     event = np.ones(time.size, dtype=bool)
     shifted = np.exp(-np.exp(z - 0.4))
-    assert calibration_intercept((time, event), shifted, t=1.0).value == pytest.approx(0.4, abs=0.03)
+    shifted_rows = HorizonRows.of((time, event), shifted, 1.0)
+    assert calibration_intercept(shifted_rows).value == pytest.approx(0.4, abs=0.03)
     stretched = np.exp(-np.exp(2.0 * z))
-    assert calibration_slope((time, event), stretched, t=1.0).value == pytest.approx(0.5, abs=0.02)
-    right = calibration_errors((time, event), np.exp(-np.exp(z)), t=1.0)
+    slope = calibration_slope(HorizonRows.of((time, event), stretched, 1.0))
+    assert slope.value == pytest.approx(0.5, abs=0.02)
+    right = calibration_errors(HorizonRows.of((time, event), np.exp(-np.exp(z)), 1.0))
     assert right.e_max < 0.02
-    wrong = calibration_errors((time, event), shifted, t=1.0)
+    wrong = calibration_errors(shifted_rows)
     truth = np.abs(np.exp(-np.exp(z)) - shifted)
     expected = [truth.mean(), *np.quantile(truth, [0.5, 0.9]), truth.max()]
     np.testing.assert_allclose(wrong, expected, atol=0.01)
@@ -164,12 +168,12 @@ def test_predictions_that_are_right_up_to_a_shift_and_a_stretch() -> None:
 
 def test_the_curve_and_its_errors_belong_together() -> None:
     time, event, survival = _cohort()
-    curve = hazard_calibration_curve((time, event), survival, t=T)
+    curve = hazard_calibration_curve(HorizonRows.of((time, event), survival, T))
     assert (np.diff(curve["predicted"]) > 0).all()
     assert ((curve["lower"] > 0) & (curve["lower"] < curve["observed"])).all()
     assert ((curve["observed"] < curve["upper"]) & (curve["upper"] < 1)).all()
     observed = np.interp(survival, curve["predicted"], curve["observed"])
-    errors = calibration_errors((time, event), survival, t=T)
+    errors = calibration_errors(HorizonRows.of((time, event), survival, T))
     assert np.abs(observed - survival).mean() == pytest.approx(errors.ici, abs=1e-3)
     assert errors.e50 < errors.e90 < errors.e_max
 
@@ -177,9 +181,9 @@ def test_the_curve_and_its_errors_belong_together() -> None:
 def test_two_distinct_predictions_have_a_line() -> None:
     time, event, survival = _cohort()
     groups = np.where(survival > 0.5, 0.7, 0.3)
-    curve = hazard_calibration_curve((time, event), groups, t=T)
+    curve = hazard_calibration_curve(HorizonRows.of((time, event), groups, T))
     assert curve["predicted"].tolist() == [0.3, 0.7]
-    errors = calibration_errors((time, event), groups, t=T)
+    errors = calibration_errors(HorizonRows.of((time, event), groups, T))
     distance = np.abs(curve["observed"] - curve["predicted"])
     assert errors.e_max == pytest.approx(distance.max(), abs=1e-12)
 
@@ -187,18 +191,18 @@ def test_two_distinct_predictions_have_a_line() -> None:
 @pytest.mark.parametrize("function", [calibration_slope, calibration_intercept, calibration_errors])
 def test_certain_predictions_are_refused_with_a_remedy(function: Any) -> None:
     with pytest.raises(DataError, match=r"cut them, for instance with np.clip"):
-        function(([1, 2, 3], [1, 1, 0]), [0.0, 0.5, 0.6], t=2.5)
+        function(HorizonRows.of(([1, 2, 3], [1, 1, 0]), [0.0, 0.5, 0.6], 2.5))
 
 
 def test_what_is_refused() -> None:
     time, event = [1.0, 2.0, 3.0, 4.0], [1, 1, 1, 0]
     for function in (calibration_slope, calibration_errors):
         with pytest.raises(DataError, match="all predictions are equal"):
-            function((time, event), [0.4] * 4, t=3.5)
+            function(HorizonRows.of((time, event), [0.4] * 4, 3.5))
         with pytest.raises(DataError, match="no finite maximum"):
-            function((time, event), [0.1, 0.2, 0.2, 0.3], t=1.5)
+            function(HorizonRows.of((time, event), [0.1, 0.2, 0.2, 0.3], 1.5))
     with pytest.raises(DataError, match="every prediction is 1"):
-        observed_expected_ratio((time, event), [1.0] * 4, t=3.5)
+        observed_expected_ratio(HorizonRows.of((time, event), [1.0] * 4, 3.5))
     for function in (calibration_slope, calibration_intercept, calibration_errors, observed_expected_ratio):
         with pytest.raises(DataError, match="no row has an event up to"):
-            function(([1.0, 2.0], [0, 1]), [0.4, 0.5], t=1.5)
+            function(HorizonRows.of(([1.0, 2.0], [0, 1]), [0.4, 0.5], 1.5))

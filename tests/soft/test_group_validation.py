@@ -164,7 +164,9 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
     errors = []
     for fold in range(2):
         part, inside = gbsg2.subset(folds == fold), group[folds == fold]
-        value, _, upper = metrics.concordance_interval(_y(part), 1.0 - inside, t=part.time.max())
+        value, _, upper = metrics.concordance_interval(
+            metrics.HorizonRows.of(_y(part), 1.0 - inside, part.time.max())
+        )
         errors.append((logit(upper) - logit(value)) * value * (1 - value) / norm.ppf(0.975))
     error = np.hypot(*errors) / 2 / (found.c_groups * (1 - found.c_groups))
     limits = expit(logit(found.c_groups) + np.array([-1, 1]) * norm.ppf(0.975) * error)

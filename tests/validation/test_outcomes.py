@@ -4,6 +4,7 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeier, concordance_wolbers, observed_expected_hazard
 from sstorch.metrics.comparison import resampler
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.intervals import auc_of, brier_of
+from sstorch.metrics.intervals import auc_interval, brier_interval
 from sstorch.metrics.pseudo_values import incidence_of
-from sstorch.metrics.weak_calibration import risk_ratio_of
+from sstorch.metrics.weak_calibration import observed_expected_ratio
 from tests.conftest import nightly
 from tests.metrics.oracles import error_of_limits
 
@@ -254,9 +255,10 @@ def test_expected_events_are_hazards_while_rows_were_observed() -> None:
     assert row["value"] == pytest.approx(observed / expected, rel=1e-12)
     assert np.log(row["upper"] / row["value"]) == pytest.approx(HALF / np.sqrt(observed), rel=1e-9)
     while_seen = hazard * (np.minimum(y.time, T) - np.minimum(y.entry, T))
-    assert observed_expected_hazard(y, while_seen, t=T).value == pytest.approx(row["value"], rel=1e-12)
+    rows = HorizonRows.of(y, np.ones(len(y)), T, expected=while_seen)
+    assert observed_expected_hazard(rows).value == pytest.approx(row["value"], rel=1e-12)
     with pytest.raises(DataError, match="add up to 0"):
-        observed_expected_hazard(y, np.zeros(len(y)), t=T)
+        observed_expected_hazard(replace(rows, expected=np.zeros(len(y))))
 
 
 def test_right_model_with_late_entry_is_calibrated() -> None:
@@ -465,7 +467,9 @@ def test_cause_without_events_has_reasons() -> None:
     assert (table["reason"][table["value"].isna()] != "").all()
 
 
-@pytest.mark.parametrize("measure", [auc_of, brier_of, partial(brier_of, scaled=True), risk_ratio_of])
+@pytest.mark.parametrize(
+    "measure", [auc_interval, brier_interval, partial(brier_interval, scaled=True), observed_expected_ratio]
+)
 def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
     X, y = _causes(60)
     survival = 1 - KnownCauses().predict_cumulative_incidence(X, [T])[:, 1, 0]
@@ -479,7 +483,7 @@ def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
         for unit in np.diag(weight)
     ]
     estimate, error = at(weight), float(np.sqrt(np.square(moved).sum()))
-    if measure is risk_ratio_of:
+    if measure is observed_expected_ratio:
         # The mean risk of the rows is taken as known, as by Debray et al.
         fixed = 1 - np.average(survival, weights=weight)
         moved = [
@@ -488,7 +492,9 @@ def test_errors_of_causes_are_derivatives_by_weights(measure: Any) -> None:
             for w in (weight + step * unit, weight - step * unit)
         ]
         error = float(np.sqrt(np.square(np.diff(np.reshape(moved, (-1, 2)))).sum()) / (2 * step))
-    name = {auc_of: "auc", brier_of: "brier", risk_ratio_of: "oe_ratio"}.get(measure, "scaled_brier")
+    name = {auc_interval: "auc", brier_interval: "brier", observed_expected_ratio: "oe_ratio"}.get(
+        measure, "scaled_brier"
+    )
     assert error_of_limits(name, *estimate, n_subjects=60) == pytest.approx(error, rel=1e-5)
 
 
