@@ -45,23 +45,18 @@ _REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by
 
 @dataclass(frozen=True)
 class Wording:
-    """How messages call the rows and the options of a table that is being read.
+    """How messages call the rows and the options of a table that is being read."""
 
-    Attributes:
-        lines: Line of each row in its file, (n,); without it rows are called by their labels.
-        labels: Label of each row in the index of its frame, (n,); without it rows are called by their
-            positions.
-        options: What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line
-            and nothing in Python; None where the table came without options.
-        part: Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all.
-        line: What a line is called: ``"line"`` of a text file, ``"row"`` of a table.
-    """
-
+    # Line of each row in its file, (n,); without it rows are called by their labels
     lines: IntArray | None = None
+    # What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line and
+    # nothing in Python; None where the table came without options
     options: str | None = None
+    # Label of each row in the index of its frame, (n,); without it rows are called by their positions
     labels: pd.Index | None = None
+    # Rows that are looked at, (n,) bool, where messages get marks of these alone; None for all
     part: BoolArray | None = None
-    line: str = "line"
+    line: str = "line"  # what a line is called: ``"line"`` of a text file, ``"row"`` of a table
 
 
 _wording: ContextVar[Wording] = ContextVar("wording", default=Wording())  # noqa: B039 (it is frozen)

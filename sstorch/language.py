@@ -20,17 +20,13 @@ Kind = Literal["text", "column", "number", "word"]
 
 
 class Part(NamedTuple):
-    """A piece of a phrase.
+    """A piece of a phrase."""
 
-    Attributes:
-        kind: ``"text"`` stands as it is, as do categories; ``"column"`` is a name that a page may replace by
-            a label; a ``"number"`` has the decimal mark of the language; a ``"word"`` is a key.
-        text: the text, or the key.
-        values: names that the text of the key has in braces, with what takes their place.
-    """
-
+    # ``"text"`` stands as it is, as do categories; ``"column"`` is a name that a page may replace by a
+    # label; a ``"number"`` has the decimal mark of the language; a ``"word"`` is a key
     kind: Kind
-    text: str
+    text: str  # the text, or the key
+    # Names that the text of the key has in braces, with what takes their place
     values: tuple[tuple[str, str | int], ...] = ()
 
 
@@ -90,13 +86,9 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Language:
-    """Texts by key.
+    """Texts by key."""
 
-    Attributes:
-        texts: as in ``languages.json``; ``"code"`` is the language tag (BCP 47), ``"decimal"`` its decimal
-            mark.
-    """
-
+    # As in ``languages.json``; ``"code"`` is the language tag (BCP 47), ``"decimal"`` its decimal mark
     texts: Mapping[str, str] = field(repr=False)
 
     @classmethod

@@ -30,22 +30,15 @@ FeatureKind = Literal["column", "curve", "product"]
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature that a basis makes.
+    """A feature that a basis makes."""
 
-    Attributes:
-        name: such as ``"age"``, ``"grade=II"``, ``"log(size)"``, ``"age~2"`` or ``"age:grade=II"``.
-        columns: the raw column it is made of, or two.
-        base: positions among the scaled columns and categories of what it is made of.
-        kind: ``"column"``, a number or category itself; ``"curve"``, a function of a number; ``"product"``.
-        curved: whether the penalty on roughness acts on it instead of the ridge.
-        logged: whether it is a product with the logarithm of a column, and so has no original unit.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    base: tuple[int, ...]
+    name: str  # such as ``"age"``, ``"grade=II"``, ``"log(size)"``, ``"age~2"`` or ``"age:grade=II"``
+    columns: tuple[str, ...]  # the raw column it is made of, or two
+    base: tuple[int, ...]  # positions among the scaled columns and categories of what it is made of
+    # ``"column"``, a number or category itself; ``"curve"``, a function of a number; ``"product"``
     kind: FeatureKind = "column"
-    curved: bool = False
+    curved: bool = False  # whether the penalty on roughness acts on it instead of the ridge
+    # Whether it is a product with the logarithm of a column, and so has no original unit
     logged: bool = False
 
 

@@ -20,19 +20,13 @@ class CodedMatrix:
     """Features (n, p): numbers, and blocks of indicators stored as codes.
 
     Rows are selected as those of a tensor; products with weights gather one weight a row and block.
-
-    Attributes:
-        numbers: features that are stored as they are, (n, d).
-        codes: position within its block of the indicator that is one, the size of the block for none,
-            (n, C), integer.
-        places: positions of the numbers among the p features, ascending, (d,).
-        blocks: first feature and size of the block of each column of codes.
     """
 
-    numbers: Tensor
+    numbers: Tensor  # features that are stored as they are, (n, d)
+    # Position within its block of the indicator that is one, the size of the block for none, (n, C), integer
     codes: Tensor
-    places: Tensor
-    blocks: tuple[tuple[int, int], ...]
+    places: Tensor  # positions of the numbers among the p features, ascending, (d,)
+    blocks: tuple[tuple[int, int], ...]  # first feature and size of the block of each column of codes
 
     @classmethod
     def of(cls, features: Tensor | CodedMatrix) -> CodedMatrix:
@@ -115,15 +109,10 @@ class CodedMatrix:
 
 @dataclass(frozen=True)
 class SplitMatrices:
-    """Features of S splits, (S, n, p): a matrix each, none of which is copied to be of one length.
+    """Features of S splits, (S, n, p): a matrix each, none of which is copied to be of one length."""
 
-    Attributes:
-        parts: matrices of the splits with the same features, of at most n rows.
-        n_rows: n, of the longest.
-    """
-
-    parts: tuple[CodedMatrix, ...]
-    n_rows: int
+    parts: tuple[CodedMatrix, ...]  # matrices of the splits with the same features, of at most n rows
+    n_rows: int  # n, of the longest
 
     @classmethod
     def of(cls, features: Tensor | SplitMatrices | Sequence[CodedMatrix]) -> SplitMatrices:

@@ -62,20 +62,14 @@ class NumericEncoding(ABC):
 
 @dataclass(frozen=True)
 class Combination:
-    """A sum of simple functions of one column z, or of its logarithm: 1, z, (z - knot)+ and cubes of it.
+    """A sum of simple functions of one column z, or of its logarithm: 1, z, (z - knot)+ and cubes of it."""
 
-    Attributes:
-        constant: coefficient of 1.
-        slope: of z.
-        hinges: knots and coefficients of (z - knot)+.
-        cubes: knots, ends and coefficients of (min(z, end) - knot)+^3.
-        log_scale: None, or the scale of the :func:`logarithm` of the column, which then takes the place of z.
-    """
-
-    constant: float = 0.0
-    slope: float = 0.0
-    hinges: tuple[tuple[float, float], ...] = ()
+    constant: float = 0.0  # coefficient of 1
+    slope: float = 0.0  # of z
+    hinges: tuple[tuple[float, float], ...] = ()  # knots and coefficients of (z - knot)+
+    # Knots, ends and coefficients of (min(z, end) - knot)+^3
     cubes: tuple[tuple[float, float, float], ...] = ()
+    # None, or the scale of the :func:`logarithm` of the column, which then takes the place of z
     log_scale: float | None = None
 
 
@@ -122,14 +116,10 @@ class Log(NumericEncoding):
 
 @dataclass(frozen=True)
 class Piecewise(NumericEncoding):
-    """A continuous broken line with its bends at quantiles of the training rows.
-
-    Attributes:
-        pieces: at most, >= 2; equal quantiles are one bend.
-    """
+    """A continuous broken line with its bends at quantiles of the training rows."""
 
     name: ClassVar[str] = "piecewise"
-    pieces: int = 4
+    pieces: int = 4  # at most, >= 2; equal quantiles are one bend
 
     def __post_init__(self) -> None:
         check_integer("pieces", self.pieces, 2)
@@ -155,13 +145,10 @@ class NaturalSpline(NumericEncoding):
     """A natural cubic spline: smooth, and straight beyond its outermost knots.
 
     The ``df + 1`` knots are at evenly spaced quantiles of the training rows from .05 to .95.
-
-    Attributes:
-        df: degrees of freedom, >= 2, the straight line's among them.
     """
 
     name: ClassVar[str] = "spline"
-    df: int = 4
+    df: int = 4  # degrees of freedom, >= 2, the straight line's among them
 
     def __post_init__(self) -> None:
         check_integer("df", self.df, 2)
@@ -300,15 +287,10 @@ def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
 
 @dataclass(frozen=True)
 class ColumnEncodings:
-    """Encodings by column.
+    """Encodings by column."""
 
-    Attributes:
-        default: of the columns that are not named.
-        named: column and encoding of the others.
-    """
-
-    default: NumericEncoding = Linear()
-    named: tuple[tuple[str, NumericEncoding], ...] = ()
+    default: NumericEncoding = Linear()  # of the columns that are not named
+    named: tuple[tuple[str, NumericEncoding], ...] = ()  # column and encoding of the others
 
     @classmethod
     def of(cls, value: object, what: str = "numeric") -> Self:
@@ -386,19 +368,12 @@ def parse_interactions(value: object) -> Interactions:
 
 @dataclass(frozen=True)
 class Encodings:
-    """What leaves and gates see of the columns.
+    """What leaves and gates see of the columns."""
 
-    Attributes:
-        leaves: of the numeric columns.
-        gates: of the numeric columns.
-        interactions: pairs of columns whose products the leaves see, or ``"all"``.
-        monotone: columns whose effect on risk goes one way.
-    """
-
-    leaves: ColumnEncodings = ColumnEncodings()
-    gates: ColumnEncodings = ColumnEncodings()
-    interactions: Interactions = ()
-    monotone: Monotone = ()
+    leaves: ColumnEncodings = ColumnEncodings()  # of the numeric columns
+    gates: ColumnEncodings = ColumnEncodings()  # of the numeric columns
+    interactions: Interactions = ()  # pairs of columns whose products the leaves see, or ``"all"``
+    monotone: Monotone = ()  # columns whose effect on risk goes one way
 
     @property
     def are_linear(self) -> bool:

@@ -67,17 +67,11 @@ _MAX_CODES = 10
 
 @dataclass(frozen=True)
 class Guess:
-    """What a column was taken for, and why.
+    """What a column was taken for, and why."""
 
-    Attributes:
-        option: Option of a file, such as ``"time"``.
-        value: Its value.
-        reason: Why.
-    """
-
-    option: str
-    value: Any
-    reason: str
+    option: str  # option of a file, such as ``"time"``
+    value: Any  # its value
+    reason: str  # why
 
 
 def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[Guess]:

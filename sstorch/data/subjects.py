@@ -171,19 +171,12 @@ def join_rows(
 
 @dataclass(frozen=True)
 class Paths:
-    """Rows of subjects, each valid from its entry to the subject's next row, the last one without end.
+    """Rows of subjects, each valid from its entry to the subject's next row, the last one without end."""
 
-    Attributes:
-        subject: subject of each row, (n,), 0 .. P - 1 in the order in which they first appear.
-        ids: of the subjects.
-        begin: of each row, (n,).
-        end: of each row, (n,); infinite of the last.
-    """
-
-    subject: IntArray
-    ids: list[object]
-    begin: FloatArray
-    end: FloatArray
+    subject: IntArray  # subject of each row, (n,), 0 .. P - 1 in the order in which they first appear
+    ids: list[object]  # of the subjects
+    begin: FloatArray  # of each row, (n,)
+    end: FloatArray  # of each row, (n,); infinite of the last
 
     @classmethod
     def of(cls, entry: object, id: object, n: int) -> Self:

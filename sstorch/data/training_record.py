@@ -19,17 +19,11 @@ _N_BINS = 10
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Distribution of a numeric column in the training rows.
+    """Distribution of a numeric column in the training rows."""
 
-    Attributes:
-        range: smallest and largest value.
-        cuts: upper bounds of all bins but the last, increasing, each a value of the column.
-        counts: rows in each bin, (len(cuts) + 1,), and missing ones at the end.
-    """
-
-    range: tuple[float, float]
-    cuts: tuple[float, ...]
-    counts: tuple[int, ...]
+    range: tuple[float, float]  # smallest and largest value
+    cuts: tuple[float, ...]  # upper bounds of all bins but the last, increasing, each a value of the column
+    counts: tuple[int, ...]  # rows in each bin, (len(cuts) + 1,), and missing ones at the end
 
     @classmethod
     def of(cls, values: FloatArray) -> Self:
@@ -56,15 +50,10 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """Distribution of a categorical column in the training rows.
+    """Distribution of a categorical column in the training rows."""
 
-    Attributes:
-        counts: rows of each category that had some.
-        missing: rows without one.
-    """
-
-    counts: Mapping[str, int]
-    missing: int
+    counts: Mapping[str, int]  # rows of each category that had some
+    missing: int  # rows without one
 
     @classmethod
     def of(cls, column: pd.Series) -> Self:
@@ -79,16 +68,11 @@ class TrainingRecord:
     """Distributions of the columns in the training rows, which are saved with a model.
 
     Rows of positive weight count once each, whatever they weigh.
-
-    Attributes:
-        n_rows: training rows.
-        numeric: numeric columns by name.
-        categorical: categorical columns by name.
     """
 
-    n_rows: int
-    numeric: Mapping[str, NumericColumn]
-    categorical: Mapping[str, CategoricalColumn]
+    n_rows: int  # training rows
+    numeric: Mapping[str, NumericColumn]  # numeric columns by name
+    categorical: Mapping[str, CategoricalColumn]  # categorical columns by name
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Self:

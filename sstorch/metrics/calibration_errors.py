@@ -208,19 +208,12 @@ def hazard_calibration_curve(rows: HorizonRows, confidence: float = 0.95) -> pd.
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Log cumulative hazard by the horizon as a linear function of a basis of log(-log S).
+    """Log cumulative hazard by the horizon as a linear function of a basis of log(-log S)."""
 
-    Attributes:
-        design: the basis at predicted survival, (k,) -> (k, d).
-        coefficients: shape (d,).
-        covariance: of the coefficients, shape (d, d).
-        identity: coefficients with which predictions are observed as they are, shape (d,).
-    """
-
-    design: Callable[[FloatArray], FloatArray]
-    coefficients: FloatArray
-    covariance: FloatArray
-    identity: FloatArray
+    design: Callable[[FloatArray], FloatArray]  # the basis at predicted survival, (k,) -> (k, d)
+    coefficients: FloatArray  # shape (d,)
+    covariance: FloatArray  # of the coefficients, shape (d, d)
+    identity: FloatArray  # coefficients with which predictions are observed as they are, shape (d,)
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""

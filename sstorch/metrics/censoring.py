@@ -14,20 +14,13 @@ from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 
 class RiskSets(NamedTuple):
-    """Counts at the distinct observed times; sums of weights where rows have weights.
+    """Counts at the distinct observed times; sums of weights where rows have weights."""
 
-    Attributes:
-        times: distinct observed times, increasing, shape (m,).
-        position: of each row among `times`, shape (n,).
-        n_events: events at each time, shape (m,).
-        n_censored: censorings at each time, shape (m,).
-        at_risk: rows that had entered before each time and were observed up to it or longer, shape (m,).
-    """
-
-    times: FloatArray
-    position: IntArray
-    n_events: FloatArray
-    n_censored: FloatArray
+    times: FloatArray  # distinct observed times, increasing, shape (m,)
+    position: IntArray  # of each row among `times`, shape (n,)
+    n_events: FloatArray  # events at each time, shape (m,)
+    n_censored: FloatArray  # censorings at each time, shape (m,)
+    # Rows that had entered before each time and were observed up to it or longer, shape (m,)
     at_risk: FloatArray
 
 

@@ -39,25 +39,17 @@ _MANY = 64
 
 @dataclass(frozen=True)
 class ComparablePairs:
-    """The pairs (i, j) with an event in i and the event of j known to be later.
+    """The pairs (i, j) with an event in i and the event of j known to be later."""
 
-    Attributes:
-        order: rows in the order of time, events first among ties, shape (n,).
-        events: rows with an event that counts, in that order, shape (m,).
-        start: the partners of events[k] are order[start[k]:], never falling, shape (m,).
-        event_weight: the weight of a pair of events[k], shape (m,), or None for one each.
-        row_weight: weights of the rows in the order `order`, shape (n,), or None for one each.
-        apart: those of them that were never at risk together, which do not count; None if all were.
-        with_self: whether each event is among its own partners; counts leave that pair out.
-    """
-
-    order: IntArray
-    events: IntArray
-    start: IntArray
-    event_weight: FloatArray | None
+    order: IntArray  # rows in the order of time, events first among ties, shape (n,)
+    events: IntArray  # rows with an event that counts, in that order, shape (m,)
+    start: IntArray  # the partners of events[k] are order[start[k]:], never falling, shape (m,)
+    event_weight: FloatArray | None  # the weight of a pair of events[k], shape (m,), or None for one each
+    # Weights of the rows in the order `order`, shape (n,), or None for one each
     row_weight: FloatArray | None
+    # Those of them that were never at risk together, which do not count; None if all were
     apart: Self | None = None
-    with_self: bool = False
+    with_self: bool = False  # whether each event is among its own partners; counts leave that pair out
 
     @classmethod
     def of(
@@ -254,18 +246,12 @@ class ComparedCurves:
     """Survival curves compared at every event, from which concordances are read.
 
     The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
-
-    Attributes:
-        pairs: the comparable pairs, without weights of events beyond those of the rows.
-        time: of each event, not falling, shape (m,).
-        lower: weight of the partners of each event with a higher S at its time, shape (m,).
-        tied: of those with the same S, shape (m,).
     """
 
-    pairs: ComparablePairs
-    time: FloatArray
-    lower: FloatArray
-    tied: FloatArray
+    pairs: ComparablePairs  # the comparable pairs, without weights of events beyond those of the rows
+    time: FloatArray  # of each event, not falling, shape (m,)
+    lower: FloatArray  # weight of the partners of each event with a higher S at its time, shape (m,)
+    tied: FloatArray  # of those with the same S, shape (m,)
 
     @classmethod
     def of(

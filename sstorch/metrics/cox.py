@@ -19,27 +19,16 @@ _LARGEST, _LARGEST_ERROR = 50.0, 100.0
 
 @dataclass(frozen=True, eq=False)
 class CoxRegression:
-    """A fitted proportional hazards model.
+    """A fitted proportional hazards model."""
 
-    Attributes:
-        coefficients: shape (p,).
-        covariance: inverse information, shape (p, p).
-        times: time of each event, never falling, shape (m,).
-        centre: mean covariates, which the hazard below belongs to, shape (p,).
-        hazard: steps of the cumulative hazard at the centre, an event each, shape (m,).
-        mean: covariates less the centre, weighted over those at risk of each event, shape (m, p).
-        influence: weighted influence of each row on the coefficients (dfbeta), shape (n, p).
-        hazard_influence: the same on the total cumulative hazard at the centre, shape (n,).
-    """
-
-    coefficients: FloatArray
-    covariance: FloatArray
-    times: FloatArray
-    centre: FloatArray
-    hazard: FloatArray
-    mean: FloatArray
-    influence: FloatArray
-    hazard_influence: FloatArray
+    coefficients: FloatArray  # shape (p,)
+    covariance: FloatArray  # inverse information, shape (p, p)
+    times: FloatArray  # time of each event, never falling, shape (m,)
+    centre: FloatArray  # mean covariates, which the hazard below belongs to, shape (p,)
+    hazard: FloatArray  # steps of the cumulative hazard at the centre, an event each, shape (m,)
+    mean: FloatArray  # covariates less the centre, weighted over those at risk of each event, shape (m, p)
+    influence: FloatArray  # weighted influence of each row on the coefficients (dfbeta), shape (n, p)
+    hazard_influence: FloatArray  # the same on the total cumulative hazard at the centre, shape (n,)
 
     def log_hazard(self) -> tuple[FloatArray, FloatArray]:
         """Log of the total cumulative hazard at the centre and coefficients, (1 + p,), and their covariance.

@@ -78,23 +78,15 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class ScoredIncidences:
-    """Test rows, their incidences and the training rows.
-
-    Attributes:
-        y: outcome of the test rows.
-        incidence: predicted F_k on `times`, shape (n, K, n_times).
-        times: the grid, shape (n_times,); its last time is the horizon of scores at one time.
-        train: outcome of the training rows.
-        names: of the K causes.
-    """
+    """Test rows, their incidences and the training rows."""
 
     kind: ClassVar[Kind] = "competing"
 
-    y: ObservedCauses
-    incidence: FloatArray
-    times: FloatArray
-    train: ObservedCauses
-    names: tuple[str, ...]
+    y: ObservedCauses  # outcome of the test rows
+    incidence: FloatArray  # predicted F_k on `times`, shape (n, K, n_times)
+    times: FloatArray  # the grid, shape (n_times,); its last time is the horizon of scores at one time
+    train: ObservedCauses  # outcome of the training rows
+    names: tuple[str, ...]  # of the K causes
 
     @property
     def late(self) -> bool:

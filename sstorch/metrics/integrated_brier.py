@@ -149,27 +149,19 @@ class GrafIntegrals:
     """What the convention "graf" takes from curves: sums over rows and integrals over time.
 
     G is not in them, so that scores with several estimates of G share one pass over the curves.
-
-    Attributes:
-        rows: the rows in the order of time, without those of weight 0, n of them.
-        nodes: times between which curves are straight, the last piece cut off at tmax, shape (K + 1,).
-        widths: of the pieces, the last one whole, shape (K,).
-        piece: that of each row's time, shape (n,).
-        risk: of the rows at risk throughout a piece the weighted sums of l^2, l r and r^2, l and r being
-            1 - S at the ends of the piece, shape (3, K).
-        low: S of each row where its own piece starts, shape (n,).
-        slope: change of S in this piece, shape (n,).
-        failure: integral of S^2 from the time of each row to tmax, shape (n,).
     """
 
-    rows: Observed
+    rows: Observed  # the rows in the order of time, without those of weight 0, n of them
+    # Times between which curves are straight, the last piece cut off at tmax, shape (K + 1,)
     nodes: FloatArray
-    widths: FloatArray
-    piece: IntArray
+    widths: FloatArray  # of the pieces, the last one whole, shape (K,)
+    piece: IntArray  # that of each row's time, shape (n,)
+    # Of the rows at risk throughout a piece the weighted sums of l^2, l r and r^2, l and r being 1 - S at
+    # the ends of the piece, shape (3, K)
     risk: FloatArray
-    low: FloatArray
-    slope: FloatArray
-    failure: FloatArray
+    low: FloatArray  # S of each row where its own piece starts, shape (n,)
+    slope: FloatArray  # change of S in this piece, shape (n,)
+    failure: FloatArray  # integral of S^2 from the time of each row to tmax, shape (n,)
 
     @classmethod
     def of(cls, rows: Observed, curves: FloatArray, times: FloatArray) -> Self:

@@ -72,30 +72,19 @@ def _coverage(
 
 @dataclass(frozen=True, eq=False)
 class ScoredIntervals:
-    """Test rows with interval-censored times, their curves and Turnbull's curve of the training rows.
-
-    Attributes:
-        model: fitted.
-        X: features of the test rows.
-        lower: last times without the event, shape (n,).
-        upper: first times with it, shape (n,).
-        weight: of the rows, shape (n,); None is one each.
-        grid: times of the Brier score, increasing, shape (n_times,).
-        survival: predicted S on the grid, shape (n, n_times).
-        curve: of the training rows.
-    """
+    """Test rows with interval-censored times, their curves and Turnbull's curve of the training rows."""
 
     kind: ClassVar[Kind] = "interval"
     late: ClassVar[bool] = False  # rows with entry times are refused
 
-    model: Any
-    X: Any
-    lower: FloatArray
-    upper: FloatArray
-    weight: FloatArray | None
-    grid: FloatArray
-    survival: FloatArray
-    curve: TurnbullCurve
+    model: Any  # fitted
+    X: Any  # features of the test rows
+    lower: FloatArray  # last times without the event, shape (n,)
+    upper: FloatArray  # first times with it, shape (n,)
+    weight: FloatArray | None  # of the rows, shape (n,); None is one each
+    grid: FloatArray  # times of the Brier score, increasing, shape (n_times,)
+    survival: FloatArray  # predicted S on the grid, shape (n, n_times)
+    curve: TurnbullCurve  # of the training rows
 
     @classmethod
     def predicted(cls, model: Any, X: Any, y: Surv, train: Surv, tau: float | None = None) -> Self:

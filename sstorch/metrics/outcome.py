@@ -48,23 +48,14 @@ class Observed(NamedTuple):
 
 
 class ObservedCauses(NamedTuple):
-    """Checked outcome of rows with competing causes.
+    """Checked outcome of rows with competing causes."""
 
-    Attributes:
-        time: observed times, shape (n,).
-        cause: 1 .. K, 0 where the row was censored, shape (n,).
-        n_causes: K; the largest cause if the outcome has no names of causes.
-        entry: as of `Observed`.
-        weight: as of `Observed`.
-        id: as of `Observed`.
-    """
-
-    time: FloatArray
-    cause: IntArray
-    n_causes: int
-    entry: FloatArray | None = None
-    weight: FloatArray | None = None
-    id: npt.NDArray[Any] | None = None
+    time: FloatArray  # observed times, shape (n,)
+    cause: IntArray  # 1 .. K, 0 where the row was censored, shape (n,)
+    n_causes: int  # K; the largest cause if the outcome has no names of causes
+    entry: FloatArray | None = None  # as of `Observed`
+    weight: FloatArray | None = None  # as of `Observed`
+    id: npt.NDArray[Any] | None = None  # as of `Observed`
 
     def take(self, rows: Any) -> ObservedCauses:
         """Some rows: a mask or positions."""

@@ -19,44 +19,29 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name.
+    """A metric by its name."""
 
-    Attributes:
-        name: as in tables and options.
-        title: in words.
-        short: title where there is little room.
-        higher_is_better: direction; None where neither is, as of a p-value.
-        ideal: value of perfect predictions; None if there is none.
-        outcomes: outcomes that it is defined for; none if it is a score of something other than predictions.
-        value: from scored rows, and tau for one event or the number of the cause; None where `evaluate` asks
-            the model.
-        entry: whether rows with entry times (left truncation) may be scored.
-        censoring_weights: whether weights 1 / G enter.
-        weighted_times: the times at which 1 / G weighs the rows that a floor under G may hold down; None
-            where no floor enters.
-        needs: method that the model has to have; None if predictions suffice.
-        tags: selections that it belongs to, such as ``"study"``; with ``"asked"`` it is computed only
-            where it is named, as another convention of a metric that is.
-        averaged: whether a mean over data sets makes sense.
-        rejection: whether values are p-values, of which reports give the share below .05.
-        alias: another name, in the published tables of the paper.
-    """
-
-    name: str
-    title: str
-    short: str
-    higher_is_better: bool | None
-    ideal: float | None = None
+    name: str  # as in tables and options
+    title: str  # in words
+    short: str  # title where there is little room
+    higher_is_better: bool | None  # direction; None where neither is, as of a p-value
+    ideal: float | None = None  # value of perfect predictions; None if there is none
+    # Outcomes that it is defined for; none if it is a score of something other than predictions
     outcomes: tuple[Kind, ...] = ()
+    # From scored rows, and tau for one event or the number of the cause; None where `evaluate` asks the
+    # model
     value: Callable[[Any, Any], float] | None = None
-    entry: bool = False
-    censoring_weights: bool = False
+    entry: bool = False  # whether rows with entry times (left truncation) may be scored
+    censoring_weights: bool = False  # whether weights 1 / G enter
+    # The times at which 1 / G weighs the rows that a floor under G may hold down; None where no floor enters
     weighted_times: Callable[[Any, Any], Any] | None = None
-    needs: str | None = None
+    needs: str | None = None  # method that the model has to have; None if predictions suffice
+    # Selections that it belongs to, such as ``"study"``; with ``"asked"`` it is computed only where it is
+    # named, as another convention of a metric that is
     tags: frozenset[str] = frozenset()
-    averaged: bool = True
-    rejection: bool = False
-    alias: str | None = None
+    averaged: bool = True  # whether a mean over data sets makes sense
+    rejection: bool = False  # whether values are p-values, of which reports give the share below .05
+    alias: str | None = None  # another name, in the published tables of the paper
 
     @property
     def published(self) -> str | None:

@@ -40,18 +40,12 @@ class PredictsSurvival(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ScoredOutcome:
-    """Outcomes of test and training rows, and the times at which curves are scored: the same for all models.
+    """Outcomes of test and training rows and the times of scores: the same for all models."""
 
-    Attributes:
-        y: outcome of the test rows.
-        times: the grid, shape (n_times,).
-        train: outcome of the training rows.
-        grids: for each convention with a grid of its own the columns of `times` that belong to it.
-    """
-
-    y: Observed
-    times: FloatArray
-    train: Observed
+    y: Observed  # outcome of the test rows
+    times: FloatArray  # the grid, shape (n_times,)
+    train: Observed  # outcome of the training rows
+    # For each convention with a grid of its own the columns of `times` that belong to it
     grids: dict[str, IntArray]
 
     @classmethod
@@ -81,17 +75,12 @@ class ScoredOutcome:
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Test rows and their curves.
-
-    Attributes:
-        outcome: of test and training rows.
-        survival: predicted S on the times of `outcome`, shape (n, n_times).
-    """
+    """Test rows and their curves."""
 
     kind: ClassVar[Kind] = "event"
 
-    outcome: ScoredOutcome
-    survival: FloatArray
+    outcome: ScoredOutcome  # of test and training rows
+    survival: FloatArray  # predicted S on the times of `outcome`, shape (n, n_times)
 
     @property
     def y(self) -> Observed:

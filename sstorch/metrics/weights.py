@@ -43,16 +43,11 @@ def effective_sample_size(sample_weight: npt.ArrayLike) -> float:
 
 
 class Weighting(NamedTuple):
-    """Checked weights, with the variance that belongs to them.
+    """Checked weights, with the variance that belongs to them."""
 
-    Attributes:
-        values: weights as counts, or with the effective sample size as their sum, shape (n,); None is one
-            each.
-        robust: True if variances are sums of w^2 times squared influences, False if weights are counts.
-    """
-
+    # Weights as counts, or with the effective sample size as their sum, shape (n,); None is one each
     values: FloatArray | None
-    robust: bool
+    robust: bool  # whether variances are sums of w^2 times squared influences; else weights are counts
 
     def counts(self, group: IntArray, n_groups: int) -> FloatArray:
         """Rows in each group, (n_groups,): frequency weights summed, or the effective sample size."""
