@@ -87,11 +87,6 @@ def test_rows_that_are_scored_are_read_as_those_of_training() -> None:
     np.testing.assert_array_equal(some.cause, [2])
 
 
-def test_codes_stay_refused_where_causes_are_not_asked_for() -> None:
-    with pytest.raises(DataError, match=r"competing causes; say so with Surv\(time, cause, causes="):
-        SurvivalData(X, (TIME, CODES))
-
-
 def test_files_hold_causes(tmp_path: Path) -> None:
     table = pd.DataFrame({"age": [50.5, 61.0, 47.2, 70.1, 66.6], "days": TIME, "status": CODES})
     table.to_csv(tmp_path / "cohort.csv", index=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sstorch.data import Preprocessor, Schema, list_datasets, load_dataset
+from sstorch.data import list_datasets, load_dataset
 from sstorch.data.datasets import ENTRIES
 from sstorch.data.sources import SKSURV, Package
 from sstorch.data.wheels import Wheel
@@ -23,13 +23,6 @@ def test_gbsg2_is_as_published():
     assert set(data.feature_names).isdisjoint({"time", "cens"})
     assert list(data.frame["tgrade"].cat.categories) == ["I", "II", "III"]
     assert not data.frame.isna().to_numpy().any()
-
-
-def test_gbsg2_encodes_to_twelve_features():
-    data = load_dataset("gbsg2")
-    out = Preprocessor(Schema.of(data.frame)).fit(data.frame).transform(data.frame)
-    assert out.shape == (686, 12)
-    assert (out.min(), out.max()) == (0.0, 1.0)
 
 
 def test_list_needs_no_loading(monkeypatch):

@@ -85,7 +85,14 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
         (lambda: Surv([np.nan, 2.0], [1, 0]), "missing in 1 row"),
         (lambda: Surv(TIME, [1, 0, 1]), "4 times but 3 events"),
         (lambda: Surv(TIME, EVENT, entry=[0, 0]), "give one entry time for each of 4 rows"),
-        (lambda: Surv(TIME, EVENT, entry=[6, 0, 0, 0]), "entry is not before the time in 1 row"),
+        (
+            lambda: Surv(TIME, EVENT, entry=[6, 0, 0, 0]),
+            "entry is not before the time in 1 row .*never at risk",
+        ),
+        (
+            lambda: Surv(TIME, EVENT, entry=[0, -1, np.nan, 0]),
+            "entry is negative, missing or infinite in 2 rows",
+        ),
         (lambda: Surv(TIME, EVENT, id=[1, None, 2, 3]), "id is missing in 1 row"),
         (lambda: Surv(TIME, EVENT, weight=[1, -1, 1, 1]), "negative"),
         (lambda: Surv.interval([3, 1], [2, 2]), "lower is above upper"),

@@ -90,9 +90,6 @@ def test_zero_times_from_frame_are_said_at_the_call():
 @pytest.mark.parametrize(
     ("y", "match"),
     [
-        (([5, -3, 7, 8], Y[1]), r"time is negative in 1 row \(0-based position 1\)"),
-        (([5, np.nan, 7, 8], Y[1]), "time is missing"),
-        (([5, np.inf, 7, 8], Y[1]), "time is infinite"),
         ((Y[0], [0, 0, 0, 0]), "all 4 rows are censored: no event to learn from"),
         (([0, 0, 0, 0], Y[1]), "all times are zero"),
         ((Y[0][:3], Y[1][:3]), "X has 4 rows but y has 3"),

@@ -9,7 +9,6 @@ import sstorch.metrics.brier as brier_module
 import sstorch.metrics.integrated_brier as integrated_module
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
-    KaplanMeier,
     brier_score,
     censoring_distribution,
     count_floored,
@@ -132,38 +131,6 @@ def test_sksurv_cuts_times_beyond_the_training_rows():
     )
 
 
-def test_graf_converges_on_the_default_grid():
-    time, event, train = study()
-    coarse = evaluation_times(time, train[0])
-    fine = np.union1d(coarse, np.linspace(0.0, time.max(), 20_001))
-    values = [
-        integrated_brier_score((time, event), weibull(time.size, grid), grid, train=train)
-        for grid in (coarse, fine)
-    ]
-    assert values[0] == pytest.approx(values[1], abs=2e-6)
-
-
-def test_without_censoring_the_score_is_the_mean_squared_error():
-    time = np.array([1.0, 2.0, 3.0, 4.0])
-    event = np.ones(4)
-    survival = weibull(4, time)
-    alive = time[:, None] > time
-    for convention in ("graf", "sksurv"):
-        score = brier_score((time, event), survival, time, train=(time, event), convention=convention)
-        np.testing.assert_allclose(score, ((alive - survival) ** 2).mean(axis=0), atol=CLOSE)
-
-
-def test_knowing_the_future_scores_near_zero_and_kaplan_meier_beats_a_coin():
-    time, event, train = study()
-    times = evaluation_times(time, train[0])
-    oracle = (times < time[:, None]).astype(float)
-    assert integrated_brier_score((time, event), oracle, times, train=train) < 2e-3
-    km = np.tile(KaplanMeier.fit(train).at(times), (time.size, 1))
-    coin = np.full_like(km, 0.5)
-    assert 0.1 < integrated_brier_score((time, event), km, times, train=train) < 0.2
-    assert integrated_brier_score((time, event), coin, times, train=train) > 0.2
-
-
 def test_blocks_change_nothing(monkeypatch):
     time, event, train = study()
     times = evaluation_times(time, train[0])
@@ -173,13 +140,6 @@ def test_blocks_change_nothing(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", 1000)
     np.testing.assert_allclose(brier_score(*args, train=train), whole[0], rtol=1e-13)
     assert integrated_brier_score(*args, train=train) == pytest.approx(whole[1], rel=1e-13)
-
-
-def test_times_beyond_tmax_only_interpolate():
-    rows = ([1.0, 2.0], [1, 1])
-    got = integrated_brier_score(rows, [[0.5, 0.0], [1.0, 0.5]], times=[1.0, 3.0], train=rows)
-    same = integrated_brier_score(rows, [[0.5, 0.25], [1.0, 0.75]], times=[1.0, 2.0], train=rows)
-    assert got == pytest.approx(same, abs=CLOSE)
 
 
 def test_floor_keeps_the_last_positive_probability_and_is_counted():

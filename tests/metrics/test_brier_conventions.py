@@ -201,22 +201,6 @@ def test_scaled_scores_put_kaplan_meier_at_zero_and_truth_above(convention):
     assert scaled_integrated_brier_score((time, event), oracle, grid, **kwargs) > 0.9
 
 
-def test_long_tables_of_many_rows_agree_with_single_blocks():
-    rng = np.random.default_rng(1)
-    n = 700
-    time, event = rng.integers(1, 60, n).astype(float), rng.random(n) < 0.5
-    train = (rng.integers(1, 60, 400).astype(float), rng.random(400) < 0.5)
-    grid = np.arange(1.0, 60.0)
-    survival = np.exp(-np.outer(rng.uniform(0.01, 0.05, n), grid))
-    score = brier_score((time, event), survival, grid, train=train)
-    g = censoring_distribution(train)
-    floor = g.values[g.values > 0].min()
-    failed = time[:, None] <= grid
-    at_event = np.where(event, 1 / np.maximum(g.before(time), floor), 0.0)[:, None]
-    plain = np.where(failed, survival**2 * at_event, (1 - survival) ** 2 / np.maximum(g.at(grid), floor))
-    np.testing.assert_allclose(score, plain.mean(axis=0), rtol=1e-12)
-
-
 def test_refusals():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     curves = np.full((3, 2), 0.5)

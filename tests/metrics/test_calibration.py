@@ -92,13 +92,6 @@ def exponential(n, seed, factor=1.0):
     return time, life <= censoring, np.exp(-factor * np.outer(rate, times)), times, rate
 
 
-def test_d_calibration_knows_the_true_distribution_from_a_false_one():
-    *args, _ = exponential(1500, 0)
-    assert d_calibration(tuple(args[:2]), *args[2:]).p_value > 0.05
-    *args, _ = exponential(1500, 0, factor=1.6)
-    assert d_calibration(tuple(args[:2]), *args[2:]).p_value < 1e-6
-
-
 @given(cohorts(min_size=2), st.sampled_from([0.5, 1.0, 3.5, 20.0]))
 def test_pseudo_observations_leave_each_row_out(rows, t):
     n = rows.time.size
@@ -193,23 +186,6 @@ def test_group_followed_for_less_than_t_has_no_observed_risk():
     curves = np.exp(-np.outer(rate, [1.0, 2.0]))
     scores = group_scores((time, event), curves, [1.0, 2.0], (rate == 1) * 1, tau=2.0, n_groups=2)
     assert scores["calibration"].isna().tolist() == [False, True]
-
-
-def test_variances_by_hand():
-    """Four rows, one event and one censoring before t: S = 3/4, 3/4 at risk; S = 1 in the other group."""
-    time, event = [1.0, 2.0, 9.0, 9.0, 2.0, 9.0, 9.0, 9.0], [1, 0, 0, 0, 0, 0, 0, 0]
-    predicted = [0.5, 0.5, 0.5, 0.5, 0.8, 0.8, 0.8, 0.8]
-    greenwood = 0.75**2 / (4 * 3)
-    for variance, expected in (
-        ("binomial", [0.25 / 4, 0.16 / 4]),
-        ("effective", [0.25 * greenwood / (0.75 * 0.25), 0.16 / 3]),
-    ):
-        table = one_calibration((time, event), predicted, t=5.0, n_bins=2, variance=variance).table
-        assert table["variance"].tolist() == pytest.approx(expected)
-    own = one_calibration(
-        ([1, 1, 2, 9, 1, 9, 9, 9], [1, 1, 1, 0, 1, 0, 0, 0]), predicted, t=5.0, n_bins=2, variance="greenwood"
-    )
-    assert own.table["variance"].tolist() == pytest.approx([0.25 * 0.75 / 4, 0.25 * 0.75 / 4])
 
 
 @pytest.mark.nightly

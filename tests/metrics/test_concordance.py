@@ -1,7 +1,4 @@
-import warnings
-
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,11 +6,11 @@ from lifelines.utils import concordance_index
 
 import sstorch.metrics.concordance as module
 from sstorch.data import Surv
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk
 
 from .cohorts import cohorts, scored
-from .oracles import concordance_by_loops, or_no_pair, pycox_evaluation, sksurv_metrics, step_value
+from .oracles import concordance_by_loops, or_no_pair, sksurv_metrics, step_value
 
 EXACT = 1e-12
 
@@ -70,31 +67,6 @@ def test_events_that_share_a_column_equal_pairs(tied_time, digits, monkeypatch):
     assert values() == pytest.approx(pairs, abs=EXACT)
 
 
-def test_curves_equal_pycox_without_ties():
-    evaluation = pycox_evaluation()
-    rng = np.random.default_rng(4)
-    n = 60
-    time = rng.permutation(n) + 1.0
-    event = rng.random(n) < 0.6
-    times = np.sort(time)
-    survival = np.exp(-np.outer(rng.gamma(2.0, 0.02, n), times ** rng.uniform(0.5, 1.5)))
-    survival = survival ** (1 + 0.5 * np.sin(np.arange(n))[:, None] * times / n)  # curves that cross
-    evaluated = evaluation.EvalSurv(pd.DataFrame(survival.T, index=times), time, event)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = evaluated.concordance_td("antolini")
-    assert concordance_harrell((time, event), survival, times) == pytest.approx(expected, abs=EXACT)
-
-
-def test_tied_times_by_hand():
-    time, event, risk = [2.0, 2.0, 2.0, 3.0], [1, 1, 0, 0], [3.0, 1.0, 2.0, 2.0]
-    assert concordance_harrell_risk((time, event), risk) == 0.5
-    # Row 0 and row 1 are each compared with row 2 (censored at the same time) too, never with each other.
-    assert concordance_harrell_risk((time, event), [3.0, 1.0, 0.0, 2.0], tied_time="censored_later") == 0.75
-    # And with each other, once in either order: one of the two pairs is concordant.
-    assert concordance_harrell_risk((time, event), [3.0, 1.0, 0.0, 2.0], tied_time="all") == 4 / 6
-
-
 @pytest.mark.parametrize(
     ("time", "event", "n_events"), [([1, 2, 3], [0, 0, 0], 0), ([1, 2, 3], [0, 0, 1], 1), ([2, 2], [1, 1], 2)]
 )
@@ -103,10 +75,3 @@ def test_no_comparable_pair_is_an_error_with_a_remedy(time, event, n_events):
         DataError, match=rf"no comparable pair among {len(time)} rows with {n_events} events.*larger"
     ):
         concordance_harrell_risk((time, event), np.arange(len(time)))
-
-
-def test_unknown_tied_time():
-    with pytest.raises(
-        ConfigError, match=r"'half' is unknown; the known ones are 'exclude', 'censored_later'"
-    ):
-        concordance_harrell_risk(([1, 2], [1, 0]), [1, 0], tied_time="half")

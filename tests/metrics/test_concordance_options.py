@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
-    censoring_distribution,
     concordance_harrell,
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
-    count_floored,
-    ipcw_weights,
 )
 from sstorch.metrics.concordance import ComparedCurves
 from sstorch.metrics.outcome import read_rows
@@ -90,35 +87,6 @@ def test_all_forms_equal_loops(rows, chosen, weighted, ipcw, data):
         assert got == close(expected)
 
 
-@given(scored(), options, st.data())
-def test_weights_are_repetitions(rows, chosen, data):
-    assume(chosen["tied_time"] != "all")  # a row makes no pair with itself, its copies would
-    weight = integers(data, rows.time.size, 0, 3)
-    assume(weight.any())
-    again = np.repeat(np.arange(rows.time.size), weight)
-    time, event, survival = rows.time[again], rows.event[again], rows.survival[again]
-    risk = -survival[:, 0]
-    train = {"train": rows.train}
-    for function, extra in ((concordance_harrell, {}), (concordance_uno, train)):
-        got = or_no_pair(function, rows[:2], *rows[2:4], sample_weight=weight, **extra, **chosen)
-        assert got == close(or_no_pair(function, (time, event), survival, rows.times, **extra, **chosen))
-    for function, extra in ((concordance_harrell_risk, {}), (concordance_uno_risk, train)):
-        got = or_no_pair(function, rows[:2], -rows.survival[:, 0], sample_weight=weight, **extra, **chosen)
-        assert got == close(or_no_pair(function, (time, event), risk, **extra, **chosen))
-
-
-@given(cohorts(), st.data())
-def test_turning_the_risk_over_turns_the_score_over(rows, data):
-    risk = integers(data, rows.time.size, -3, 3)
-    got = or_no_pair(concordance_harrell_risk, rows, risk)
-    assume(got is not None)
-    assert concordance_harrell_risk(rows, -risk) == pytest.approx(1.0 - got, abs=EXACT)
-    assert concordance_harrell_risk(rows, np.exp(risk)) == got
-    assert concordance_harrell_risk((rows.time * 7.0, rows.event), risk) == got
-    shuffled = np.random.default_rng(len(risk)).permutation(risk.size)
-    assert concordance_harrell_risk((rows.time[shuffled], rows.event[shuffled]), risk[shuffled]) == got
-
-
 @given(cohorts(), cohorts(), st.sampled_from([None, 3.0, 7.5]), st.data())
 def test_uno_equals_scikit_survival(rows, train, tau, data):
     sksurv = sksurv_metrics()
@@ -169,17 +137,12 @@ def test_infinite_risks_are_ordered():
     assert concordance_harrell_risk(([1, 2, 3], [1, 1, 1]), [np.inf, 0.0, -np.inf]) == 1.0
 
 
-def test_weights_beyond_the_training_rows_stay_finite_and_are_counted():
-    train = ([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 0])  # G = 2/3 from 2, then 0 from 4
-    assert censoring_distribution(train).at(5.0) == 0.0
-    assert ipcw_weights(([1.0, 4.0, 9.0, 9.0], [1, 1, 1, 0]), train=train) == pytest.approx([1, 1.5, 1.5, 0])
-    assert count_floored([3.0, 4.0, 9.0], train=train) == 1
-
-
 def test_settings_that_do_not_exist():
     rows, train = (([1, 2, 3], [1, 1, 0]), [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
     with pytest.raises(ConfigError, match="tied_risk: 'gamma' is unknown; the known ones are 'half'"):
         concordance_harrell_risk(*rows, tied_risk="gamma")
+    with pytest.raises(ConfigError, match="tied_time: 'half' is unknown; the known ones are 'exclude'"):
+        concordance_harrell_risk(*rows, tied_time="half")
     with pytest.raises(ConfigError, match=r"ipcw: 'left' is unknown; the known ones are 'G\(t-\)', 'G\(t\)'"):
         concordance_uno_risk(*rows, train=train, ipcw="left")
     for tau in (0.0, -1.0, np.inf, np.nan, "5", True):

@@ -23,8 +23,6 @@ from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
     KaplanMeier,
-    KaplanMeierBand,
-    aalen_johansen,
     censoring_distribution,
     concordance_cause_specific,
     concordance_harrell,
@@ -93,16 +91,6 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
         assert got == (expected if expected is None else pytest.approx(expected, abs=EXACT))
 
 
-@given(scored(), st.data())
-def test_risk_form_is_that_of_curves_in_its_order(rows, data):
-    entry, risk = late(rows.time, data), np.linspace(0.1, 2.0, rows.time.size)[::-1]
-    survival = np.exp(-np.outer(risk, rows.times + 0.5))
-    y = Surv(rows.time, rows.event, entry=entry)
-    assert or_no_pair(concordance_harrell, y, survival, rows.times) == or_no_pair(
-        concordance_harrell_risk, y, risk
-    )
-
-
 @pytest.mark.parametrize("name", IN_R)
 def test_rows_split_at_any_time_leave_scores_alike(name):
     start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
@@ -138,38 +126,6 @@ def test_lifelines_gives_the_same_curves():
         g *= 1 - ((time == t) & ~event).sum() / max(at_risk.sum(), 1)
         sizes.append(g)
     np.testing.assert_allclose(found.values, sizes, rtol=1e-12)
-
-
-@given(scored())
-def test_entry_at_zero_is_none(rows):
-    zero, args = np.zeros(rows.time.size), (rows.time, rows.event)
-    assert KaplanMeier.fit(Surv(*args, entry=zero)).values.tolist() == KaplanMeier.fit(args).values.tolist()
-    if rows.event.any():
-        band, plain = KaplanMeierBand.fit(Surv(*args, entry=zero)), KaplanMeierBand.fit(args)
-        assert band.values.tolist() == plain.values.tolist()
-        cause = rows.event.astype(int)
-        assert np.array_equal(
-            aalen_johansen(Surv(rows.time, cause, causes="auto", entry=zero), rows.times),
-            aalen_johansen((rows.time, cause), rows.times),
-        )
-    curves = (rows.survival, rows.times)
-    assert or_no_pair(concordance_harrell, Surv(*args, entry=zero), *curves) == or_no_pair(
-        concordance_harrell, args, *curves
-    )
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ([0.0, 2.0, 1.0], "entry is not before the time in 1 row .*never at risk"),
-        ([0.0, -1.0, 1.0], "entry is negative, missing or infinite in 1 row"),
-        ([0.0, np.nan, 1.0], "entry is negative, missing or infinite in 1 row"),
-        ([0.0, 1.0], "one entry time for each of 3 rows"),
-    ],
-)
-def test_entries_that_cannot_be_are_refused(entry, message):
-    with pytest.raises(DataError, match=message):
-        concordance_harrell_risk(Surv([1.0, 2.0, 3.0], [1, 1, 0], entry=entry), [3.0, 2.0, 1.0])
 
 
 def test_rows_that_were_never_at_risk_together_make_no_pair():

@@ -4,9 +4,7 @@ from hypothesis import given
 
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
-    concordance,
     concordance_harrell,
-    concordance_uno,
     evaluate,
     evaluation_times,
     integrated_brier_score,
@@ -111,25 +109,3 @@ def test_scores_on_a_thinned_grid_are_near_those_on_the_whole(monkeypatch):
     np.testing.assert_allclose(near[names], whole[names], atol=2e-3)
     np.testing.assert_allclose(near["one_calibration_p"], whole["one_calibration_p"], rtol=1e-9)
     np.testing.assert_allclose(near["ici_pseudo"], whole["ici_pseudo"], rtol=1e-9)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("tied_time", ["exclude", "censored_later"])
-def test_events_of_one_column_are_counted_by_ranks_as_by_pairs(weighted, tied_time, monkeypatch):
-    rng = np.random.default_rng(2)
-    n = 400
-    time = rng.integers(1, 60, n).astype(float)
-    event = rng.random(n) < 0.6
-    grid = np.array([5.0, 9.0, 30.0, 31.0, 59.0])  # nothing before 5, where S is 1
-    falls = rng.integers(0, 4, (n, grid.size)).cumsum(1) / 20.0  # with ties
-    options = {"tied_time": tied_time, "sample_weight": rng.random(n) if weighted else None}
-    found = []
-    for many in (1, 20, 10**9):
-        monkeypatch.setattr(concordance, "_MANY", many)
-        for tied_risk in ("half", "discordant", "exclude"):
-            found.append(concordance_harrell((time, event), 1 - falls, grid, tied_risk=tied_risk, **options))
-        found.append(concordance_uno((time, event), 1 - falls, grid, train=(time, event), **options))
-    by_ranks, mixed, by_pairs = np.array(found).reshape(3, -1)
-    np.testing.assert_allclose(by_ranks, by_pairs, rtol=1e-13)
-    np.testing.assert_allclose(mixed, by_pairs, rtol=1e-13)
-    assert len(set(by_pairs.round(6))) == 4

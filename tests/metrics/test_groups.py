@@ -65,26 +65,6 @@ def test_weights_of_very_different_sizes() -> None:
             assert ((curve >= 0) & (curve <= 1)).all()
 
 
-def test_frequency_weights_are_repetitions_and_entries_leave_rows_out_of_the_risk_set(
-    gbsg2: SurvivalData,
-) -> None:
-    time, event = _rows(gbsg2, 100, 0)
-    weight = np.random.default_rng(1).integers(0, 4, 100)
-    one = KaplanMeierBand.fit((time, event), sample_weight=weight, weights="frequency")
-    many = KaplanMeierBand.fit((np.repeat(time, weight), np.repeat(event, weight)))
-    for name in ("times", "values", "lower", "upper"):
-        np.testing.assert_allclose(getattr(one, name), getattr(many, name))
-    entry = np.random.default_rng(2).uniform(0, 0.9, 100) * time
-    late = KaplanMeierBand.fit(Surv(time, event, entry=entry))
-    peer = KaplanMeierFitter().fit(time, event, entry=entry)
-    at = late.times
-    np.testing.assert_allclose(late.values, peer.survival_function_at_times(at), atol=1e-9)
-    group = np.arange(100) % 3
-    test = logrank_test((time, event), group, sample_weight=weight, weights="frequency")
-    repeated = logrank_test((np.repeat(time, weight), np.repeat(event, weight)), np.repeat(group, weight))
-    assert test.statistic == pytest.approx(repeated.statistic)
-
-
 @pytest.mark.parametrize("n_groups", [2, 3, 6])
 def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> None:
     for seed, n in enumerate((30, 200, 686)):

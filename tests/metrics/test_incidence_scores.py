@@ -7,10 +7,8 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_calibration,
-    brier_score,
     brier_score_incidence,
     concordance_cause_specific,
-    concordance_harrell_risk,
     concordance_wolbers,
     cumulative_dynamic_auc_incidence,
     grouped_calibration_incidence,
@@ -148,21 +146,6 @@ def test_concordance_of_wolbers_pair_by_pair() -> None:
         assert found == pytest.approx(concordant / whole, rel=1e-12)
 
 
-def test_one_cause_alone_is_survival(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
-    train, (time, cause), risk, incidence = cohort
-    single, alone = np.minimum(cause, 1), (train[0], np.minimum(train[1], 1))
-    np.testing.assert_allclose(
-        brier_score_incidence((time, single), incidence, TIMES, train=alone),
-        brier_score((time, single), 1 - incidence, TIMES, train=alone),
-        rtol=1e-12,
-    )
-    harrell = concordance_harrell_risk((time, single), risk)
-    assert concordance_wolbers((time, single), risk) == pytest.approx(harrell, rel=1e-12)
-    assert concordance_cause_specific((time, cause), risk, 2) == concordance_harrell_risk(
-        (time, cause == 2), risk
-    )
-
-
 def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     train, (time, cause), risk, _ = cohort
     risk = np.round(risk, 1)
@@ -175,23 +158,6 @@ def test_auc_pair_by_pair(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> 
         control = (time > t) | (cause == 2)
         pairs = risk[case][:, None] - risk[control]
         assert area == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean(), rel=1e-12)
-
-
-def test_the_truth_scores_best() -> None:
-    rng = np.random.default_rng(0)
-    risk = np.exp(rng.normal(size=4000))
-    first, second, censored = rng.exponential(10 / risk), rng.exponential(10, 4000), rng.uniform(0, 25, 4000)
-    time = np.minimum(np.minimum(first, second), censored)
-    cause = np.where(censored < np.minimum(first, second), 0, np.where(first < second, 1, 2))
-    hazard = risk[:, None] / 10 + 1 / 10
-    truth = risk[:, None] / 10 / hazard * (1 - np.exp(-hazard * TIMES))
-    train = (time, cause)
-    best = integrated_brier_score_incidence((time, cause), truth, TIMES, train=train)
-    for factor in (0.8, 1.2):
-        other = np.clip(factor * truth, 0, 1)
-        assert integrated_brier_score_incidence((time, cause), other, TIMES, train=train) > best
-    naive = 1 - np.exp(-risk[:, None] / 10 * TIMES)  # of a world without the other cause
-    assert integrated_brier_score_incidence((time, cause), naive, TIMES, train=train) > best + 0.01
 
 
 def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:

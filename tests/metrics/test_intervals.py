@@ -10,13 +10,9 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     Estimate,
     HorizonRows,
-    KaplanMeier,
     auc_interval,
     brier_interval,
-    brier_score,
-    concordance_harrell_risk,
     concordance_interval,
-    cumulative_dynamic_auc,
 )
 
 from .oracles import error_of_limits
@@ -123,25 +119,6 @@ def test_value_and_error_are_those_of_a_plain_loop(
     error = float(np.sqrt(np.square(influence).sum()))
     name = {_scaled_brier: "scaled_brier", _brier: "brier"}.get(plain, "auc")
     assert error_of_limits(name, *estimate, n_subjects=28) == pytest.approx(error, rel=1e-6)
-
-
-def test_values_are_those_of_the_scores() -> None:
-    time, event, survival = _cohort(200, seed=1, digits=6)
-    known = (time, event)
-    cut = np.minimum(time, T), event & (time <= T)
-    rows = HorizonRows.of(known, survival, T)
-    harrell = concordance_interval(rows).value
-    assert harrell == pytest.approx(
-        concordance_harrell_risk(cut, -survival, tied_time="censored_later"), abs=1e-12
-    )
-    curves = survival[:, None]
-    auc = cumulative_dynamic_auc(known, curves, [T], train=known)[0]
-    assert auc_interval(rows).value == pytest.approx(auc, abs=1e-14)
-    brier = brier_score(known, curves, [T], train=known)[0]
-    assert brier_interval(rows).value == pytest.approx(brier, abs=1e-14)
-    flat = np.full_like(curves, KaplanMeier.fit(known).at([T])[0])
-    scaled = 1.0 - brier / brier_score(known, flat, [T], train=known)[0]
-    assert brier_interval(rows, scaled=True).value == pytest.approx(scaled, abs=1e-14)
 
 
 @pytest.mark.nightly

@@ -56,13 +56,6 @@ def test_cross_validation_uses_the_training_rows_of_each_fold(metric):
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
-def test_grid_search_finds_the_true_factor():
-    search = GridSearchCV(
-        Rates(), {"factor": [0.2, 1.0, 5.0]}, scoring=SurvivalScorer("ibs_graf", all_rows=Y), cv=FOLDS
-    ).fit(X, Y)
-    assert search.best_params_ == {"factor": 1.0}
-
-
 def test_a_fixed_split_and_the_forms_of_y():
     train, test = np.arange(100), np.arange(100, 150)
     frame = pd.DataFrame({"time": Y["time"], "event": Y["event"]})

@@ -66,17 +66,6 @@ def test_margin_and_pseudo_targets_equal_loops(rows, train, data):
         assert got == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
-def test_without_censoring_all_errors_are_plain_means():
-    time, event, predicted = np.array([1.0, 2.0, 4.0]), np.ones(3), np.array([2.0, 2.0, 1.0])
-    train = (time, event)
-    assert mean_absolute_error_margin((time, event), predicted, train=train) == pytest.approx(4 / 3)
-    assert mean_absolute_error_pseudo((time, event), predicted, train=train) == pytest.approx(4 / 3)
-    survival, times = [[0.5, 0.0]] * 3, [1.0, 3.0]
-    rmst = 0.75 + 0.5
-    expected = np.abs(rmst - np.minimum(time, 3.0)).mean()
-    assert rmst_error((time, event), survival, times, train=train, tau=3.0) == pytest.approx(expected)
-
-
 @given(scored(), st.sampled_from([1.5, 3.0, 6.5]))
 def test_rmst_error_equals_loops(rows, tau):
     assume(rows.times[-1] >= tau and rows.time.min() <= tau <= rows.time.max())
