@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -28,6 +29,7 @@ from sstorch.metrics.registry import Kind, metric
 
 Incidences = tuple[npt.ArrayLike, npt.ArrayLike]
 
+_metric = partial(metric, outcomes=("competing",))
 _WHAT = "this metric"
 _N_TIMES = 100
 # Before the first few events there is nothing to score, and after the last weights for censoring grow large.
@@ -161,43 +163,19 @@ def _through(times: FloatArray) -> float:
     return float(np.nextafter(times[-1], np.inf))
 
 
-@metric(
-    "c_cause_specific",
-    "Cause-specific concordance",
-    "C cs",
-    True,
-    outcomes=("competing",),
-    entry=True,
-    tags="causes study",
-)
+@_metric("c_cause_specific", "Cause-specific concordance", "C cs", True, entry=True, tags="study")
 def _c_cause_specific(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
     return concordance_cause_specific(rows.y, risk, which, tied_time="censored_later", tau=tau)
 
 
-@metric(
-    "c_wolbers",
-    "Concordance (Wolbers)",
-    "C_W",
-    True,
-    outcomes=("competing",),
-    censoring_weights=True,
-    tags="causes study headline",
-)
+@_metric("c_wolbers", "Concordance (Wolbers)", "C_W", True, censoring_weights=True, tags="study headline")
 def _c_wolbers(rows: ScoredIncidences, which: int) -> float:
     risk, tau = rows.curves(which)[:, -1], _through(rows.times)
     return concordance_wolbers(rows.y, risk, which, tau=tau, train=rows.train)
 
 
-@metric(
-    "auc",
-    "AUC at the horizon",
-    "AUC(t)",
-    True,
-    outcomes=("competing",),
-    censoring_weights=True,
-    tags="causes",
-)
+@_metric("auc", "AUC at the horizon", "AUC(t)", True, censoring_weights=True)
 def _auc(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
     (area,) = cumulative_dynamic_auc_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)
@@ -206,28 +184,19 @@ def _auc(rows: ScoredIncidences, which: int) -> float:
     return float(area)
 
 
-@metric(
-    "brier",
-    "Brier score at the horizon",
-    "Brier(t)",
-    False,
-    outcomes=("competing",),
-    censoring_weights=True,
-    tags="causes",
-)
+@_metric("brier", "Brier score at the horizon", "Brier(t)", False, censoring_weights=True)
 def _brier(rows: ScoredIncidences, which: int) -> float:
     last = rows.curves(which)[:, -1:]
     return float(brier_score_incidence(rows.y, last, rows.times[-1:], which, train=rows.train)[0])
 
 
-@metric(
+@_metric(
     "ibs",
     "Integrated Brier score of the incidence",
     "IBS F",
     False,
-    outcomes=("competing",),
     censoring_weights=True,
-    tags="causes study headline",
+    tags="study headline",
 )
 def _ibs(rows: ScoredIncidences, which: int) -> float:
     return _ibs_of(rows, rows.curves(which), which)
@@ -237,14 +206,12 @@ def _ibs_of(rows: ScoredIncidences, curves: FloatArray, which: int) -> float:
     return integrated_brier_score_incidence(rows.y, curves, rows.times, which, train=rows.train)
 
 
-@metric(
+@_metric(
     "scaled_ibs",
     "Scaled integrated Brier score of the incidence",
     "scaled IBS F",
     True,
-    outcomes=("competing",),
     censoring_weights=True,
-    tags="causes",
 )
 def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
     overall = aalen_johansen(rows.train, rows.times)[which - 1]
@@ -252,13 +219,6 @@ def _scaled_ibs(rows: ScoredIncidences, which: int) -> float:
     return relative_score(_ibs(rows, which), reference, "Aalen-Johansen")
 
 
-@metric(
-    "aj_calibration",
-    "Distance from Aalen and Johansen",
-    "AJ cal.",
-    False,
-    outcomes=("competing",),
-    tags="causes",
-)
+@_metric("aj_calibration", "Distance from Aalen and Johansen", "AJ cal.", False)
 def _aj_calibration(rows: ScoredIncidences, which: int) -> float:
     return aalen_johansen_calibration(rows.y, rows.curves(which), rows.times, which)

@@ -7,6 +7,7 @@ them by censoring need exact times and refuse intervals.
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from sstorch.metrics.outcome import bounds_of
 from sstorch.metrics.registry import Kind, metric
 from sstorch.metrics.turnbull import TurnbullCurve
 
+_metric = partial(metric, outcomes=("interval",))
 # Share of the predicted times between the quantiles whose coverage is scored.
 _CENTRAL = 0.9
 
@@ -137,39 +139,23 @@ class ScoredIntervals:
         return float(np.trapezoid(score, self.grid) / (self.grid[-1] - self.grid[0]))
 
 
-@metric(
-    "ibs_turnbull",
-    "Integrated Brier score (Turnbull)",
-    "IBS",
-    False,
-    outcomes=("interval",),
-    tags="intervals study headline",
-)
+@_metric("ibs_turnbull", "Integrated Brier score (Turnbull)", "IBS", False, tags="study headline")
 def _ibs(rows: ScoredIntervals, _: object) -> float:
     return rows.brier(rows.survival)
 
 
-@metric(
-    "scaled_ibs_turnbull",
-    "Scaled integrated Brier score (Turnbull)",
-    "scaled IBS",
-    True,
-    outcomes=("interval",),
-    tags="intervals study",
-)
+@_metric("scaled_ibs_turnbull", "Scaled integrated Brier score (Turnbull)", "scaled IBS", True, tags="study")
 def _scaled_ibs(rows: ScoredIntervals, _: object) -> float:
     reference = np.broadcast_to(rows.curve.at(rows.grid), rows.survival.shape)
     return 1 - rows.brier(rows.survival) / rows.brier(reference)
 
 
-@metric(
+@_metric(
     "coverage",
     "Coverage of the central 90 % of predicted times",
     "coverage",
     None,
-    outcomes=("interval",),
     needs="predict_quantile",
-    tags="intervals",
     ideal=_CENTRAL,
 )
 def _coverage_of_quantiles(rows: ScoredIntervals, _: object) -> float:

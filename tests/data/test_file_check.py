@@ -85,6 +85,7 @@ def test_everything_is_found_in_one_call_and_the_call_runs(ending: str, tmp_path
     assert check(path, **options).exit_code == 0
 
 
+@pytest.mark.nightly
 def test_the_proposed_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import PrognosticTree
+from sstorch import SurvivalRegression
 from sstorch.data import SurvivalData, load_file
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -129,7 +129,7 @@ def test_na_of_r_gives_no_warning() -> None:
     values = COHORT["alter"].to_numpy().copy()
     values[::7] = signalling
     frame = pd.DataFrame({"alter": values, "grad": DRAWS.integers(0, 3, N).astype(float)})
-    tree = PrognosticTree(depth=1).fit(frame, (COHORT["tage"], COHORT["tot"]))  # warnings are errors
+    tree = SurvivalRegression("weibull").fit(frame, (COHORT["tage"], COHORT["tot"]))  # warnings are errors
     quiet = frame.assign(alter=np.where(np.isnan(values), np.nan, values))
     np.testing.assert_array_equal(
         tree.predict_survival_function(frame, [100.0]), tree.predict_survival_function(quiet, [100.0])

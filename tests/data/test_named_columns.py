@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from sstorch import (
+    Columns,
     OptimalSurvivalTree,
     OptimalSurvivalTreeCV,
     PrognosticTreeCV,
@@ -16,6 +17,8 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.exceptions import DataError
+
+REGRESSION = SurvivalRegression("weibull", columns=Columns(numeric="linear"))
 
 
 @pytest.fixture
@@ -46,8 +49,8 @@ def test_without_a_column_of_events_every_row_has_one(frame: pd.DataFrame) -> No
 @pytest.mark.parametrize(
     "estimator",
     [
-        SurvivalRegression(),
-        PrognosticTreeCV({"one": SurvivalRegression("weibull")}, cv=2),
+        REGRESSION,
+        PrognosticTreeCV({"one": REGRESSION}, cv=2),
         OptimalSurvivalTree(1),
         OptimalSurvivalTreeCV(1, n_folds=2),
     ],
@@ -65,7 +68,7 @@ def test_columns_of_the_outcome_are_no_features(estimator: Any, frame: pd.DataFr
 
 
 def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
-    features, tree = frame[["x0", "x1", "x2"]], SurvivalRegression()
+    features, tree = frame[["x0", "x1", "x2"]], REGRESSION
     y = Surv(frame["days"], frame["died"], entry=frame["start"])
     expected = tree.fit(features, y, frame["times_counted"]).predict(features)
     fitted = tree.fit(frame, Surv.of(frame, "days", "died", entry="start", weight="times_counted"))
@@ -76,7 +79,7 @@ def test_weights_and_entry_times_reach_the_fit(frame: pd.DataFrame) -> None:
 
 def test_the_column_of_events_holds_causes(frame: pd.DataFrame) -> None:
     rows = frame[["x0", "x1", "x2", "days"]].assign(cause=frame["died"] * (1 + (frame["x0"] > 0.5)))
-    tree = SurvivalRegression()
+    tree = REGRESSION
     y = Surv(rows["days"], rows["cause"], causes="auto")
     expected = tree.fit(rows[["x0", "x1", "x2"]], y).predict(rows)
     named = tree.fit(rows, Surv.of(rows, "days", "cause", causes="auto"))

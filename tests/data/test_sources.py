@@ -19,6 +19,7 @@ from sstorch.data.wheel_sets import PYSURVIVAL, SURVIVORS
 from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
+from tests.conftest import nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,7 +128,11 @@ def test_every_data_set_has_its_facts():
     assert set(FACTS) == set(ENTRIES)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+# What is downloaded is loaded by the nightly run alone.
+NAMES = [nightly(name) if entry.download else name for name, entry in ENTRIES.items()]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_data_are_those_described(name, load):
     # Loading itself compares rows, features and events with the registry.
     data = load(name)
@@ -150,7 +155,7 @@ def test_data_are_those_described(name, load):
     assert not {"", "nan", "missing"} & set(labels)
 
 
-@pytest.mark.parametrize("name", [name for name, (*_, zeros, _, _) in FACTS.items() if zeros])
+@pytest.mark.parametrize("name", ["aids2", nightly("churn"), "flchain", "transplant", "unemployment"])
 def test_zero_times_are_moved_with_a_warning(name, load):
     load(name)  # skips what is not there
     for noted in NOTED.get(name, ()):
@@ -176,6 +181,7 @@ def test_numbers_that_the_source_keeps_as_text(load):
     assert (frame["sample.yr"].min(), frame["sample.yr"].max()) == (1995, 2003)
 
 
+@pytest.mark.nightly
 def test_the_category_none_of_credit_is_no_missing_value(load):
     frame = load("credit").frame
     assert (frame["other_debtors"] == "None").sum() == 907
@@ -197,6 +203,7 @@ def test_sex_of_unemployment_only_when_asked_for(load):
     pd.testing.assert_frame_equal(with_sex.frame.drop(columns="sex"), data.frame)
 
 
+@pytest.mark.nightly
 def test_metabric_holds_what_is_known_at_diagnosis_and_the_treatments(load):
     frame = load("metabric").frame
     assert not {"patient_id", "sex", "vital_status", "rfs_status", "rfs_months"} & set(frame.columns)

@@ -166,6 +166,7 @@ def test_weights_are_repetitions(rows, convention, data):
     assert got == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
 
+@pytest.mark.nightly
 @given(scored())
 def test_equals_pycox_after_its_own_normalisation(rows):
     """Pycox divides by the sum of the weights and lets tied events be at risk of censoring."""

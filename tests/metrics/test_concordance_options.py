@@ -105,6 +105,7 @@ def test_uno_equals_scikit_survival(rows, train, tau, data):
     assert got == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.nightly
 @given(scored())
 def test_curves_equal_pycox_with_ties(rows):
     evaluation = pycox_evaluation()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 
-from sstorch import Surv, SurvivalRegression, metrics
+from sstorch import Columns, Surv, SurvivalRegression, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
@@ -177,7 +177,7 @@ def test_a_table_of_a_tree_and_what_is_refused() -> None:
     lower, upper = visits(12, n=200)
     x = pd.DataFrame({"age": np.random.default_rng(0).normal(size=200)})
     data = SurvivalData(x, Surv.interval(lower, upper))
-    tree = SurvivalRegression().fit(x, data.y)
+    tree = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(x, data.y)
     table = metrics.evaluate(tree, data, data)
     assert list(table.index) == [
         "ibs_turnbull",
