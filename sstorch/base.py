@@ -157,7 +157,7 @@ class SurvivalEstimator(FrameEstimator):
     ) -> npt.NDArray[Any] | pd.DataFrame:
         """Survival function S(t | x), evaluated exactly at the given times.
 
-        Beyond the last training event the curve of a soft tree's leaf goes on as its family says, and that of
+        Beyond the last training event the curve of a soft tree's leaf follows its family, and that of
         an exact tree keeps its value: both are extrapolations.
 
         Args:
@@ -165,7 +165,7 @@ class SurvivalEstimator(FrameEstimator):
             times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
                 times. By default 100 quantiles of these, or all of them if they are no more.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
-            return_array: for tools of scikit-survival, which says it so: True for an array, False for a
+            return_array: for tools of scikit-survival, whose option this is: True for an array, False for a
                 :class:`~sstorch.step_function.StepFunction` for each row; with either, the default of
                 ``times`` is ``unique_times_``.
             after: time at which the rows are known to be alive, or one for each row, (n,): the curves are

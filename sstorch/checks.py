@@ -407,7 +407,7 @@ def check_same_order(**parts: Any) -> None:
 def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
     """Slices of consecutive rows, each with at most so many elements, within the limit of memory.
 
-    The default is 8 MB of float64, so that a few such arrays are small beside the curves themselves.
+    The default is 8 MB of float64, so that a few such arrays are small compared with the curves themselves.
 
     Examples:
         >>> list(blocks(5, width=10, elements=30))

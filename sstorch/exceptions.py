@@ -1,6 +1,6 @@
 """Errors and warnings of the package; exit codes of its commands.
 
-Every message says what was found, where (column, row numbers) and what to do about it.
+Every message names what was found, where (column, row numbers) and the remedy.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FormatError(SstorchError, ValueError):
 
 
 class JobError(SstorchError):
-    """A job of a sweep has ended with an exit code, and has told why; the other jobs go on.
+    """A job of a sweep has ended with an exit code and printed its error; the other jobs go on.
 
     Args:
         exit_code: of the job.
@@ -111,7 +111,7 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
 
     Args:
         command: its name.
-        refusals: errors that are told in one line; any other is a defect and keeps its traceback.
+        refusals: errors that are printed in one line; any other is a defect and keeps its traceback.
     """
     try:
         yield

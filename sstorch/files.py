@@ -34,7 +34,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         content: all of it.
 
     Raises:
-        OSError: it cannot be written; what was there is left as it was, and nothing beside it.
+        OSError: it cannot be written; what was there is left as it was, without new files.
     """
     # Random, since processes of several machines can have one number.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

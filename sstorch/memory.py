@@ -17,7 +17,7 @@ from sstorch.exceptions import ConfigError
 VARIABLE = "SSTORCH_MEMORY"
 # Of what is free, unless a limit is set.
 SHARE = 4
-# Taken as free where the system does not say.
+# Taken as free where the system does not report it.
 UNKNOWN = 4 * 2**30
 # Bytes of a block for each of its elements: a step of float64 work has about so many arrays of its size.
 BYTES_PER_ELEMENT = 4 * 8
@@ -41,7 +41,7 @@ def memory(limit: int | str) -> Iterator[None]:
     times (:func:`sstorch.metrics.thinned`) depend on rows and times alone; a limit that is set makes these
     coarser, too, where they would not fit.
 
-    In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` says the same.
+    In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` sets the same limit.
 
     Args:
         limit: bytes, or text such as ``"500MB"`` or ``"2GiB"``.
@@ -150,7 +150,7 @@ def _of_machine() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 2**10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # no Linux: half of all memory, which systems say more readily
+    except (OSError, StopIteration):  # no Linux: half of all memory, which more systems report
         if sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         return None

@@ -249,7 +249,7 @@ class Basis:
             )
             new = cls(**values)
             n_base, n_functions = p + len(new.log_scale), len(new.hinge_knot) + len(new.cube_knot)
-            # Positions, numbers beside them, and what the positions are below.
+            # Positions, the numbers that belong to them, and the upper bound of the positions.
             pairs = (
                 (new.log_column, new.log_scale, p),
                 (new.hinge_column, new.hinge_knot, n_base),
@@ -321,7 +321,7 @@ class BasisModule(torch.nn.Module):
         return torch.cat([mixed, self.factor * away[:, self.first] * away[:, self.second]], dim=1)
 
 
-# Fields of a basis that say what the functions of a kind are: positions, then numbers.
+# Fields of a basis that define the functions of each kind: positions, then numbers.
 _FIELDS: dict[str, tuple[list[str], list[str]]] = {
     "log": (["log_column"], ["log_scale"]),
     "hinge": (["hinge_column"], ["hinge_knot"]),

@@ -83,9 +83,9 @@ def load_file(
         drop: Columns that are no features, such as identifiers.
         sep: Separator of a text file; None finds it in the header (tab for .tsv).
         strict: Refuse feature columns that are more often an accident than meant: constant or mostly missing
-            ones, identifiers, columns that tell the time or the event, codes for missing values, categories
-            that differ by case or blanks only. False keeps them: missing values are then imputed, constants
-            have no effect, and a DataWarning names the others.
+            ones, identifiers, columns that determine the time or the event, codes for missing values,
+            categories that differ by case or blanks only. False keeps them: missing values are then imputed,
+            constants have no effect, and a DataWarning names the others.
         entry: Column of the entry times (left truncation), if rows were not observed from time zero.
         event_value: Value of the event column that stands for an event, such as ``"yes"``.
         missing: Values that stand for a missing one, such as ``[-999, "unknown"]``, besides those above.
@@ -116,7 +116,7 @@ def load_file(
         ConfigError: An option does not exist.
 
     Warns:
-        DataWarning: What else is odd about the rows, as :meth:`SurvivalData.from_frame` tells it, and how a
+        DataWarning: What else is odd about the rows, as :meth:`SurvivalData.from_frame` warns, and how a
             text file was read that is no UTF-8 text or has decimal commas.
     """
     given = dict(locals())

@@ -28,7 +28,7 @@ from sstorch.exceptions import ConfigError
 MIN_DISTINCT = 5
 # Skewness from which a column is a matter of proportions rather than of differences.
 SKEWED = 1.5
-# Distinct values, and knots, from which "smooth" has a curve beside its straight line.
+# Distinct values, and knots, from which "smooth" has a curve besides its straight line.
 _MIN_SMOOTH, _MIN_KNOTS = 7, 4
 # Products of columns at most: each is a coefficient of every leaf.
 _MAX_PRODUCTS = 5_000

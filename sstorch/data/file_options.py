@@ -26,7 +26,7 @@ from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.files import write_whole
 
-# File beside a saved model, from which new rows are read as those of training were.
+# File in the folder of a saved model: options by which new rows are read as the training rows were.
 FILE_NAME = "file_options.json"
 
 
@@ -151,7 +151,7 @@ class FileOptions:
 
     @classmethod
     def beside(cls, folder: Path) -> FileOptions:
-        """Options that were saved beside a model; the defaults if there are none."""
+        """Options that were saved with a model; the defaults if there are none."""
         file = folder / FILE_NAME
         if not file.is_file():
             return FileOptions()
@@ -162,7 +162,7 @@ class FileOptions:
 
 
 def save_options(folder: Path, options: Mapping[str, Any]) -> None:
-    """Write the options of a file beside the model that was trained on its rows."""
+    """Write the options of a file to the folder of the model that was trained on its rows."""
     text = json.dumps(dict(options), indent=1, ensure_ascii=False)
     write_whole(folder / FILE_NAME, f"{text}\n".encode())
 

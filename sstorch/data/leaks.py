@@ -33,7 +33,7 @@ _CHANCE, _LEAST_HELD, _MOST_EVENTS = 1e-4, 0.5, 0.9
 
 
 def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddity]:
-    """Columns that order the rows as their times do, or that tell rows with events from the others.
+    """Columns that order the rows as their times do, or that separate rows with events from the others.
 
     The area under the curve is that of the ranks of a numeric column, and that of the shares of events in the
     categories of a categorical one or of a numeric one with few values, a missing value being a category.

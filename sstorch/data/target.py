@@ -137,7 +137,7 @@ def parse_target(
     Raises:
         DataError: Form not accepted, lengths differ, or a value is missing, infinite, negative, text or
             outside the coding. Rows are given as 0-based positions.
-        ConfigError: `event_coding` does not exist or stands beside an `event_value`, or `time` and `event`
+        ConfigError: `event_coding` does not exist or is given with an `event_value`, or `time` and `event`
             are one name.
     """
     if event_coding not in ("auto", "1/2"):

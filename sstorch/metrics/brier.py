@@ -8,7 +8,7 @@ Published values differ by convention, so each has a name:
 
 * "graf" (default): G_event = G(t_i-), floored where G ends at 0.
 * "sksurv": G_event = G(t_i); a term with G = 0 is left out. The number of `sksurv.metrics.brier_score`.
-* "surtree": as "sksurv"; `sstorch.metrics.integrated_brier_score` tells them apart.
+* "surtree": as "sksurv"; they differ in `sstorch.metrics.integrated_brier_score`.
 * "osst": as "sksurv", but G counts rows with an event at t as at risk of being censored at t. The number of
   `osst.model.metrics.brier_score`.
 """

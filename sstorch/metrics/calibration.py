@@ -78,7 +78,7 @@ def d_calibration(
 
     Spread rows vary less than rows in bins, so that the test is conservative under censoring: true curves of
     500 rows are rejected at 5 % in 4.8 % of 500 simulations without censoring, and in 0.2 % with half of the
-    rows censored (censoring Exp(1)). A large p-value then says little.
+    rows censored (censoring Exp(1)). A large p-value is then weak evidence.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
@@ -339,7 +339,7 @@ def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
         raise DataError("time: one row cannot be left out; pseudo-observations need at least two.")
     distinct, position, events, _, at_risk = risk_sets(Observed(row_time, row_event))
     events = np.where(distinct <= horizon, events, 0.0)
-    kept = np.maximum(at_risk - 1.0, 1.0)  # the last row at risk has no other beside it
+    kept = np.maximum(at_risk - 1.0, 1.0)  # the last row at risk is alone
     factor = 1.0 - events / at_risk
     before = np.concatenate(([1.0], np.cumprod(1.0 - events / kept)))[:-1]
     after = np.concatenate((np.cumprod(factor[::-1])[::-1], [1.0]))[1:]

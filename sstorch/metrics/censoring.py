@@ -192,7 +192,7 @@ def censoring_floor(censoring: KaplanMeier) -> float:
     The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
     were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
     outweighs ten thousand others and the score measures nothing else. So G keeps its last positive
-    value, which is what the training rows last had to say about it.
+    value, the last estimate of the training rows.
 
     Args:
         censoring: G from `censoring_distribution`.

@@ -118,7 +118,7 @@ def check_same_unit(time: FloatArray, other: FloatArray, names: tuple[str, str])
     """Refuse two samples of times that cannot be in one unit, such as days and years.
 
     Two samples of at least 20 times are refused where the largest of one lies below all but 5 % of the
-    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be told from data.
+    other. A mismatch whose ranges overlap more than that, such as days and weeks, cannot be detected.
     """
     if _all_below(time, other) or _all_below(other, time):
         _refuse_units(time, other, names)

@@ -11,7 +11,7 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed
 
 _MOST_STEPS = 50
-# Of the gain that Newton's step still promises, beside the partial likelihood.
+# Of the gain that Newton's step still promises, relative to the partial likelihood.
 _TOLERANCE = 1e-12
 # Coefficients of standardised covariates, and their errors, that only a likelihood without a maximum has.
 _LARGEST, _LARGEST_ERROR = 50.0, 100.0

@@ -71,7 +71,7 @@ def _expected(model: Any, got: str) -> str:
 
 
 class CurvesInOrder:
-    """Curves read at some times, all rows beside each other in a given order.
+    """Curves read at some times, all rows next to each other in a given order.
 
     Arrays of curves in Fortran order whose rows are in that order already are not copied.
 

@@ -51,7 +51,7 @@ def net_benefit(
         A row a threshold, indexed by it: net_benefit, treat_all and treat_none (0), in events per row;
         n_above, the rows with a risk of at least the threshold; reason, why the net benefit is NaN, or "". It
         is NaN where all rows above the threshold were observed for less than t and the last of them was
-        censored: Kaplan-Meier says nothing of t there. It is 0 where no row is above.
+        censored: Kaplan-Meier does not estimate S(t) there. It is 0 where no row is above.
 
     Raises:
         DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.

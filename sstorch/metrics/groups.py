@@ -300,7 +300,7 @@ def logrank_test(
 def score_test(score: FloatArray, covariance: FloatArray) -> LogrankTest:
     """Test of scores of groups that add up to zero, (n_groups,); 0, 0 and 1 for one group."""
     freedom = max(len(score) - 1, 0)
-    # A group that was never at risk beside another has no variance.
+    # A group that was never at risk together with another has no variance.
     statistic = float(score[1:] @ np.linalg.pinv(covariance[1:, 1:]) @ score[1:])
     return LogrankTest(statistic, freedom, float(chi2.sf(statistic, freedom)) if freedom else 1.0)
 

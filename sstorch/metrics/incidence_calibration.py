@@ -98,8 +98,9 @@ def grouped_calibration_incidence(
     """Predicted and observed incidence of a cause at one time, by groups of predicted risk.
 
     Rows are put in groups of equal size by their prediction, equal predictions in one group, so that the
-    leaves of a small tree are its groups; in each the mean prediction stands beside Aalen and Johansen's
-    estimate. It is the calibration plot of riskRegression with ``method="quantile"`` (``q`` groups).
+    leaves of a small tree are its groups; in each the mean prediction is compared with Aalen and
+    Johansen's estimate. It is the calibration plot of riskRegression with ``method="quantile"`` and
+    ``q`` groups.
 
     Args:
         y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and

@@ -83,7 +83,7 @@ def concordance_wolbers(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Concordance of a risk with who has the cause first, of Wolbers and others.
+    """Concordance of a risk with the order of the events of a cause, of Wolbers and others.
 
     Over the pairs with the cause in i at t_i < tau, and in j either nothing until t_i (A: t_i < t_j, or
     censored at t_i) or another cause before (B: t_j <= t_i), so that j can never have it: the mean of
@@ -262,7 +262,7 @@ def cumulative_dynamic_auc_incidence(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Area under the ROC curve of who has had a cause by each time.
+    """Area under the ROC curve of the event of a cause by each time.
 
     Cases had the cause by t; controls are all others whose state at t is known, rows that another cause has
     ended included: the second definition of Blanche, Dartigues and Jacqmin-Gadda, and riskRegression's.

@@ -1,6 +1,6 @@
 """Outcomes as metrics read them: checked arrays of a `Surv`, or of a tuple (time, event).
 
-A function says which parts of an outcome it supports. What it does not support raises with the remedy, so
+A function names the parts of an outcome that it supports. Others raise a DataError with the remedy, so
 that entry times, weights or competing causes are never ignored.
 """
 

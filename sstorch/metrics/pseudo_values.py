@@ -14,7 +14,7 @@ from sstorch.metrics.outcome import ObservedCauses
 from sstorch.metrics.robust import covariance_of
 
 _MOST_STEPS = 200
-# Of the gain that a step still promises, beside the loss, and of coefficients.
+# Of the gain that a step still promises, relative to the loss, and of coefficients.
 _TOLERANCE, _PRECISION = 1e-14, 1e-10
 # Of coefficients: a factor of e^30 of the hazard.
 _FURTHEST = 30.0

@@ -1,4 +1,4 @@
-"""The registry of metrics: all that `evaluate`, scorers, studies and reports know of a metric by its name.
+"""The registry of metrics: what `evaluate`, scorers, studies and reports read of a metric by its name.
 
 A metric is declared once, by `metric` above the function that reads it off scored rows.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from sstorch.data import Surv
 from sstorch.exceptions import ConfigError
 
-# Outcomes that metrics tell apart: one event (right-censored or counting), competing causes, intervals.
+# Outcomes that metrics distinguish: one event (right-censored or counting), competing causes, intervals.
 Kind = Literal["event", "competing", "interval"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def metric(
 
 
 def kind_of(y: Surv) -> Kind:
-    """The outcome as metrics tell it apart."""
+    """The kind of an outcome, as metrics distinguish it."""
     if y.intervals is not None:
         return "interval"
     return "event" if y.causes is None else "competing"

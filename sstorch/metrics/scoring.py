@@ -139,7 +139,7 @@ def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
 
 
 def _check_fitted_on(estimator: Any, train: Surv) -> None:
-    """Refuse weights from rows that the estimator, as far as it tells, was not fitted on."""
+    """Refuse weights from rows that the estimator, by its attributes, was not fitted on."""
     fitted = getattr(estimator, "best_estimator_", estimator)
     fitted = fitted[-1] if hasattr(fitted, "steps") else fitted
     remedy = (

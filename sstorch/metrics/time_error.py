@@ -112,7 +112,7 @@ def mean_absolute_error_margin(
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         predicted_time: one predicted time per row, such as `median_survival_time`, shape (n,), in the unit of
-            `y`, which is checked as far as data can tell. Infinite predictions make the error infinite.
+            `y`, which is checked as far as the data allow. Infinite predictions make the error infinite.
         train: outcome of the training rows, which give S.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter S.
 

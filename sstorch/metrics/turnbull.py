@@ -24,8 +24,8 @@ class TurnbullCurve:
     """Nonparametric maximum likelihood estimate of S from times within intervals (lower, upper].
 
     Its masses are on innermost intervals, whose ends are bounds of rows; within them the likelihood does not
-    tell where the mass is. There the curve falls evenly; of a mass without upper end nothing is known but
-    that it is later.
+    depend on where the mass is. There the curve falls evenly; a mass without upper end lies after its left
+    bound.
 
     Attributes:
         left: where the innermost intervals begin, (m,), increasing; equal to `right` at an exact time.
