@@ -1,6 +1,6 @@
 """Data: the gate for features, times and events, preprocessing, data sets and folds."""
 
-from sstorch.data.causes import Causes, parse_causes
+from sstorch.data.causes import Causes
 from sstorch.data.datasets import list_datasets, load_dataset, load_file
 from sstorch.data.file_check import FileCheck, check
 from sstorch.data.folds import Fold, folds_of, stratified_folds
@@ -28,7 +28,6 @@ __all__ = [
     "load_dataset",
     "load_file",
     "outcome_of",
-    "parse_causes",
     "parse_groups",
     "parse_target",
     "stratified_folds",

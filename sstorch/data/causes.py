@@ -59,33 +59,9 @@ def cause_number(cause: int | str, names: Sequence[str]) -> int:
     raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
 
 
-def parse_causes(
-    y: object,
-    causes: CauseNames = "auto",
-    *,
-    time: str = "time",
-    cause: str = "cause",
-) -> tuple[FloatArray, Causes]:
-    """Read times and causes from any of the accepted forms of y.
-
-    Args:
-        y: a tuple (time, cause), a DataFrame with columns ``time`` and ``cause``, or a structured array with
-            such fields.
-        causes: names of the causes by their values, such as ``{1: "relapse", 2: "death"}``; the one value
-            that is not named is that of censored rows. With ``"auto"`` numbers are 0 for censored rows and
-            1 .. K; of a column of categories the first one means censored, as in R's ``Surv``; of text the
-            word ``censored``.
-        time: column of the times.
-        cause: column of the causes.
-
-    Returns:
-        times (n,) float64 >= 0, zeros kept, and the causes.
-
-    Raises:
-        DataError: the form is not accepted, lengths differ, or a value is missing or has no meaning.
-        ConfigError: ``causes`` gives two values one name, or names one that never occurs.
-    """
-    time_column, time_where, cause_column, where = split_target(y, time, cause)
+def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[FloatArray, Causes]:
+    """Times (n,) >= 0 and causes of two columns; `causes` are names by value, or ``"auto"``, as of `Surv`."""
+    time_column, time_where, cause_column, where = split_target((time, event))
     times = times_of(time_column, time_where)
     if len(times) != len(cause_column):
         raise DataError(f"{len(times)} times but {len(cause_column)} causes; give one of each for every row")
@@ -145,11 +121,11 @@ def _check_names(names: tuple[str, ...], where: str) -> None:
         raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
 
 
-def check_all_occur(causes: Causes, where: str = "y") -> None:
+def check_all_occur(causes: Causes) -> None:
     """Make sure that some row has each cause."""
     counts = np.bincount(causes.codes, minlength=len(causes.names) + 1)[1:]
     if (absent := counts == 0).any():
         raise DataError(
-            f"no row of {where} has cause {names_text([causes.names[k] for k in np.flatnonzero(absent)])}; "
+            f"no row of y has cause {names_text([causes.names[k] for k in np.flatnonzero(absent)])}; "
             "codes of causes are consecutive: 1 .. K"
         )

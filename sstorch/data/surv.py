@@ -180,7 +180,7 @@ class Surv:
             raise ConfigError("causes say what the values of event are; leave event_value, event_coding out")
         else:
             names = causes if isinstance(causes, str | Mapping) else dict(enumerate(causes, 1))
-            times, known = parse_causes((time, event), names, cause="event")
+            times, known = parse_causes(time, event, names)
             events = known.codes > 0
         self._set(
             time=times,

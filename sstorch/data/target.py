@@ -111,21 +111,14 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
 
 
 def parse_target(
-    y: object,
-    *,
-    time: str = "time",
-    event: str = "event",
-    event_coding: str = "auto",
-    event_value: object = None,
+    y: object, *, event_coding: str = "auto", event_value: object = None
 ) -> tuple[FloatArray, BoolArray]:
     """Read times and events from any of the accepted forms of y.
 
     Args:
-        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns `time` and `event`;
-            or a structured array, whose fields are found by these two names, else by type (boolean or
-            integer: event, float: time).
-        time: Column of the times.
-        event: Column of the event indicators.
+        y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns ``time`` and
+            ``event``; or a structured array, whose fields are found by these two names, else by type (boolean
+            or integer: event, float: time).
         event_coding: ``"auto"`` takes booleans and 0/1 with 1 = event observed; ``"1/2"`` takes 1 = censored
             and 2 = event.
         event_value: Value of `event` that stands for an event, compared as text; all others are censored.
@@ -137,8 +130,7 @@ def parse_target(
     Raises:
         DataError: Form not accepted, lengths differ, or a value is missing, infinite, negative, text or
             outside the coding. Rows are given as 0-based positions.
-        ConfigError: `event_coding` does not exist or is given with an `event_value`, or `time` and `event`
-            are one name.
+        ConfigError: `event_coding` does not exist or is given with an `event_value`.
     """
     if event_coding not in ("auto", "1/2"):
         raise ConfigError(
@@ -150,7 +142,7 @@ def parse_target(
         )
     if event_value is None and event_coding == "auto" and (clean := _clean(y)) is not None:
         return clean
-    time_column, time_where, event_column, event_where = split_target(y, time, event)
+    time_column, time_where, event_column, event_where = split_target(y)
     faults, times, events = Faults(), np.empty(0), np.empty(0, dtype=np.bool_)
     with faults.kept():
         times = times_of(time_column, time_where)
@@ -176,21 +168,19 @@ def _clean(y: object) -> tuple[FloatArray, BoolArray] | None:
     return (times.copy(), events.copy()) if known else None
 
 
-def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.Series, str]:
+def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
     """Time column, its name for messages, event column, its name."""
     if y is None:
         raise DataError(f"a survival model requires y to be passed, but the target y is None; {_FORMS}")
     y = to_pandas(y)
     if isinstance(y, pd.DataFrame):
-        if time == event:
-            raise ConfigError(f"time and event are both column {time!r}; name two columns")
         names = [str(c) for c in y.columns]
         check_unique(names)
-        check_columns_exist((time, event), names)
-        columns = [y.iloc[:, names.index(name)] for name in (time, event)]
-        return columns[0], f"column {time!r}", columns[1], f"column {event!r}"
+        check_columns_exist(("time", "event"), names)
+        times, events = (y.iloc[:, names.index(name)] for name in ("time", "event"))
+        return times, "column 'time'", events, "column 'event'"
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
-        t, e = _field_names(y, time, event)
+        t, e = _field_names(y)
         return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
     if isinstance(y, np.ndarray):
         raise DataError(f"y is a plain array of shape {y.shape}, which does not say what is time; {_FORMS}")
@@ -199,14 +189,14 @@ def split_target(y: object, time: str, event: str) -> tuple[pd.Series, str, pd.S
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
-    check_same_order((time, y[0]), (event, y[1]))
-    return _column(y[0], time), _where(y[0], time), _column(y[1], event), _where(y[1], event)
+    check_same_order(("time", y[0]), ("event", y[1]))
+    return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
 
 
-def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, str]:
+def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
     names = y.dtype.names or ()
-    if time in names and event in names:
-        return time, event
+    if {"time", "event"} <= set(names):
+        return "time", "event"
     kinds = {name: y.dtype[name].kind for name in names}
     for event_kinds, time_kinds in (("b", "fiu"), ("iu", "f")):
         e = [n for n in names if kinds[n] in event_kinds]
@@ -216,7 +206,7 @@ def _field_names(y: npt.NDArray[np.void], time: str, event: str) -> tuple[str, s
     fields = ", ".join(f"{n!r} ({y.dtype[n]})" for n in names)
     raise DataError(
         f"the structured array y has the fields {fields}; "
-        f"give two fields, event boolean and time float, or call them {time!r} and {event!r}"
+        "give two fields, event boolean and time float, or call them 'time' and 'event'"
     )
 
 

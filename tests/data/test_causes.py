@@ -8,7 +8,6 @@ import pytest
 
 from sstorch import Surv, SurvivalData
 from sstorch.data import load_file
-from sstorch.data.causes import parse_causes
 from sstorch.exceptions import ConfigError, DataError
 
 TIME = np.array([5.0, 3.0, 8.0, 2.0, 7.0])
@@ -28,19 +27,11 @@ X = np.arange(10.0).reshape(5, 2) ** 2
     ],
 )
 def test_forms_of_causes(column: object, causes: object, names: tuple[str, ...]) -> None:
-    for y in ((TIME, column), pd.DataFrame({"time": TIME, "cause": column})):
-        time, found = parse_causes(y, causes)
-        np.testing.assert_array_equal(time, TIME)
-        assert found.names == names
-        expected = CODES if names != ("d", "r") else [0, 1, 2, 2, 0]
-        np.testing.assert_array_equal(found.codes, expected)
-
-
-def test_a_structured_array_holds_causes() -> None:
-    y = np.array(list(zip(CODES, TIME, strict=True)), dtype=[("status", int), ("days", float)])
-    time, found = parse_causes(y)
-    np.testing.assert_array_equal(time, TIME)
-    np.testing.assert_array_equal(found.codes, CODES)
+    y = Surv(TIME, column, causes=causes)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(y.time, TIME)
+    assert y.causes == names
+    expected = CODES if names != ("d", "r") else [0, 1, 2, 2, 0]
+    np.testing.assert_array_equal(y.cause, expected)
 
 
 @pytest.mark.parametrize(

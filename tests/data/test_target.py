@@ -52,12 +52,6 @@ def test_structured_with_integer_times():
     assert parse_target(y)[0].tolist() == [4.0, 2.0]
 
 
-def test_named_columns():
-    time, event = parse_target(frame().rename(columns={"time": "t", "event": "d"}), time="t", event="d")
-    assert time.tolist() == TIMES
-    assert event.tolist() == EVENTS
-
-
 @pytest.mark.parametrize("events", [EVENTS, np.array(EVENTS)])
 def test_result_shares_no_memory(events):
     given = np.array(TIMES)
@@ -148,5 +142,3 @@ def test_coding_one_two():
 def test_settings_that_do_not_exist():
     with pytest.raises(ConfigError, match="event_coding='2/1' does not exist"):
         parse_target((TIMES, EVENTS), event_coding="2/1")
-    with pytest.raises(ConfigError, match="both column 'time'"):
-        parse_target(frame(), event="time")
