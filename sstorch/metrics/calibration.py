@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import chi2
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import blocks, check_choice, check_horizon, check_integer, check_share
+from sstorch.checks import blocks, check_choice, check_horizon, check_integer
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to, risk_sets
 from sstorch.metrics.checks import (
@@ -24,8 +24,8 @@ from sstorch.metrics.checks import (
 from sstorch.metrics.curves import survival_at
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
 
-# Points of the smooth curve; between them it is straight.
-_POINTS = 100
+# Points of the smooth curve, between which it is straight, and share of the rows that each regression sees.
+_POINTS, _SPAN = 100, 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,20 +235,19 @@ def calibration_curve(
     survival: npt.ArrayLike,
     *,
     t: float,
-    span: float = 0.75,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Smooth calibration curve of the predicted survival at one time, with a pointwise band.
 
     Each row's pseudo-observation of 1(T > t), n S(t) - (n - 1) S_-i(t) with S Kaplan-Meier of these rows with
-    and without the row, is smoothed over the predictions by local linear regression (loess of degree 1). The
-    band is the normal one of a linear smoother with its own squared residuals as variances, pointwise.
+    and without the row, is smoothed over the predictions by local linear regression (loess of degree 1) on
+    the nearest three quarters of the rows. The band is the normal one of a linear smoother with its own
+    squared residuals as variances, pointwise.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
         t: the time, in the unit of `y`.
-        span: share of the rows that each local regression sees, in (0, 1].
         confidence: of the band, in (0, 1).
 
     Returns:
@@ -258,7 +257,7 @@ def calibration_curve(
     Raises:
         DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, or a
             single row.
-        ConfigError: t no time > 0, or a span or confidence out of range.
+        ConfigError: t no time > 0, or a confidence out of range.
 
     References:
         Gerds, Andersen and Kattan (2014), Statistics in Medicine 33, 3191-3203, for pseudo-observations;
@@ -270,7 +269,7 @@ def calibration_curve(
         [0.0, 1.0]
     """
     row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
-    points, observed, error = _smooth(row_time, row_event, predicted, horizon, span)
+    points, observed, error = _smooth(row_time, row_event, predicted, horizon)
     half = half_width(confidence) * error
     return pd.DataFrame(
         {
@@ -287,7 +286,6 @@ def integrated_calibration_index(
     survival: npt.ArrayLike,
     *,
     t: float,
-    span: float = 0.75,
 ) -> float:
     """Integrated calibration index: mean absolute distance of the predictions from their calibration curve.
 
@@ -307,7 +305,7 @@ def integrated_calibration_index(
         0.35
     """
     row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
-    points, observed, _ = _smooth(row_time, row_event, predicted, horizon, span)
+    points, observed, _ = _smooth(row_time, row_event, predicted, horizon)
     smooth = np.interp(predicted, points, np.clip(observed, 0.0, 1.0))
     return float(np.abs(smooth - predicted).mean())
 
@@ -368,18 +366,17 @@ def rows_at_one_time(
 
 
 def _smooth(
-    time: FloatArray, event: BoolArray, predicted: FloatArray, t: float, span: float
+    time: FloatArray, event: BoolArray, predicted: FloatArray, t: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Points among the predictions, the smooth curve of pseudo-observations there, and its errors, (m,) each.
 
-    Around each point the ceil(span n) nearest rows get tricube weights and a straight line (Cleveland 1979).
+    Around each point the ceil(.75 n) nearest rows get tricube weights and a straight line (Cleveland 1979).
     Where they do not vary, as with few distinct predictions, the line is level. With l the row of the
     smoother matrix at the point and e the residuals from the curve, the error is sqrt(sum l^2 e^2).
     """
-    check_share(span, "span", "a share of the rows in (0, 1]", closed=True)
     points = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
     outcome = pseudo_observations((time, event), t=t)
-    nearest = min(predicted.size, int(np.ceil(span * predicted.size)))
+    nearest = min(predicted.size, int(np.ceil(_SPAN * predicted.size)))
     smoother = np.empty((points.size, predicted.size))
     for some in blocks(points.size, predicted.size, BLOCK_ELEMENTS):
         smoother[some] = _smoother(predicted, points[some], nearest)

@@ -8,24 +8,17 @@ being the censoring distribution of the TRAINING rows, whose observation every c
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import blocks, check_choice, check_horizon, check_vector
+from sstorch.checks import blocks, check_horizon, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import Ipcw, censoring_distribution, censoring_floor, ipcw_weights
-from sstorch.metrics.checks import (
-    BLOCK_ELEMENTS,
-    check_grid_unit,
-    check_incidence,
-    check_times,
-)
+from sstorch.metrics.censoring import censoring_distribution, censoring_floor, ipcw_weights
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_incidence, check_times
 from sstorch.metrics.concordance import (
     ComparablePairs,
-    TiedRisk,
     TiedTime,
     concordance_harrell_risk,
     share_of_pairs,
@@ -39,7 +32,6 @@ def concordance_cause_specific(
     cause: int | str = 1,
     *,
     tied_time: TiedTime = "exclude",
-    tied_risk: TiedRisk = "half",
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
@@ -55,7 +47,6 @@ def concordance_cause_specific(
         risk: higher where the cause is expected earlier, shape (n,).
         cause: the cause that is scored, its number or its name.
         tied_time: as in :func:`concordance_harrell_risk`.
-        tied_risk: as there.
         tau: pairs count only if the event was before it.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
@@ -69,7 +60,7 @@ def concordance_cause_specific(
     rows = read_causes(
         y, "concordance", entry=True, weight=True, sample_weight=sample_weight, risk=risk
     ).only(cause_number(y, cause))
-    return concordance_harrell_risk(rows, risk, tied_time=tied_time, tied_risk=tied_risk, tau=tau)
+    return concordance_harrell_risk(rows, risk, tied_time=tied_time, tau=tau)
 
 
 def concordance_wolbers(
@@ -79,8 +70,6 @@ def concordance_wolbers(
     *,
     train: Outcome | None = None,
     tau: float | None = None,
-    tied_risk: TiedRisk = "half",
-    ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """Concordance of a risk with the order of the events of a cause, of Wolbers and others.
@@ -98,8 +87,6 @@ def concordance_wolbers(
         cause: number of the cause, or its name.
         train: outcome of the training rows, which give G; None for pairs that count alike.
         tau: only events before it count; None for all.
-        tied_risk: as in :func:`concordance_cause_specific`.
-        ipcw: G just before an event or at it, see `ipcw_weights`.
         sample_weight: shape (n,); a pair weighs the product of its weights.
 
     Returns:
@@ -116,12 +103,11 @@ def concordance_wolbers(
     rows = read_causes(y, "Wolbers' concordance", weight=True, sample_weight=sample_weight, risk=risk)
     which = cause_number(y, cause)
     row_time, codes, row_event = rows.time, rows.cause, rows.cause > 0
-    check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
     horizon = None if tau is None else check_horizon(tau, "tau")
     values = check_vector(risk, "risk", row_time.size)
     weight = np.ones(row_time.size)
     if train is not None:
-        weight, _ = _weights(rows, train, row_time[:0], ipcw)
+        weight, _ = _weights(rows, train, row_time[:0])
     interest = codes == which
     total, concordant, tied = wolbers_pairs(
         row_time, interest, row_event & ~interest, values, weight, rows.weight, horizon
@@ -130,7 +116,7 @@ def concordance_wolbers(
         raise DataError(
             f"no comparable pair among {row_time.size} rows, {int(interest.sum())} of them with cause {which}"
         )
-    return share_of_pairs(concordant, tied, total, tied_risk)
+    return share_of_pairs(concordant, tied, total, "half")
 
 
 def wolbers_pairs(
@@ -166,7 +152,6 @@ def brier_score_incidence(
     cause: int | str = 1,
     *,
     train: Outcome,
-    ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Brier score of the incidence of a cause at each time, under censoring.
@@ -181,8 +166,6 @@ def brier_score_incidence(
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
         cause: the cause that is scored, its number or its name.
         train: outcome of the training rows, which give G.
-        ipcw: G just before an event or at it, see `ipcw_weights`. "G(t)" is the number of hazardous where no
-            event and censoring share a time and its floor under G, .05, is not reached.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`.
 
     Returns:
@@ -207,7 +190,7 @@ def brier_score_incidence(
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
     share = np.ones(row_time.size) if rows.weight is None else rows.weight
-    at_event, at_risk = _weights(rows, train, grid, ipcw)
+    at_event, at_risk = _weights(rows, train, grid)
     total = np.zeros(grid.size)
     for some in blocks(row_time.size, grid.size, BLOCK_ELEMENTS):
         ended = row_time[some, None] <= grid
@@ -224,7 +207,6 @@ def integrated_brier_score_incidence(
     cause: int | str = 1,
     *,
     train: Outcome,
-    ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
     """:func:`brier_score_incidence`, its mean from the first to the last of the times, by trapezoids.
@@ -240,15 +222,7 @@ def integrated_brier_score_incidence(
     grid = check_times(times)
     if grid.size < 2:
         raise DataError("times: an integral needs two of them")
-    scores = brier_score_incidence(
-        y,
-        incidence,
-        times,
-        cause,
-        train=train,
-        ipcw=ipcw,
-        sample_weight=sample_weight,
-    )
+    scores = brier_score_incidence(y, incidence, times, cause, train=train, sample_weight=sample_weight)
     return float((np.diff(grid) * (scores[1:] + scores[:-1]) / 2).sum() / (grid[-1] - grid[0]))
 
 
@@ -259,7 +233,6 @@ def cumulative_dynamic_auc_incidence(
     cause: int | str = 1,
     *,
     train: Outcome,
-    ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Area under the ROC curve of the event of a cause by each time.
@@ -288,7 +261,7 @@ def cumulative_dynamic_auc_incidence(
     row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
     grid = check_times(times)
     curves = check_incidence(incidence, row_time.size, grid.size, rising=False)
-    at_event, at_risk = _weights(rows, train, grid, ipcw)
+    at_event, at_risk = _weights(rows, train, grid)
     areas = np.full(grid.size, np.nan)
     for k, t in enumerate(grid):
         ended = row_time <= t
@@ -305,12 +278,10 @@ def cumulative_dynamic_auc_incidence(
     return areas
 
 
-def _weights(
-    rows: ObservedCauses, train: Outcome, grid: FloatArray, ipcw: Ipcw
-) -> tuple[FloatArray, FloatArray]:
+def _weights(rows: ObservedCauses, train: Outcome, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
     """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
     known = training(train, rows.time, causes=True)
-    at_event = ipcw_weights(rows.any_event, train=known, ipcw=ipcw)
+    at_event = ipcw_weights(rows.any_event, train=known)
     censoring = censoring_distribution(known)
     floor = censoring_floor(censoring)
     return at_event, np.asarray(1.0 / np.maximum(censoring.at(grid), floor))
