@@ -1,9 +1,10 @@
-"""Hypothesis strategies for censored rows with heavy ties, and curves on their times."""
+"""Strategies for censored rows with heavy ties, curves on their times, and models of known hazards."""
 
 from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
+from sklearn.base import BaseEstimator
 
 
 class Cohort(NamedTuple):
@@ -46,3 +47,44 @@ def scored(draw):
     steps = np.random.default_rng(seed).integers(0, levels + 1, size=(time.size, times.size)) / levels
     survival = -np.sort(-steps, axis=1)
     return Scored(time, event, survival, times, train)
+
+
+class Rates(BaseEstimator):
+    """Exponential curves with the rate in the first column, times a factor."""
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return self.factor * np.asarray(X)[:, 0]
+
+    def predict_survival_function(self, X, times):
+        return np.exp(-np.outer(self.predict(X), times))
+
+
+class CauseRates(BaseEstimator):
+    """Constant hazards of two causes, the columns."""
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict_cumulative_incidence(self, X, times):
+        rate = np.asarray(X)
+        total = rate.sum(axis=1)
+        share = (rate / total[:, None])[:, :, None]
+        return share * (1 - np.exp(-np.outer(total, times)))[:, None]
+
+
+def rows_of_causes(n, seed):
+    """Rates (n, 2), and times, which tie, with causes."""
+    rng = np.random.default_rng(seed)
+    rate = rng.gamma(3.0, 0.02, (n, 2))
+    each, censored = rng.exponential(1 / rate), rng.uniform(5, 60, n)
+    time = np.minimum(each.min(axis=1), censored)
+    cause = np.where(censored < each.min(axis=1), 0, 1 + each.argmin(axis=1))
+    return rate, (np.ceil(time), cause)

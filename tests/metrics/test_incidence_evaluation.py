@@ -3,40 +3,18 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold, cross_val_score
 
 from sstorch import Surv, SurvivalData, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate, incidence_times
 
+from .cohorts import CauseRates, rows_of_causes
+
 NAMES = {1: "relapse", 2: "death"}
 
 
-class Rates(BaseEstimator):
-    """Constant hazards of two causes, the columns."""
-
-    def fit(self, X, y):
-        self.fitted_ = True
-        return self
-
-    def predict_cumulative_incidence(self, X, times):
-        rate = np.asarray(X)
-        total = rate.sum(axis=1)
-        share = (rate / total[:, None])[:, :, None]
-        return share * (1 - np.exp(-np.outer(total, times)))[:, None]
-
-
-def draw(n, seed):
-    rng = np.random.default_rng(seed)
-    rate = rng.gamma(3.0, 0.02, (n, 2))
-    each, censored = rng.exponential(1 / rate), rng.uniform(5, 60, n)
-    time = np.minimum(each.min(axis=1), censored)
-    cause = np.where(censored < each.min(axis=1), 0, 1 + each.argmin(axis=1))
-    return rate, (np.ceil(time), cause)  # ties
-
-
-TRAIN, TEST = draw(200, 0), draw(150, 1)
+TRAIN, TEST = rows_of_causes(200, 0), rows_of_causes(150, 1)
 (TIME, CAUSE), KNOWN = TEST[1], TRAIN[1]
 
 
@@ -50,14 +28,14 @@ def numbered(rows):
 
 @pytest.mark.parametrize("tau", [None, 20.0])
 def test_each_score_is_the_function_of_its_name(tau):
-    table = evaluate(Rates(), named(TRAIN), named(TEST), tau=tau)
+    table = evaluate(CauseRates(), named(TRAIN), named(TEST), tau=tau)
     assert table.index.unique("cause").tolist() == ["relapse", "death"]
     assert (table["reason"] == "").all()
     times = incidence_times(KNOWN, tau)
     last = tau or np.quantile(KNOWN[0][KNOWN[1] > 0], 0.9)
     assert times[-1] == last
     assert len(times) <= 101
-    incidence = Rates().predict_cumulative_incidence(TEST[0], times)
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
     for k, name in NAMES.items():
         curves, rows = incidence[:, k - 1], (TIME, CAUSE)
         risk, options = curves[:, -1], {"train": KNOWN}
@@ -86,8 +64,8 @@ def test_each_score_is_the_function_of_its_name(tau):
 
 def test_curves_that_are_given_and_the_forms_of_rows():
     times = incidence_times(KNOWN)
-    incidence = Rates().predict_cumulative_incidence(TEST[0], times)
-    expected = evaluate(Rates(), named(TRAIN), named(TEST))
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
+    expected = evaluate(CauseRates(), named(TRAIN), named(TEST))
     train, test = numbered(TRAIN), numbered(TEST)
     got = evaluate((incidence, times), train, test)
     np.testing.assert_array_equal(got["value"], expected["value"])
@@ -101,19 +79,19 @@ def test_curves_that_are_given_and_the_forms_of_rows():
 
 def test_what_is_not_defined_is_nan_with_a_reason():
     rows = TEST[0], (TIME, np.minimum(CAUSE, 1))
-    table = evaluate(Rates(), named(TRAIN), named(rows))
+    table = evaluate(CauseRates(), named(TRAIN), named(rows))
     assert np.isnan(table.loc[("death", "c_wolbers"), "value"])
     assert table.loc[("death", "c_wolbers"), "reason"].startswith("no comparable pair")
     assert table.loc[("death", "auc"), "reason"].startswith("times: up to")
     assert np.isfinite(table.loc["relapse", "value"]).all()
     with pytest.raises(DataError, match=r"^c_wolbers of death: no comparable pair"):
-        evaluate(Rates(), named(TRAIN), named(rows), metrics=["c_wolbers"])
+        evaluate(CauseRates(), named(TRAIN), named(rows), metrics=["c_wolbers"])
 
 
 def test_what_is_refused():
     times = np.array([5.0, 20.0])
     train, test = numbered(TRAIN), numbered(TEST)
-    incidence = Rates().predict_cumulative_incidence(TEST[0], times)
+    incidence = CauseRates().predict_cumulative_incidence(TEST[0], times)
     survival = 1 - incidence.sum(axis=1, keepdims=True)
     with pytest.raises(DataError, match="Where the first curve is survival, leave it out"):
         evaluate((np.concatenate([survival, incidence], axis=1), times), train, test)
@@ -124,17 +102,17 @@ def test_what_is_refused():
     ):
         evaluate(3, train, test)
     with pytest.raises(DataError, match="test: y has no causes, and the other rows have"):
-        evaluate(Rates(), named(TRAIN), SurvivalData(TEST[0], (TIME, CAUSE > 0)))
+        evaluate(CauseRates(), named(TRAIN), SurvivalData(TEST[0], (TIME, CAUSE > 0)))
     with pytest.raises(DataError, match=r"test: y has the cause .*; the model knows relapse, death"):
-        evaluate(Rates(), named(TRAIN), SurvivalData(*test))
+        evaluate(CauseRates(), named(TRAIN), SurvivalData(*test))
     with pytest.raises(DataError, match=r"train: expected SurvivalData, or \(X, y\)"):
-        evaluate(Rates(), [1, 2, 3], test)
+        evaluate(CauseRates(), [1, 2, 3], test)
     with pytest.raises(ConfigError, match="metrics: 'c_index' is unknown"):
-        evaluate(Rates(), train, test, metrics=["c_index"])
+        evaluate(CauseRates(), train, test, metrics=["c_index"])
     with pytest.raises(DataError, match="c_uno of 1: it is not defined for competing causes; there c_cause"):
-        evaluate(Rates(), train, test, metrics=["c_uno"])
+        evaluate(CauseRates(), train, test, metrics=["c_uno"])
     with pytest.raises(DataError, match="tau: expected a time within the observed ones"):
-        evaluate(Rates(), train, test, tau=1e4)
+        evaluate(CauseRates(), train, test, tau=1e4)
     with pytest.raises(DataError, match="times: expected some up to tau=1"):
         evaluate((incidence, times), train, test, tau=1.0)
     with pytest.raises(DataError, match="no row has an event"):
@@ -147,25 +125,25 @@ def test_scorers_weigh_by_the_training_rows_of_each_fold(metric, cause):
     data, folds = SurvivalData(TRAIN[0], y), KFold(3, shuffle=True, random_state=0)
 
     def expected(train, test):
-        table = evaluate(Rates(), train, test, metrics=[metric])["value"]
+        table = evaluate(CauseRates(), train, test, metrics=[metric])["value"]
         return -table.mean() if cause is None else table["relapse", metric]
 
     scorer = SurvivalScorer(metric, all_rows=y, cause=cause)
-    got = cross_val_score(Rates(), TRAIN[0], y, cv=folds, scoring=scorer)
+    got = cross_val_score(CauseRates(), TRAIN[0], y, cv=folds, scoring=scorer)
     parts = [expected(data.subset(train), data.subset(test)) for train, test in folds.split(TRAIN[0])]
     np.testing.assert_allclose(got, parts, rtol=1e-12)
-    fixed = SurvivalScorer(metric, train=y, cause=cause)(Rates(), TRAIN[0], y)
+    fixed = SurvivalScorer(metric, train=y, cause=cause)(CauseRates(), TRAIN[0], y)
     assert fixed == pytest.approx(expected(data, data), rel=1e-12)
 
 
 def test_scorers_refuse():
     y = Surv(TIME, CAUSE, causes="auto")
     with pytest.raises(DataError, match="ici_pseudo of 1: it is not defined for competing causes"):
-        SurvivalScorer("ici_pseudo", train=y)(Rates(), TEST[0], y)
+        SurvivalScorer("ici_pseudo", train=y)(CauseRates(), TEST[0], y)
     with pytest.raises(ConfigError, match="there is no cause 3"):
         SurvivalScorer("ibs", all_rows=y, cause=3)
     with pytest.raises(ConfigError, match="got both"):
         SurvivalScorer("ibs", train=y, all_rows=y)
     other = Surv([77.0], [1], causes=("1", "2"))
     with pytest.raises(DataError, match="with time 77 and cause 1 is not among all_rows"):
-        SurvivalScorer("ibs", all_rows=y)(Rates(), TEST[0][:1], other)
+        SurvivalScorer("ibs", all_rows=y)(CauseRates(), TEST[0][:1], other)

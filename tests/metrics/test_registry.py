@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import sstorch
@@ -26,6 +24,8 @@ from sstorch.bench import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.metrics.registry import METRICS, declare, names_of
+
+from .cohorts import CauseRates, Rates, rows_of_causes
 
 ROOT = Path(sstorch.__file__).parent
 
@@ -94,17 +94,6 @@ def test_pareto_front_takes_directions_from_the_registry(name: str, kept: list[f
         pareto_front(table.rename(columns={name: "d_calibration_p"}), "d_calibration_p", "parity")
 
 
-class Exponential(BaseEstimator):
-    """S = exp(-rate t) with the rate in the first column."""
-
-    def fit(self, X: Any, y: Any) -> Exponential:
-        self.fitted_ = True
-        return self
-
-    def predict_survival_function(self, X: Any, times: Any) -> Any:
-        return np.exp(-np.outer(np.asarray(X)[:, 0], times))
-
-
 def rows(n: int, seed: int) -> tuple[np.ndarray, Surv]:
     rng = np.random.default_rng(seed)
     rate = rng.gamma(3.0, 0.02, n)
@@ -116,8 +105,8 @@ def test_weights_equal_repeated_rows_or_the_metric_says_that_it_knows_none() -> 
     (X, y), (train_X, train) = rows(80, 0), rows(120, 1)
     weight, own = np.arange(80) % 3 + 1, np.arange(120) % 2 + 1
     again, many = np.repeat(np.arange(80), weight), np.repeat(np.arange(120), own)
-    table = evaluate(Exponential(), (train_X, train.weighted(own)), (X, y.weighted(weight)))
-    repeated = evaluate(Exponential(), (train_X[many], train[many]), (X[again], y[again]))
+    table = evaluate(Rates(), (train_X, train.weighted(own)), (X, y.weighted(weight)))
+    repeated = evaluate(Rates(), (train_X[many], train[many]), (X[again], y[again]))
     unsupported = {"d_calibration_p", "one_calibration_p", "ici_pseudo"}
     # Pseudo-observations add one row to n: weights are taken relative to their mean.
     known = [name for name in table.index if name not in unsupported | {"mae_pseudo"}]
@@ -125,7 +114,7 @@ def test_weights_equal_repeated_rows_or_the_metric_says_that_it_knows_none() -> 
     for name in unsupported:
         assert np.isnan(table.loc[name, "value"])
         assert "y has weights, and" in table.loc[name, "reason"]
-    scaled = evaluate(Exponential(), (train_X, train.weighted(7 * own)), (X, y.weighted(weight / 9)))
+    scaled = evaluate(Rates(), (train_X, train.weighted(7 * own)), (X, y.weighted(weight / 9)))
     np.testing.assert_allclose(scaled["value"], table["value"], rtol=1e-10)
 
 
@@ -162,7 +151,7 @@ def test_wrong_type_of_outcome_raises() -> None:
     with pytest.raises(DataError, match="c_harrell of 1: it is not defined for competing causes"):
         evaluate((np.zeros((60, 1, 2)), [5.0, 9.0]), (X, causes), (X, causes), metrics=["c_harrell"])
     with pytest.raises(DataError, match="train: y has no causes"):
-        evaluate(Exponential(), (X, y), (X, causes))
+        evaluate(Rates(), (X, y), (X, causes))
     with pytest.raises(DataError, match="y has competing causes, and Harrell's concordance is of one event"):
         metrics.concordance_harrell_risk(causes, X[:, 0])
     with pytest.raises(
@@ -183,21 +172,17 @@ def test_a_scorer_splits_entry_subjects_and_weights_with_the_rows() -> None:
     weight = rng.integers(1, 4, 90).astype(float)
     late = Surv(y.time, y.event, entry=entry, id=np.arange(90), weight=weight)
     folds = KFold(3, shuffle=True, random_state=0)
-    got = cross_val_score(
-        Exponential(), X, late, cv=folds, scoring=SurvivalScorer("c_harrell", all_rows=late)
-    )
+    got = cross_val_score(Rates(), X, late, cv=folds, scoring=SurvivalScorer("c_harrell", all_rows=late))
     expected = [metrics.concordance_harrell_risk(late[test], X[test, 0]) for _, test in folds.split(X)]
     np.testing.assert_allclose(got, expected, rtol=1e-12)
     with pytest.raises(DataError, match="ibs_graf: it takes every row as at risk from time zero"):
-        SurvivalScorer("ibs_graf", train=late)(Exponential(), X, late)
+        SurvivalScorer("ibs_graf", train=late)(Rates(), X, late)
     weighted = y.weighted(weight)
-    got = cross_val_score(
-        Exponential(), X, weighted, cv=folds, scoring=SurvivalScorer("c_uno", all_rows=weighted)
-    )
+    got = cross_val_score(Rates(), X, weighted, cv=folds, scoring=SurvivalScorer("c_uno", all_rows=weighted))
     expected = [
-        evaluate(
-            Exponential(), (X[train], weighted[train]), (X[test], weighted[test]), metrics=["c_uno"]
-        ).loc["c_uno", "value"]
+        evaluate(Rates(), (X[train], weighted[train]), (X[test], weighted[test]), metrics=["c_uno"]).loc[
+            "c_uno", "value"
+        ]
         for train, test in folds.split(X)
     ]
     np.testing.assert_allclose(got, expected, rtol=1e-12)
@@ -230,29 +215,17 @@ def test_causes_from_a_landmark_are_those_of_rows_at_risk_there() -> None:
     np.testing.assert_allclose(table["value"], expected["value"], rtol=1e-10)
 
 
-class Two:
-    """Constant hazards of two causes, the columns."""
-
-    def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
-        total = X.sum(axis=1)
-        return (X / total[:, None])[:, :, None] * (1 - np.exp(-np.outer(total, times)))[:, None]
-
-
 def test_equal_names_of_evaluate_and_validate_are_equal_numbers_on_tied_rows() -> None:
-    rng = np.random.default_rng(9)
-    rate = rng.gamma(3.0, 0.02, (300, 2))
-    each, censored = rng.exponential(1 / rate), rng.uniform(5, 60, 300)
-    cause = np.where(censored < each.min(axis=1), 0, 1 + each.argmin(axis=1))
-    time = np.ceil(np.minimum(each.min(axis=1), censored))
+    rate, (time, cause) = rows_of_causes(300, 9)
     y = Surv(time, cause, causes=("relapse", "death"))
-    own = validate(Two(), rate, y, horizon=15.0, n_resamples=0).to_frame()["value"]
-    table = evaluate(Two(), (rate, y), (rate, y), tau=15.0)["value"]
+    own = validate(CauseRates(), rate, y, horizon=15.0, n_resamples=0).to_frame()["value"]
+    table = evaluate(CauseRates(), (rate, y), (rate, y), tau=15.0)["value"]
     both = own.index.intersection(table.index)
     assert {name for _, name in both} == {"c_cause_specific", "c_wolbers", "auc", "brier"}
     np.testing.assert_allclose(table[both], own[both], rtol=1e-12)
     X, y = rows(200, 10)
-    alone = validate(Exponential(), X, y, horizon=20.0, n_resamples=0).to_frame()
-    assert not set(alone.index) & set(evaluate(Exponential(), (X, y), (X, y)).index)
+    alone = validate(Rates(), X, y, horizon=20.0, n_resamples=0).to_frame()
+    assert not set(alone.index) & set(evaluate(Rates(), (X, y), (X, y)).index)
 
 
 def test_a_fitted_model_checks_the_type_of_the_outcome() -> None:

@@ -3,29 +3,13 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_score
 
 from sstorch import metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer
 
-
-class Rates(BaseEstimator):
-    """Exponential curves with the rate in the first column, times a factor."""
-
-    def __init__(self, factor=1.0):
-        self.factor = factor
-
-    def fit(self, X, y):
-        self.fitted_ = True
-        return self
-
-    def predict(self, X):
-        return self.factor * np.asarray(X)[:, 0]
-
-    def predict_survival_function(self, X, times):
-        return np.exp(-np.outer(self.predict(X), times))
+from .cohorts import Rates
 
 
 def rows(n=150):
