@@ -138,16 +138,6 @@ def test_missing_file(tmp_path):
         load_file(tmp_path)
 
 
-def test_constant_column_and_sixty_percent_missing(write):
-    rows = [f"1,{'' if i % 5 < 3 else i},{i + 1},{i % 2}" for i in range(20)]
-    path = write("constant,gaps,time,event\n" + "\n".join(rows))
-    with pytest.raises(DataError, match=r"'constant' has .*; column 'gaps' is missing in 60% .*strict=False"):
-        load_file(path)
-    with pytest.warns(DataWarning, match="'gaps' is missing in 60% of the rows"):
-        data = load_file(path, strict=False)
-    assert np.isclose(data.frame["gaps"].isna().mean(), 0.6)
-
-
 @pytest.mark.parametrize(
     ("cells", "message"),
     [

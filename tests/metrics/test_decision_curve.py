@@ -51,12 +51,6 @@ def test_dcurves() -> None:
     np.testing.assert_allclose(table["treat_all"], peer.loc["all", "net_benefit"], atol=1e-6)
 
 
-def test_without_censoring_it_counts() -> None:
-    risk, outcome = np.array([0.1, 0.3, 0.6, 0.6, 0.9]), np.array([0, 1, 0, 1, 1])
-    table = net_benefit((np.where(outcome == 1, 1.0, 3.0), outcome), 1.0 - risk, t=2.0, thresholds=[0.6])
-    assert table["net_benefit"].item() == pytest.approx(2 / 5 - 1 / 5 * 0.6 / 0.4)
-
-
 def test_a_risk_at_the_threshold_is_above_it_despite_rounding() -> None:
     assert 1.0 - 0.77 < 0.23
     table = net_benefit(([1, 2, 3, 4], [1, 0, 1, 0]), [0.77] * 4, t=2.5, thresholds=[0.23])

@@ -13,7 +13,6 @@ from sstorch.metrics import (
     KaplanMeierBand,
     aalen_johansen,
     aalen_johansen_error,
-    effective_sample_size,
     logrank_test,
 )
 
@@ -158,11 +157,6 @@ def test_rows_of_a_subject_split_at_random_times_change_nothing(seed: int) -> No
     )
     other = logrank_test(y, parts["group"], sample_weight=parts["weight"])
     assert one.statistic == pytest.approx(other.statistic, rel=1e-10)
-
-
-def test_effective_sample_size_of_equal_weights_is_their_number() -> None:
-    assert effective_sample_size(np.full(7, 0.1)) == 7
-    assert effective_sample_size([1, 2, 3, 0]) == pytest.approx(36 / 14)
 
 
 def test_wrong_weights_raise() -> None:
