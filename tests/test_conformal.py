@@ -15,7 +15,6 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics import censoring_distribution
 from sstorch.optim import Joint, LBFGSOptions
 from sstorch.soft import bootstrap_trees
-from tests.conftest import nightly
 
 PLAIN = SoftSurvivalTree(
     depth=0, leaf="exponential", trainer=Joint(LBFGSOptions(max_iterations=30)), init="random", n_starts=1
@@ -97,7 +96,8 @@ def test_bounds_are_those_of_the_definition(small_data: SurvivalData) -> None:
             assert lower[i] == pytest.approx(bound)
 
 
-@pytest.mark.parametrize("share", [nightly(0.2), 0.5, nightly(0.8)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_coverage_of_a_wrong_model_under_censoring(share: float) -> None:
     """The leaf is wrong and its own quantiles cover far too often; the bounds cover as asked for."""
     rate = {0.2: 0.14, 0.5: 0.44, 0.8: 1.15}[share]

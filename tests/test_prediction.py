@@ -17,6 +17,7 @@ from sstorch import (
 )
 from sstorch.calculator import main as calculator
 from sstorch.prediction import load_tree, main, predictions
+from tests.conftest import nightly
 
 TIMES = [365.0, 1825.0]
 
@@ -142,7 +143,7 @@ def test_refusals(
         assert part in line
 
 
-@pytest.mark.parametrize("kind", [PrognosticTree, OptimalSurvivalTree])
+@pytest.mark.parametrize("kind", [nightly(PrognosticTree), OptimalSurvivalTree])
 def test_competing_causes_give_incidences(
     kind: type, gbsg2: SurvivalData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
