@@ -396,15 +396,8 @@ def _retry_from_start(
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
-    failed = failed[worked]
-    return replace(
-        result,
-        x=result.x.index_copy(0, failed, retried.x[worked]),
-        value=result.value.index_copy(0, failed, retried.value[worked]),
-        gradient_norm=result.gradient_norm.index_copy(0, failed, retried.gradient_norm[worked]),
-        status=result.status.index_copy(0, failed, retried.status[worked]),
-        n_evaluations=n_evaluations,
-    )
+    better = result.replaced(failed[worked], retried.select(worked))
+    return replace(better, n_evaluations=n_evaluations, n_iterations=result.n_iterations)
 
 
 @torch.no_grad()

@@ -150,10 +150,6 @@ class Problems:
         map = design.map_of(0, 1, n_shapes)
         return Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
 
-    def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
-        """As :meth:`train`, of problems that are trained already to an objective (R,)."""
-        return objective, objective, History()
-
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
     ) -> tuple[Tensor, Tensor, History]:
@@ -238,9 +234,6 @@ def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings
 
     Of subjects with several rows all are kept or none. The starts of a split hold out the same rows, so that
     their losses there can be compared.
-
-    Raises:
-        DataError: the share leaves out no row with an event, or all of them.
     """
     kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
     for number, data in enumerate(splits):

@@ -28,10 +28,9 @@ def stack_splits(
     settings: BatchSettings,
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
-    """Untrained trees and their rows; shorter splits repeat their first row at weight zero.
+    """Untrained trees at `n_settings` coefficients, and their rows of one event, `encoded` (n, p) a split.
 
-    The rows of a split have one event, features (n, p) that are `encoded` alike in all splits, and are
-    trained on with `n_settings` coefficients of penalties.
+    Shorter splits repeat their first row at weight zero.
     """
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)

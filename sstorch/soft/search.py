@@ -51,7 +51,7 @@ def score_on_folds(
     place: IntArray,
     schema: Schema,
     scoring: str | Scorer,
-    verbose: bool = False,
+    verbose: bool,
 ) -> FoldScores:
     """Train a candidate outside every fold, all folds and starts as one batch, and score it inside.
 

@@ -198,23 +198,9 @@ def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
     """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
     leaf_scores(model, rows.x, lo, n, theta, room)
     s, p, first = model.s, model.p_leaf, model.first_leaf
-    call_for_rows(
-        model.curvatures,
-        (
-            model.kind,
-            rows.columns,
-            lo,
-            rows.event[lo:],
-            n,
-            room.work[Z],
-            room.work[model.shape :],
-            room.work[model.linked :],
-            s,
-            room.work[model.second :],
-            room.work[SPARE],
-            room.work[DG],
-        ),
-    )
+    linked = room.work[Z], room.work[model.shape :], room.work[model.linked :], s
+    written = room.work[model.second :], room.work[SPARE], room.work[DG]
+    call_for_rows(model.curvatures, (model.kind, rows.columns, lo, rows.event[lo:], n, *linked, *written))
     pairs = n_pairs(model.kind, model.s)
     for pair in range(pairs):
         _weigh_second(weight, n, room.work[model.second + pair])

@@ -236,52 +236,25 @@ def _less(late, part, n, out):
 
 
 @compiled
+def _losses_at(model, columns, lo, event, n, value, slope, slopes, room):
+    """Losses and derivatives of n rows at functions of time, into the rows of the room with these numbers."""
+    work = room.work
+    linked = work[Z], work[model.shape :], work[model.linked :], model.s
+    out = work[value], work[slope], work[slopes:], work[SPARE]
+    call_for_rows(model.losses, (model.kind, columns, lo, event, n, *linked, *out))
+
+
+@compiled
 def leaf_losses(model, rows, lo, n, theta, room):
     """Losses of n rows at a leaf, whose shapes are set, with their derivatives in g and in the shapes."""
     leaf_scores(model, rows.x, lo, n, theta, room)
-    s = model.s
-    event = rows.event[lo : lo + n]
-    call_for_rows(
-        model.losses,
-        (
-            model.kind,
-            rows.columns,
-            lo,
-            event,
-            n,
-            room.work[Z],
-            room.work[model.shape :],
-            room.work[model.linked :],
-            s,
-            room.work[V],
-            room.work[DG],
-            room.work[model.ds :],
-            room.work[SPARE],
-        ),
-    )
+    _losses_at(model, rows.columns, lo, rows.event[lo : lo + n], n, V, DG, model.ds, room)
     if rows.late.size:
-        call_for_rows(
-            model.losses,
-            (
-                model.kind,
-                rows.entry,
-                lo,
-                room.work[ZERO],
-                n,
-                room.work[Z],
-                room.work[model.shape :],
-                room.work[model.linked :],
-                s,
-                room.work[V0],
-                room.work[DG0],
-                room.work[model.ds0 :],
-                room.work[SPARE],
-            ),
-        )
+        _losses_at(model, rows.entry, lo, room.work[ZERO], n, V0, DG0, model.ds0, room)
         late = rows.late[lo : lo + n]
         _less(late, room.work[V0], n, room.work[V])
         _less(late, room.work[DG0], n, room.work[DG])
-        for k in range(s):
+        for k in range(model.s):
             _less(late, room.work[model.ds0 + k], n, room.work[model.ds + k])
 
 
