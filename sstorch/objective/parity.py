@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf, visits
 from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
-from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty
+from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
 Pairs = Literal["mean", "sum"]
@@ -94,17 +94,10 @@ class GroupParity(RowPenalty):
             return GateParity(counting, rows, self._grid(rows.linear), factor)
 
     def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
-        """Factor of the sum over pairs in a step, shape (R,).
+        """Factor of the sum over pairs in a step, shape (R,)."""
+        return self.at(weight) * self._per_pair(member.sum(-1)) * weight_in_step(weight, inside)
 
-        The loss of a step is a mean over I_s: N / |I_s| times what its rows give in the full objective.
-        """
-        total = inside.sum(-1)
-        scale = torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
-        return self.at(weight) * self._per_pair(member.sum(-1)) * scale
-
-    def _grid(self, like: Tensor | None = None) -> Grid:
-        if like is None:
-            return Grid(self.log_time, self.measure)
+    def _grid(self, like: Tensor) -> Grid:
         return Grid(self.log_time.to(like), self.measure.to(like))
 
     def _per_pair(self, weight: Tensor) -> Tensor:
@@ -148,11 +141,7 @@ class GateParity(GateTerm):
 
 
 def membership(sample: Sample) -> Tensor:
-    """Row weights by group, shape (R, G, M); rows of no group have none.
-
-    Raises:
-        ConfigError: the sample does not know its groups.
-    """
+    """Row weights by group, shape (R, G, M); rows of no group have none."""
     if sample.group is None:
         raise ConfigError("a parity penalty needs the group of every row: give the sample its groups")
     positions = torch.arange(sample.n_groups, device=sample.group.device)
@@ -298,14 +287,10 @@ class L2Parity:
         problems_of: Sequence[int],
         corners: Sequence[Sequence[float]] | None = None,
     ) -> GroupParity:
-        """The penalty of a batch of problems.
+        """The penalty of R problems, rho (R,), so many of each split.
 
-        Args:
-            rho: one value per problem, shape (R,).
-            times: observed training times of each split, original units.
-            log_scale: log of the unit of model time of each split.
-            problems_of: number of problems of each split; their sum is R.
-            corners: of each split, times at which the curves are not smooth.
+        Of each split, observed training times in original units, the log of the unit of model time, and times
+        at which the curves are not smooth.
         """
         corners = corners or [()] * len(times)
         nodes = [self.nodes(time, at) for time, at in zip(times, corners, strict=True)]

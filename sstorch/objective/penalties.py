@@ -117,6 +117,15 @@ class RowPenalty(Penalty, ABC):
         """The relaxation as a function of the gates, leaves frozen; arguments as above."""
 
 
+def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
+    """Weight of all rows over that of the rows of a step, (K, M) -> (K,); 0 where it has none.
+
+    The loss of a step is a mean over its rows, so that they count more than in the full objective.
+    """
+    total = inside.sum(-1)
+    return torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
+
+
 class GatePenalty(Penalty, ABC):
     """A penalty on the gates."""
 

@@ -1,13 +1,12 @@
-"""Bootstrap of trees and the spread over starts."""
+"""Bootstraps of trees."""
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sstorch import GatePenalties, Penalties, SoftSurvivalTree, SurvivalData
+from sstorch import Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.optim import Nodec, Race
-from sstorch.soft import bootstrap_trees, start_trees
+from sstorch.soft import bootstrap_trees
 
 PLAIN = SoftSurvivalTree(
     depth=0, leaf="exponential", trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=0.0)
@@ -97,29 +96,12 @@ def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: Su
         small_data.reweighted(np.full(120, -1.0))
 
 
-def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
-    trainer = Nodec(macro_iterations=3, race=Race((1,), 0.5))
-    penalties = GatePenalties(gate_ridge=1e-4)
-    estimator = SoftSurvivalTree(
-        1, trainer=trainer, init="random", n_starts=4, penalties=penalties, prediction="mixture"
-    )
-    sample = start_trees(estimator, small_data.frame, _y(small_data))
-    assert len(sample) == 2
-    fitted = estimator.fit(small_data.frame, _y(small_data))
-    curves = sample.survival(small_data.frame, [5.0, 40.0])
-    own = fitted.predict_survival_function(small_data.frame, [5.0, 40.0])
-    assert any(np.array_equal(other, own) for other in curves)
-    spread = sample.spread(small_data.frame, [5.0, 40.0])
-    np.testing.assert_allclose(spread, np.abs(curves[0] - curves[1]) / np.sqrt(2), atol=1e-12)
-    assert spread.max() > 1e-3
-
-
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_refusals(small_data: SurvivalData) -> None:
     X, y = small_data.frame, _y(small_data)
     with pytest.raises(ConfigError, match="n_resamples must be at least 1"):
         bootstrap_trees(PLAIN, X, y, n_resamples=0)
-    one = start_trees(PLAIN, X, y)
+    one = bootstrap_trees(PLAIN, X, y, n_resamples=1)
     with pytest.raises(ConfigError, match="spread of one tree alone"):
         one.spread(X, [5.0])
     with pytest.raises(ConfigError, match=r"level must be in \(0, 1\)"):
