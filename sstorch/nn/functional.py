@@ -51,10 +51,7 @@ class _Softplus(_Elementwise):
 
 
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Logarithms of the two probabilities of a gate, log sigmoid(logit) and log sigmoid(-logit), any shape.
-
-    Both are exact to rounding for every finite logit, and differentiable everywhere.
-    """
+    """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
     return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
 
 
@@ -94,11 +91,7 @@ class _SaturatingExp(_Elementwise):
 
 
 def saturating_exp(z: Tensor) -> Tensor:
-    """exp(z), any shape; where it is +inf its gradient is the largest finite number.
-
-    A survival function exp(-H) multiplies the gradient of H by zero where H overflows, and 0 x inf would be
-    nan.
-    """
+    """exp(z), any shape, with the largest finite gradient where it is +inf: 0 x inf would be nan."""
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
 
 

@@ -26,10 +26,7 @@ _OF_ROWS = ("log_time", "event", "weight", "log_entry", "group", "merged_weight"
 
 
 def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> list[slice]:
-    """Slices of K problems with ``n_elements`` in the largest intermediate of one, in blocks of that budget.
-
-    Each has at least one problem; there is a single one if K is 0.
-    """
+    """Slices of K problems, at least one each, within a budget of ``n_elements`` a problem; one if K is 0."""
     size = at_once(n_elements, CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS)
     return [slice(first, min(first + size, n_problems)) for first in range(0, max(1, n_problems), size)]
 

@@ -57,10 +57,7 @@ def leaf_losses(
 def parameter_losses(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, relevant: Tensor | None = None
 ) -> Tensor:
-    """:func:`leaf_losses` of parameters, (K, L, M).
-
-    Where ``relevant`` is false the loss is zero and its gradient finite, since 0 x inf is not 0.
-    """
+    """:func:`leaf_losses` of parameters, (K, L, M), zero with a finite gradient where not ``relevant``."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     if relevant is not None:
         linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))

@@ -102,10 +102,7 @@ class Estimates(Batched):
 
     @property
     def rounded(self) -> Tensor:
-        """Coefficients, exactly zero where a kind has next to no degrees of freedom, (K, D).
-
-        Groups without slopes of their own then share those of the regression.
-        """
+        """Coefficients (K, D), exactly zero where a kind has next to no degrees of freedom."""
         nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
         return torch.where(nothing, 0.0, self.theta)
 
@@ -194,10 +191,7 @@ def estimate(
 def _update(
     at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients.
-
-    Variances change by factors of at most `reach`, (K, G).
-    """
+    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients."""
     right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.precision(penalty)
     system = at.hessian.factored(precision)

@@ -60,13 +60,7 @@ class Hessian(Batched):
         return torch.cat([kept[:, : self.first], gone, kept[:, self.first :]], 1)
 
     def factored(self, precision: Tensor) -> System:
-        """The system of the Hessian with a precision of each coefficient, (K, D), added to the diagonal.
-
-        Where it is not positive definite, precisions are raised until it is.
-
-        Raises:
-            TrainingError: second derivatives are not finite.
-        """
+        """The system with a precision (K, D) added, raised until it is positive definite."""
         system, failed = self._factored(precision)
         if not bool(failed.any()):
             return system

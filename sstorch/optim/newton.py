@@ -325,10 +325,7 @@ class Optimum(Batched):
 def step_to(
     problems: LinearHazards, prior: Gaussian, at: Optimum, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Go towards coefficients (K, D), the step halved until the objective falls.
-
-    Returns the coefficients there, the fall promised to first order (K,), and whether it has fallen, (K,).
-    """
+    """Coefficients (K, D) of a step that is halved, the fall promised (K,), and whether it fell (K,)."""
     step = target - at.theta
     d = problems.n_linear
     longest = step[:, d:].abs().amax(-1) if step.shape[-1] > d else step.new_zeros(len(step))

@@ -94,11 +94,9 @@ def reassign(
 ) -> tuple[Tensor, ...]:
     """Labels of the logistic regression: true for left, boolean (K, M) for each shard of this process.
 
-    They are the present routing, rows swapped where the imbalance is high: on the crowded side, the given
-    fraction of the rows (at least one) with the largest error term sum_n P_in L_n over the leaves under
-    ``node`` is moved to the other side. The error term is a negative log density and may be negative: largest
-    is by value. A row without a density at the leaf it would move to, under an unconstrained spline that does
-    not fall there, stays.
+    Where the imbalance is high, the fraction of the rows (at least one) of the crowded side with the largest
+    error term sum_n P_in L_n, by value, is swapped. Rows without a density at the leaf they would move to
+    stay.
     """
     crowded_left = (update.left_share >= 0.5)[:, None]
     errors = []

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
 
 _STATUSES = np.array([status.name for status in Status])
+_NO_STEP = {
+    **dict.fromkeys(("objective_before", "objective_after", "gradient_norm"), np.nan),
+    "evaluations": 0,
+    "restarted": False,
+}
 
 
 class TrainingRun:
@@ -229,20 +234,25 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_step(StepContext(self.n_passes + 1, node, name, step.first.tree, problems))
         self.tree.assign(problems, step.first.tree)
-        self.history.add_steps(
-            problem=problems.cpu(),
-            macro_iteration=self.n_passes + 1,
-            node=node,
-            step=name,
-            objective_before=before.cpu(),
-            objective_after=result.value.cpu(),
-            gradient_norm=result.gradient_norm.cpu(),
-            evaluations=result.n_evaluations.cpu(),
-            rows=count.cpu(),
-            left_share=share.cpu(),
-            status=[Status(code).name for code in result.status.tolist()],
-            restarted=restarted.cpu(),
+        self._record(
+            problems,
+            node,
+            name,
+            _STATUSES[result.status.cpu().numpy()],
+            objective_before=before,
+            objective_after=result.value,
+            gradient_norm=result.gradient_norm,
+            evaluations=result.n_evaluations,
+            rows=count,
+            left_share=share,
+            restarted=restarted,
         )
+
+    def _record(self, problems: Tensor, node: int, step: str, status: object, **columns: Any) -> None:
+        """Add a step of some problems (K,) to the history; columns that are not given are of no step."""
+        given = {key: value.cpu() if isinstance(value, Tensor) else value for key, value in columns.items()}
+        place = {"problem": problems.cpu(), "macro_iteration": self.n_passes + 1, "node": node}
+        self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
 
     def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
         """Record steps of the compiled engine at ``node``, and tell the callbacks.
@@ -276,19 +286,17 @@ class TrainingRun:
                 for callback in self.callbacks:
                     callback.on_step(context)
             own = records[at]
-            self.history.add_steps(
-                problem=problems.numpy()[at],
-                macro_iteration=self.n_passes + 1,
-                node=node,
-                step=name,
+            self._record(
+                problems[torch.from_numpy(at)],
+                node,
+                name,
+                _STATUSES[status[at].astype(np.int64)],
                 objective_before=own[:, known.BEFORE],
                 objective_after=own[:, known.AFTER],
                 gradient_norm=own[:, known.NORM],
                 evaluations=own[:, known.EVALUATIONS].astype(np.int64),
                 rows=own[:, known.ROWS].astype(np.int64),
                 left_share=own[:, known.SHARE],
-                status=_STATUSES[status[at].astype(np.int64)],
-                restarted=False,
             )
         idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
@@ -302,22 +310,8 @@ class TrainingRun:
 
     def skip(self, problems: Tensor, node: int, count: Tensor, share: Tensor) -> None:
         """Record problems with nothing to train at ``node``: too few rows, or no event for its leaves."""
-        if len(problems) == 0:
-            return
-        self.history.add_steps(
-            problem=problems.cpu(),
-            macro_iteration=self.n_passes + 1,
-            node=node,
-            step="SKIP",
-            objective_before=torch.nan,
-            objective_after=torch.nan,
-            gradient_norm=torch.nan,
-            evaluations=0,
-            rows=count.cpu(),
-            left_share=share.cpu(),
-            status="SKIPPED",
-            restarted=False,
-        )
+        if len(problems):
+            self._record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
 
     def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
         """Count a pass, drop the starts that lose the race, and record the problems that trained.

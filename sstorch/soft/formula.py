@@ -191,10 +191,7 @@ class _LeafCurves:
 
 
 class _RowCurves:
-    """Curves of a patient and their derivatives in the Q parameters of all causes.
-
-    They are NaN unless the conditions `fixed` hold.
-    """
+    """Curves of a patient and derivatives in all Q parameters; NaN unless all `fixed` hold."""
 
     def __init__(self, causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> None:
         self.causes = causes
@@ -373,10 +370,7 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
 
 
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
-    """What the page tells of a tree: all its nodes, those too that no training row has reached.
-
-    With `medians` groups have the predicted median from time zero.
-    """
+    """What the page shows of a tree: all its nodes, with or without the predicted median of groups."""
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))

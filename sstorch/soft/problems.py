@@ -52,10 +52,7 @@ _FEW_EQUAL = 0.9
 
 @dataclass(frozen=True)
 class Solved:
-    """Regressions with given penalties: objectives (R,), and coefficients of the first one.
-
-    These have a prior precision, and a map to the parameters of its leaf.
-    """
+    """Regressions with given penalties: objectives (R,), and the first with prior and map to its leaf."""
 
     objective: Tensor
     theta: Tensor

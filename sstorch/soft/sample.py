@@ -28,10 +28,7 @@ def stack_splits(
     settings: BatchSettings,
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
-    """Untrained trees at `n_settings` coefficients, and their rows of one event, `encoded` (n, p) a split.
-
-    Shorter splits repeat their first row at weight zero.
-    """
+    """Untrained trees, and their rows of one event, `encoded` (n, p) a split; shorter splits are padded."""
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
     features, times, entries, events, weights, groups = [], [], [], [], [], []

@@ -4,7 +4,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import mpmath
@@ -248,28 +247,6 @@ def test_restricted_mean_against_a_fixed_rule(case: str, tau: float) -> None:
     survival = torch.exp(-family.cumulative_hazard(torch.as_tensor(times).log(), g, shape))
     theirs = survival @ torch.as_tensor((half * weights).ravel())
     torch.testing.assert_close(mine.squeeze(-1), theirs, rtol=1e-8, atol=0)
-
-
-@pytest.mark.nightly
-@families
-@pytest.mark.parametrize("tau", [0.3, 2.0, 50.0])
-def test_restricted_mean_against_adaptive_quadrature(case: str, tau: float) -> None:
-    family = built(case)
-    _, g, shape = arguments(family)
-    mine = family.restricted_mean(torch.tensor(math.log(tau), dtype=torch.float64), g, shape)
-
-    def survival(t: float, k: int) -> float:
-        y = torch.tensor(math.log(t), dtype=torch.float64)
-        return float(torch.exp(-family.cumulative_hazard(y, g[k], shape[k])))
-
-    for k in range(len(g)):
-        corners = [c for c in [1e-4, 1e-2, 0.1, 1.0, 5.0, *family.corners().exp().tolist()] if c < tau]
-        edges = [0.0, *sorted(corners), tau]
-        theirs = sum(
-            quad(survival, a, b, args=(k,), epsabs=1e-12, epsrel=1e-11, limit=200)[0]
-            for a, b in pairwise(edges)
-        )
-        assert float(mine[k]) == pytest.approx(theirs, rel=1e-8)
 
 
 @families

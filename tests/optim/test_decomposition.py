@@ -290,9 +290,3 @@ def test_thresholds_presets() -> None:
     assert Nodec(eps=Thresholds(0.2, 0.1, 0.5)).thresholds.scaled(0.5) == Thresholds(0.1, 0.05, 0.25)
     with pytest.raises(ConfigError, match="threshold reassigned must be in"):
         Thresholds(0.1, 0.1, 1.0)
-
-
-def test_both_presets_train() -> None:
-    for eps in ("eps_paper", "eps_ordered"):
-        tree, sample = _start(6)
-        assert isinstance(Nodec(eps=eps, macro_iterations=2).train(tree, OBJECTIVE, sample), History)

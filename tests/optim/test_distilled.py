@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, Surv, load_dataset
+from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError
@@ -186,30 +186,6 @@ def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> No
         plain = PrognosticTree(gate_features=1).fit(data.frame, (data.time, data.event))
         # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
         np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
-
-
-@pytest.mark.filterwarnings("ignore:.*in every column")
-def test_rows_with_weight_two_are_two_rows() -> None:
-    data = load_dataset("gbsg2").subset(np.arange(150))
-    weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
-    twice = np.repeat(np.arange(150), weight.astype(int))
-    settings = {"numeric": "linear", "trainer": Leaves(TIGHT), "ridge": 1e-3}
-    weighted = soft_tree(**settings).fit(data.frame, (data.time, data.event), sample_weight=weight)
-    double = data.subset(twice)
-    repeated = soft_tree(**settings).fit(double.frame, (double.time, double.event))
-    # The unit of time counts rows once whatever their weight, so not all digits agree.
-    assert (weighted.apply(data.frame) == repeated.apply(data.frame)).mean() > 0.97
-
-
-def test_entry_times_and_missing_values() -> None:
-    data = load_dataset("gbsg2").subset(np.arange(200))
-    frame = data.frame.astype({"age": float})
-    frame.loc[frame.index[::7], "age"] = np.nan
-    frame.loc[frame.index[::11], "tgrade"] = None
-    y = Surv(data.time, data.event, entry=data.time / 3)
-    tree = PrognosticTree().fit(frame, y)
-    assert np.isfinite(tree.log_likelihood(frame, y))
-    assert len(np.unique(tree.apply(frame))) == 4
 
 
 def test_a_target_that_is_constant_makes_no_gates() -> None:

@@ -113,16 +113,6 @@ def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: 
     np.testing.assert_array_equal(falling, np.minimum.accumulate(plain, axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_state_brings_back_the_tree(small_data: SurvivalData, dtype: str) -> None:
-    tree = _fitted(small_data, "mixture", leaf="spline_po", dtype=dtype)
-    state, tensors = tree.state()
-    again = FittedTree.from_state(state, tensors, "cpu")
-    x = tree.encode(small_data.frame)
-    np.testing.assert_array_equal(again.encode(small_data.frame), x)
-    np.testing.assert_array_equal(again.curves(x, TIMES), tree.curves(x, TIMES))
-
-
 def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
     for error in (AttributeError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
         with pytest.raises(FormatError, match="FOLDER is incomplete or altered"), reading("FOLDER"):  # type: ignore[arg-type]

@@ -91,10 +91,7 @@ def put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
 
 @compiled
 def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room):
-    """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
-
-    Where slopes are shared the leaves have one block.
-    """
+    """Inverse curvature at x: blocks of gates (B, b, b) and leaves (L', b, b), or diagonals."""
     n_gates, place = weights.n_gates, weights.place
     n_leaves = place.shape[0]
     _clear(of_gates)

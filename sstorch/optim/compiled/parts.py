@@ -153,10 +153,7 @@ def _shared_places(model, n_leaves, d):
 
 @compiled
 def fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
-    """Minimise over leaves from ``first`` on; they stay as they are where one of them overflows.
-
-    Without a penalty that ties them leaves are minimised one by one.
-    """
+    """Minimise over leaves from ``first`` on; they stay as they are where one overflows."""
     count, d = ranges.shape[0], b.leaves.shape[2]
     gates = 0
     tied = shared

@@ -160,10 +160,7 @@ def _options(options: LBFGSOptions) -> Options:
 def _times(
     family: HazardFamily, sample: Sample, counts: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], tuple[npt.NDArray[np.float64], ...]]:
-    """Events, functions of time, these at entry and marks of late entry, and who has which.
-
-    The problems of a split have the same as a rule, which is stored once.
-    """
+    """Events, functions of time, these at entry, marks of late entry, and who has which."""
     firsts = np.cumsum([0, *counts[:-1]])
     everyone = np.repeat(firsts, counts)
     parts = [sample.log_time, sample.event]

@@ -11,10 +11,7 @@ from torch import Tensor
 
 
 class Team:
-    """The thread that calls, and size - 1 helpers who wait for the next call.
-
-    What a problem's result is does not depend on who works it out, nor on how many there are.
-    """
+    """The thread that calls, and size - 1 helpers who wait for the next call; results depend on neither."""
 
     def __init__(self, size: int) -> None:
         self.size = size

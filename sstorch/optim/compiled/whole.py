@@ -69,10 +69,7 @@ def gradients(b, problems, queue, values, gradient):
 
 @entry
 def train_jointly(b, problems, queue, options, records):
-    """Minimise E of some problems over all parameters; they stay as they are where that overflows.
-
-    ``records`` (K, N_RECORDS) are written.
-    """
+    """Minimise E over all parameters into ``records`` (K, N_RECORDS); they stay where that overflows."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     while True:
         j = take(queue)

@@ -239,10 +239,7 @@ def distil_gates(
 
 
 class _Polish:
-    """Gates of several columns for K problems: leaves with a constant distribution describe the target.
-
-    From the splits of `trees`, features of gates (K, n, q), targets (K, J, n), and weights (K, n) of sum one.
-    """
+    """Gates of several columns for K problems by leaves that fit targets (K, J, n)."""
 
     def __init__(
         self,
@@ -371,10 +368,7 @@ def _n_leaves(node: int, splits: dict[int, Split]) -> int:
 def _balanced(
     scores: FloatArray, bias: FloatArray, weight: FloatArray, splits: dict[int, Split], min_leaf: float
 ) -> FloatArray:
-    """Constants of gates (B,), moved as little as leaves of the least weight ask for.
-
-    `scores` (n, B) of rows are without the constants, weights (n,) have the sum one.
-    """
+    """Constants of gates (B,) with `scores` (n, B), moved as little as the least weight asks for."""
     bias = bias.copy()
     rows_of = {1: np.flatnonzero(weight > 0)}
     lightest = weight[rows_of[1]].min()

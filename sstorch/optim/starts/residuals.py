@@ -37,10 +37,7 @@ _SAME = 1e-12
 def residual_bag(
     x: FloatArray | GateRows, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
 ) -> FloatArray:
-    """What trees that have not seen a row predict for its residual, (n,); 0 where all have seen it.
-
-    All rows (n, q) of a subject, 0 ... P - 1 in `subject` (n,), are seen or none.
-    """
+    """What trees that have not seen a row's `subject` predict for its residual, (n,); 0 where all have."""
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)
@@ -103,10 +100,7 @@ def _edges(column: FloatArray) -> FloatArray:
 def _grow(
     binned: _Binned, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Predictions (T, n) of T least-squares trees for all rows, level by level, all trees at once.
-
-    Each sees the rows `inside` (T, n); `rng` draws the features that each node may use.
-    """
+    """Predictions (T, n) of T least-squares trees of the rows `inside` (T, n), all trees level by level."""
     n_trees, n, q = len(inside), len(binned.rows), binned.rows.n_features
     n_bins, tried = max(2, int(binned.bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
