@@ -523,13 +523,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def assign(self, problems: Tensor, source: SoftTree, theirs: Tensor | None = None) -> None:
-        """Write the parameters of problems of ``source`` into those at positions (K,).
-
-        Args:
-            problems: positions here.
-            source: another batch of such trees.
-            theirs: positions in it (K,); all of its K problems if None.
-        """
+        """Write the parameters of `theirs` (K,), or all, of another batch into problems at positions (K,)."""
         values = dict(source.named_parameters())
         for name, parameter in self.named_parameters():
             parameter[problems] = values[name] if theirs is None else values[name][theirs]

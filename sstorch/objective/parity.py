@@ -254,15 +254,7 @@ class L2Parity:
         check_integer("fairness n_nodes", self.n_nodes, least=2)
 
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
-        """Nodes and their weights.
-
-        Args:
-            time: observed training times, > 0, original units.
-            corners: times at which the curves are not smooth, such as knots; the quadrature is split there.
-
-        Returns:
-            times (Q,) and weights (Q,), both in original units; weights of one for ``"observed_times"``.
-        """
+        """Nodes and weights (Q,), original units, of training times; the quadrature is split at corners."""
         if self.rule == "observed_times":
             times = np.unique(time)
             return times, np.ones_like(times)

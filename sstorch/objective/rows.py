@@ -239,14 +239,7 @@ class Shards(Batched):
         return reduce(torch.add, values)
 
     def gather(self, values: Sequence[Tensor]) -> tuple[Tensor, list[slice]]:
-        """Put the rows of all shards beside each other.
-
-        Args:
-            values: shape (..., M) for each shard of this process, which may differ in M.
-
-        Returns:
-            shape (..., sum of all M); and where in it the shards of this process are.
-        """
+        """Rows (..., M) of all shards joined, (..., sum of all M); and where those of this process are."""
         widths = [value.shape[-1] for value in values]
         first = 0
         whole = torch.cat(list(values), dim=-1)

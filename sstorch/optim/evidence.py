@@ -213,7 +213,7 @@ def _update(
         before = step
         new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
         moved = torch.where(estimated & (new < _ASLEEP), (new / penalty).log().abs(), 0.0)
-        # Each stops for itself, so that a problem does not depend on those beside it.
+        # Each stops for itself, so that a problem does not depend on the others.
         penalty = torch.where(done | ~estimated, penalty, new)
         precision = kinds.precision(penalty)
         system = at.hessian.factored(precision)

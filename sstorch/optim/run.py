@@ -100,11 +100,7 @@ class TrainingRun:
                 callback.on_train_end(self.history)
 
     def save(self, **notes: Tensor) -> None:
-        """Write the checkpoint, if there is to be one: the run as it stands between two passes.
-
-        Args:
-            notes: state of the trainer, without which it could not go on from here.
-        """
+        """Write the checkpoint, if there is to be one, between two passes, with notes of the trainer."""
         self.notes = notes
         if self._checkpoint is not None:
             self._checkpoint.write(self.state_dict())
@@ -255,16 +251,9 @@ class TrainingRun:
         self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
 
     def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
-        """Record steps of the compiled engine at ``node``, and tell the callbacks.
+        """Record steps of the compiled engine at a node, (K, n), and call the callbacks.
 
-        Args:
-            problems: positions of the problems, (K,).
-            node: number of the node.
-            records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.records` numbers them.
-
-        Returns:
-            positions of the problems whose leaves overflow, which the engine has left as they were: their
-            step is not recorded, but torch's to take.
+        Returns the positions of the problems whose leaves overflow: their step is torch's to take.
         """
         from sstorch.optim.compiled import records as known
 
@@ -314,11 +303,7 @@ class TrainingRun:
             self._record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
 
     def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
-        """Count a pass, drop the starts that lose the race, and record the problems that trained.
-
-        Returns:
-            as :meth:`record_pass`.
-        """
+        """Count a pass, drop the starts that lose the race, and return :meth:`record_pass`."""
         self.n_passes += 1
         report(TRAINING, self.n_passes, self._most_passes)
         dropped = torch.zeros_like(problems, dtype=torch.bool)

@@ -54,7 +54,7 @@ from sstorch.soft.trained_batch import TrainedBatch
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
-# Numbers that a row takes beside its features: times, losses and their derivatives.
+# Numbers that a row takes in addition to its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
 # Matrices of the size of a Hessian that an estimation has at a time, for each split.
 _HESSIANS = 12

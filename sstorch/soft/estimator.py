@@ -157,12 +157,12 @@ class SoftEstimator(SoftModel):
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
         self.gate_subjects_ = 0
         if isinstance(settings.teacher, Honest):
-            known = fingerprint(data)
+            training = fingerprint(data)
             placing, data = halves(data, settings.seed)
             self.gate_subjects_ = placing.n_subjects
         self._adopt_best(batch, data, 0, x[0])
         if self.gate_subjects_:
-            self.training_rows_ = known  # rows that placed gates are no test rows either
+            self.training_rows_ = training  # rows that placed gates are no test rows either
         self._fitted_with(settings, data, x[0])
         return self
 
@@ -278,7 +278,7 @@ class SoftEstimator(SoftModel):
         """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
         ``metrics_``, ``group_validation_`` and ``recalibration_`` go with it. The model card is written
-        beside them, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
+        into it, too, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
         ``verbose``: they say how to train, not what was trained.
 
         Raises:
@@ -440,5 +440,5 @@ def _warn_of_rare_causes(data: SurvivalData) -> None:
     """Warn of each cause with fewer than ten events, or fewer than encoded columns."""
     for name in data.cause_names:
         part = data.of_cause(name)
-        told = few_events(part.frame, part.event)
-        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in told], False, stacklevel=5)
+        found = few_events(part.frame, part.event)
+        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)

@@ -294,16 +294,13 @@ def _sum(terms: Sequence[tuple[Expression, Expression]]) -> Expression:
         return _sum(terms[:middle]) + _sum(terms[middle:])
     total = as_expression(0.0)
     for weight, part in terms:
-        if not weight.is_number(0) and not part.is_number(0):
-            total = _plus(total, weight, part)
+        if weight.is_number(0) or part.is_number(0):
+            continue
+        if weight.is_constant and weight.constant < 0 and not total.is_number(0):
+            total = total - as_expression(-weight.constant) * part
+        else:
+            total = total + weight * part
     return total
-
-
-def _plus(total: Expression, weight: Expression, part: Expression) -> Expression:
-    """The sum with a product, written as a difference where the weight is negative."""
-    if weight.is_constant and weight.constant < 0 and not total.is_number(0):
-        return total - as_expression(-weight.constant) * part
-    return total + weight * part
 
 
 def _where_all(conditions: Sequence[Expression], value: Expression) -> Expression:

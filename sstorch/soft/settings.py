@@ -59,7 +59,7 @@ AUTO: Final = "auto"
 ESTIMATED: Final = "estimated"
 # As users give the coefficient of a penalty.
 Coefficient = float | Literal["estimated"]
-# Beside a ridge that is a number.
+# With a ridge that is a number.
 _ROUGHNESS = 1e-2
 LeafName = Literal[
     "auto",
@@ -87,9 +87,9 @@ GateRidgeUnits = Literal["range", "sd"]
 
 def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
     """The coefficient of a penalty, or that it is estimated."""
-    if isinstance(value, str) and value == ESTIMATED:
-        return ESTIMATED
     if isinstance(value, str):
+        if value == ESTIMATED:
+            return ESTIMATED
         raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
     return coefficient(name, value)
 
@@ -260,7 +260,12 @@ class BatchSettings:
             )
         checked._check_fixed(families)
         if checked.fairness is not None:
-            _check_trainable(checked.fairness, checked.trainer)
+            # A penalty that jumps where gates move.
+            if checked.fairness.gates == "frozen" and not isinstance(checked.trainer, Nodec | Leaves):
+                raise ConfigError(
+                    f"{type(checked.trainer).__name__} moves gates and leaves together, in which the penalty "
+                    "jumps: use fairness='l2_relaxed', or trainer='nodec'"
+                )
         elif checked.rho != 0:
             raise ConfigError(
                 f"rho={values['rho']!r} has nothing to act on: choose a penalty, such as fairness='l2'"
@@ -338,8 +343,8 @@ class BatchSettings:
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if cause is None or cause not in leaf:
-                told = f"there is none of {cause}" if cause else "y has one event"
-                raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {told}")
+                missing = f"there is none of {cause}" if cause else "y has one event"
+                raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {missing}")
             leaf = leaf[cause]
         if leaf == AUTO:
             leaf = "log_logistic"
@@ -421,12 +426,3 @@ class BatchSettings:
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {item.name: item.metadata["setting"] for item in fields(BatchSettings)}
 )
-
-
-def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
-    """Refuse trainers that move gates and leaves together by a penalty that jumps where gates move."""
-    if parity.gates == "frozen" and not isinstance(trainer, Nodec | Leaves):
-        raise ConfigError(
-            f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
-            "fairness='l2_relaxed', or trainer='nodec'"
-        )

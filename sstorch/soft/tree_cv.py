@@ -324,8 +324,8 @@ class PrognosticTreeCV(FrameEstimator):
         for name, row in self.cv_results_.iterrows():
             less = f"{row['less_best']:+.4f} ({row['less_best_standard_error']:.4f})"
             both = (row["c_harrell"], row["c_groups"])
-            told = ("-" if np.isnan(value) else f"{value:.3f}" for value in both)
-            rows.append((f"  {name}", f"{row['mean_score']:.4f}", less, *told))
+            own = ("-" if np.isnan(value) else f"{value:.3f}" for value in both)
+            rows.append((f"  {name}", f"{row['mean_score']:.4f}", less, *own))
         widths = [max(len(row[place]) for row in rows) for place in range(5)]
         marks = ["", *("  <- chosen" if chosen else "" for chosen in self.cv_results_["chosen"])]
         n_folds = sum(str(name).startswith("fold_") for name in self.cv_results_)

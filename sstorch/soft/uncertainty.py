@@ -18,7 +18,7 @@ def bootstrap_trees(
 
     How often a row, or a subject with all rows, is drawn is its weight. Everything is done anew on each
     resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
-    comes from the different rows that were drawn, each counted once. So a band of the sample tells how far
+    comes from the different rows that were drawn, each counted once. So a band of the sample is how far
     the fitted curve would move with other rows of the same population, by training and starts too, and
     nothing of the bias of penalties or leaf.
 

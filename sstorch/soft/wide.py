@@ -81,7 +81,7 @@ class ColumnPrior:
 
     name: str  # a key of ``PRIORS``
     variance: FloatArray  # of each coefficient, (p,); 0 for columns without a visible effect
-    # intercept and shape parameters beside the linear predictors of held-out rows, (1, 1 + m): with more
+    # intercept and shape parameters and the linear predictors of held-out rows, (1, 1 + m): with more
     # columns than rows those of the training rows allow a perfect fit
     shapes: Tensor
 

@@ -99,9 +99,9 @@ def test_survival_has_the_digits_of_the_cumulative_hazard(case: str) -> None:
     _, g, shape = arguments(family)
     hazard = family.cumulative_hazard(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
     survival = family.survival(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
-    told = hazard < 600
+    finite = hazard < 600
     # An error of the hazard's last digit is one of as many digits as it has before the point.
-    torch.testing.assert_close(survival[told], torch.exp(-hazard[told]), rtol=1e-12, atol=0)
+    torch.testing.assert_close(survival[finite], torch.exp(-hazard[finite]), rtol=1e-12, atol=0)
     assert (survival[hazard > 800] == 0).all()
 
 

@@ -1,4 +1,4 @@
-"""One batch of settings beside a batch for each of them."""
+"""One batch of settings compared with a batch for each of them."""
 
 from dataclasses import replace
 

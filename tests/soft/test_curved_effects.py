@@ -215,18 +215,18 @@ def test_an_explanation_sums_to_the_scores(depth: int) -> None:
     tree = fitted(depth, **ENCODED)
     for number in (0, 5, 77):
         one = rows().frame.iloc[[number]]
-        told = tree.explain(one)
+        explained = tree.explain(one)
         x = torch.as_tensor(tree.preprocessor_.transform(one))
         group, leaf = int(tree.apply(one)[0]), int(tree.tree_.leaf(x)[0])
         linear = float(tree.module_.linear_predictor(x).detach()[leaf, 0])
-        assert told.contributions[f"group {group}"].sum() == pytest.approx(linear, abs=1e-10)
-        for node, step in told.path.iterrows():
+        assert explained.contributions[f"group {group}"].sum() == pytest.approx(linear, abs=1e-10)
+        for node, step in explained.path.iterrows():
             logit = float(tree.module_.gate_logits(x, [node]).detach()[0, 0])
-            assert told.contributions[f"gate {node}"].sum() == pytest.approx(logit, abs=1e-10)
+            assert explained.contributions[f"gate {node}"].sum() == pytest.approx(logit, abs=1e-10)
             assert step["score"] == pytest.approx(logit, abs=1e-10)
-        assert told.values["s(age)"] == pytest.approx(one["age"].iloc[0])
-        assert told.values["log(pnodes)"] == pytest.approx(one["pnodes"].iloc[0])
-        assert "s(age) = " in str(told) or "tgrade" in str(told)
+        assert explained.values["s(age)"] == pytest.approx(one["age"].iloc[0])
+        assert explained.values["log(pnodes)"] == pytest.approx(one["pnodes"].iloc[0])
+        assert "s(age) = " in str(explained) or "tgrade" in str(explained)
 
 
 @pytest.mark.parametrize("leaf", ["log_logistic", nightly("weibull"), nightly("spline_po")])

@@ -197,7 +197,7 @@ def test_single_precision_is_near_double() -> None:
 # ------------------------------------------------------------------ restrictions
 
 
-def test_own_ridge_acts_beside_the_estimated_variances() -> None:
+def test_own_ridge_adds_to_the_estimated_variances() -> None:
     frame, y = simulated(200)
     plain, weak, strong = (
         SurvivalRegression("weibull", Penalties(own=own)).fit(frame, y)

@@ -70,8 +70,8 @@ def test_a_coefficient_that_is_none_is_refused(name: str, value: object) -> None
     if (name, value) == ("fused", float("inf")):
         assert BatchSettings.check(fused=value).fused == value
         return
-    told = "('estimated' or )?a finite number >= 0"
-    with pytest.raises(ConfigError, match=f"^{name} must be {told}, got "):
+    bounds = "('estimated' or )?a finite number >= 0"
+    with pytest.raises(ConfigError, match=f"^{name} must be {bounds}, got "):
         BatchSettings.check(**{"fairness": "l2", name: value})
 
 

@@ -128,12 +128,9 @@ def single_leaf(tree: SoftTree) -> SoftTree:
 
 
 def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
-    """Leaves that are all the regression without gates; it is returned as a tree of depth 0.
+    """Leaves that are all the regression without gates, in place; it is returned as a tree of depth 0.
 
-    Args:
-        tree: R problems; its leaves are changed in place.
-        objective: its penalties on leaves act.
-        sample: training rows.
+    Penalties on leaves of the objective act; the sample is the training rows of the R problems.
     """
     teacher = single_leaf(tree)
     start_leaves(teacher, sample)
@@ -145,12 +142,9 @@ def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: 
 
 @torch.no_grad()
 def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
-    """Log cumulative hazard of each row at a time, times the root of the number of events, shape (R, M).
+    """Log cumulative hazard of each row at a time, times the root of the number of events, (R, M).
 
-    Args:
-        tree: R problems; the hazard of a row is that of its most probable leaf.
-        sample: their rows.
-        log_time: of each problem, original units, shape (R,).
+    The hazard of a row is that of its most probable leaf; `log_time` (R,) is in original units.
     """
     linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
     at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None, None].expand_as(linear)

@@ -129,12 +129,10 @@ class LogisticStep(Step):
     C = 1. The penalty is needed, since the present routing is linear and so its classes are separable.
 
     Attributes:
-        node: the gate.
         weight: o_i, shape (K, M).
         left_weight: o_i where the label is left, else 0, shape (K, M).
     """
 
-    node: int = field(metadata=SHARED)
     weight: Tensor
     left_weight: Tensor
 
@@ -144,7 +142,7 @@ class LogisticStep(Step):
         gate = tree.gate(node)
         parameters = (gate.weight, gate.bias)
         freeze_except(tree, parameters)
-        return cls(tree, parameters, None, sample, node, weight, weight * left)
+        return cls(tree, parameters, None, sample, weight, weight * left)
 
     @override
     def plain_data(self, x: Tensor) -> Tensor:
