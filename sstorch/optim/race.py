@@ -36,10 +36,15 @@ class Race:
             raise ConfigError(f"race.keep must be in (0, 1), got {self.keep!r}")
 
     def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
-        """The starts that are still in the race after some passes, boolean (R,).
+        """The starts that are still in the race.
 
-        Those with the lowest best objective, `value` (R,), of their split, whose problems are counted; ties go to
-        the first.
+        Args:
+            value: best objective of each problem so far, shape (R,), problems ordered by split.
+            counts: problems of each split; their sum is R.
+            n_passes: passes done.
+
+        Returns:
+            boolean (R,): those with the lowest values of their split; ties go to the first.
         """
         rounds = sum(n_passes >= after for after in self.after)
         kept = torch.zeros_like(value, dtype=torch.bool)

@@ -13,7 +13,6 @@ from sstorch import (
     PrognosticTree,
     PrognosticTreeCV,
     SoftSurvivalTree,
-    Surv,
     SurvivalData,
     metrics,
 )
@@ -61,20 +60,6 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
         for k, t in enumerate((365.0, 1000.0)):
             np.testing.assert_allclose(row[f"S({t:g})"][parts], band.at(t))
             assert row[f"S({t:g})", "model"] == pytest.approx(curves[inside, k].mean())
-
-
-def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    weight = np.arange(len(gbsg2)) % 3
-    one = group_table(fitted, gbsg2.frame, gbsg2.y, sample_weight=weight, weights="frequency")
-    rows = np.repeat(np.arange(len(gbsg2)), weight)
-    many = group_table(fitted, gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]))
-    for name in one.columns.get_level_values(0).unique()[2:]:
-        pd.testing.assert_frame_equal(one[name], many[name])
-    entry = 0.3 * gbsg2.time
-    late = group_table(fitted, gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry), [700.0])
-    inside = fitted.apply(gbsg2.frame) == 1
-    band = metrics.KaplanMeierBand.fit(Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]))
-    np.testing.assert_allclose(late.loc[1, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
 
 
 def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:

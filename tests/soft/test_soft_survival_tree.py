@@ -228,19 +228,6 @@ def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -
     assert np.isfinite(np.asarray(reference.predict_hazard_function(x, [1e3, 1e6]))).all()
 
 
-def test_missing_values_are_replaced_as_asked() -> None:
-    x, t, e = _simulated()
-    frame = pd.DataFrame(
-        {"a": np.where(np.arange(80) < 20, np.nan, x[:, 0]), "b": ["u", None, "v", "u"] * 20}
-    )
-    plain = _quick().fit(frame, (t, e)).preprocessor_
-    other = _quick(missing_numbers="median", missing_categories="most_frequent").fit(frame, (t, e))
-    assert plain.fill_["a"] == pytest.approx(frame["a"].mean())
-    assert other.preprocessor_.fill_["a"] == pytest.approx(frame["a"].median())
-    assert plain.transform(frame)[1, 1:].tolist() == [0, 0]
-    assert other.preprocessor_.transform(frame)[1, 1:].tolist() == [1, 0]
-
-
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(
