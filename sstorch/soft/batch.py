@@ -310,24 +310,19 @@ def _distil(
     settings: BatchSettings,
 ) -> None:
     """Give the first start of each split and setting distilled gates, and leaves all its regression."""
-    trees = {name: each.tree for name, each in causes.items()}
-    samples = {name: each.sample for name, each in causes.items()}
-    objectives = {name: each.plain for name, each in causes.items()}
-    first = torch.arange(0, next(iter(trees.values())).n_problems, settings.n_starts)
-    if settings.n_starts > 1:
-        trees = {name: tree.select(first) for name, tree in trees.items()}
-        samples = {name: sample.select(first) for name, sample in samples.items()}
-        objectives = {name: objective.select(first) for name, objective in objectives.items()}
+    first = torch.arange(0, next(iter(causes.values())).tree.n_problems, settings.n_starts)
+    own = {name: each.select(first) if settings.n_starts > 1 else each for name, each in causes.items()}
     regressions = {
-        name: initialize_regression(tree, objectives[name], samples[name]) for name, tree in trees.items()
+        name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
     }
     if settings.depth:
+        samples = {name: each.sample for name, each in own.items()}
         gates = _distilled_gates(regressions, samples, splits, preprocessors, settings)
-        for tree in trees.values():
-            tree.set_gates(gates)
+        for each in own.values():
+            each.tree.set_gates(gates)
     if settings.n_starts > 1:
-        for name, tree in trees.items():
-            causes[name].tree.assign(first, tree)
+        for name, each in own.items():
+            causes[name].tree.assign(first, each.tree)
 
 
 def _distilled_gates(
@@ -363,13 +358,11 @@ def _estimator(
     checkpoint: Checkpoint | None,
 ) -> Estimator:
     """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
+    counts = torch.tensor(next(iter(causes.values())).sample.x.counts)
+    if bool((counts > 1).any()):
+        causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
     trees = {name: each.tree for name, each in causes.items()}
     samples = {name: each.sample for name, each in causes.items()}
-    counts = torch.tensor(next(iter(samples.values())).x.counts)
-    if bool((counts > 1).any()):
-        first = counts.cumsum(0) - counts
-        trees = {name: tree.select(first) for name, tree in trees.items()}
-        samples = {name: sample.select(first) for name, sample in samples.items()}
     return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), seed, checkpoint)
 
 

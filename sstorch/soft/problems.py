@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
+from sstorch.batched import SHARED, Batched
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import CodedMatrix
 from sstorch.exceptions import ConfigError, DataError
@@ -61,7 +62,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Problems:
+class Problems(Batched):
     """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
 
     tree: SoftTree
@@ -69,8 +70,8 @@ class Problems:
     held_out: Sample | None
     plain: TrainingObjective  # without penalties on rows, for starts
     objective: TrainingObjective
-    curved: BoolArray  # features that are curves
-    settings: BatchSettings  # with the leaf of the cause
+    curved: BoolArray = field(metadata=SHARED)  # features that are curves
+    settings: BatchSettings = field(metadata=SHARED)  # with the leaf of the cause
 
     @classmethod
     def of(

@@ -75,15 +75,15 @@ class CompiledProblems:
 
     def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """All parameters at once; the records (K, n) of :func:`whole.train_jointly`."""
-        b, records = self._problems(), np.empty((len(problems), N_RECORDS))
-        self._team.run(whole.train_jointly, b, problems, _options(options), records)
-        self._write(b)
-        return records
+        return self._train(whole.train_jointly, problems, options)
 
     def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """Leaves alone; the records (K, n) of :func:`whole.train_leaves`."""
+        return self._train(whole.train_leaves, problems, options)
+
+    def _train(self, kernel: Any, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         b, records = self._problems(), np.empty((len(problems), N_RECORDS))
-        self._team.run(whole.train_leaves, b, problems, _options(options), records)
+        self._team.run(kernel, b, problems, _options(options), records)
         self._write(b)
         return records
 
@@ -145,16 +145,8 @@ def _array(values: Tensor) -> npt.NDArray[np.float64]:
 
 
 def _options(options: LBFGSOptions) -> Options:
-    return Options(
-        int(options.history),
-        int(options.max_iterations),
-        int(options.max_evaluations),
-        float(options.gradient_tolerance),
-        float(options.relative_tolerance),
-        int(options.max_line_search),
-        float(options.c1),
-        float(options.c2),
-    )
+    kinds = (int, int, int, float, float, int, float, float)
+    return Options(*(kind(getattr(options, name)) for name, kind in zip(Options._fields, kinds, strict=True)))
 
 
 def _times(

@@ -114,15 +114,7 @@ def gates_of_targets(
 
 def single_leaf(tree: SoftTree) -> SoftTree:
     """A tree of depth 0 with the family, features and time scale of another, its parameters zero."""
-    single = SoftTree(
-        tree.n_features,
-        0,
-        tree.family,
-        tree.batch_shape,
-        tree.log_time_scale.device,
-        tree.log_time_scale.dtype,
-        tree.n_gate_features,
-    )
+    single = tree.blank(0, tree.family, tree.batch_shape)
     single.set_time_scale(tree.log_time_scale.exp())
     return single
 
