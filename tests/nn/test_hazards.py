@@ -53,13 +53,14 @@ CASES: dict[str, Callable[[], HazardFamily]] = {
 }
 families = pytest.mark.parametrize("case", CASES)
 # A closed form, a cured share, breakpoints, and a family that inverts and integrates by numbers.
+SLOW = "generalized_gamma"
 FEW = ("log_normal", "gompertz", "piecewise_exponential", "spline_po")
 
 
 def at_times(every_day: float, *others: float) -> list[Any]:
-    """Every family at one time, few of them at the others; all in the nightly run."""
+    """Every family but the slowest at one time, few of them at the others; all in the nightly run."""
     return [
-        (pytest.param if value == every_day or case in FEW else nightly)(case, value)
+        (nightly if case == SLOW or (value != every_day and case not in FEW) else pytest.param)(case, value)
         for case in CASES
         for value in (every_day, *others)
     ]

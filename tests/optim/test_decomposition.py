@@ -79,7 +79,7 @@ class _Recorder(Callback):
 def test_freezing_is_real_over_a_whole_run(depth: int, engine: Engine) -> None:
     tree, sample = _start(12, depth)
     recorder = _Recorder(tree)
-    Nodec(macro_iterations=3, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
+    Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
     steps = {context.step for context in recorder.seen}
     assert steps == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
     nodes = {context.node for context in recorder.seen if context.step == "LN"}
@@ -193,8 +193,8 @@ def test_patience_and_gradient_retire_problems(engine: Engine) -> None:
     )
     assert history.macro_iterations["macro_iteration"].max() < 10
     tree, sample = _start(5)
-    patient = Nodec(macro_iterations=6).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
-    hasty = Nodec(macro_iterations=6, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
+    patient = Nodec(macro_iterations=4).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
+    hasty = Nodec(macro_iterations=4, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
     assert len(hasty.steps) < len(patient.steps)
 
 

@@ -24,7 +24,7 @@ from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.batches import random_sample, random_tree
-from tests.conftest import covering, nightly, nightly_but
+from tests.conftest import nightly, nightly_but
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
@@ -120,6 +120,7 @@ def test_shared_slopes_are_one_variable(ancillary: str) -> None:
     torch.testing.assert_close(shared.read(), x + moved)
 
 
+@pytest.mark.nightly
 def test_slopes_that_are_shared_are_penalised_once() -> None:
     """With levels and shapes held together the tree is the regression, the closer the tighter they are."""
     data = whas500()
@@ -143,7 +144,7 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
 
 
 @pytest.mark.parametrize("ridge", ["estimated", nightly(1e-3)])
-@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po", "logistic_hazard"}, FAMILIES))
+@pytest.mark.parametrize("leaf", nightly_but({"weibull"}, FAMILIES))
 def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
     data = whas500()
     penalties = GroupPenalties(ridge=ridge)
@@ -159,7 +160,10 @@ def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
 SHAPES = ((1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0))
 
 
-@pytest.mark.parametrize(("shape", "gate_features"), covering(SHAPES, (1, 2, None)))
+@pytest.mark.parametrize(
+    ("shape", "gate_features"),
+    [((2, 0.2), 2), ((3, 0.1), 1), *map(nightly, SHAPES, (1, None, 2, 1, None))],
+)
 def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_features: int | None) -> None:
     depth, min_leaf = shape
     data = load_dataset("gbsg2")
@@ -173,7 +177,7 @@ def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_feature
 
 
 @pytest.mark.parametrize(
-    ("gate_numeric", "gate_features"), covering(("log", "piecewise", "spline"), (1, 2, None))
+    ("gate_numeric", "gate_features"), [("log", 1), nightly("piecewise", 2), nightly("spline", None)]
 )
 def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
     """A gate on one column is a threshold of the column itself, or of its logarithm."""
