@@ -118,6 +118,11 @@ class GateParameters(Batched):
         """Logits of rows, shape (*batch_shape, B, N), from the first p of their features."""
         return project(self.features(x), self.weight, self.bias)
 
+    def leaf_probability(self, x: Features) -> Tensor:
+        """Probability of each leaf of the tree of all these gates, shape (*batch_shape, B + 1, N)."""
+        logits = self.logits(x)
+        return log_path_probability(Topology(logits.shape[-2].bit_length()), logits).exp()
+
     def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
         """The same with ``part`` in the place of the gates at ``positions``."""
         return GateParameters(

@@ -18,7 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability, most_probable_leaf, visits
+from sstorch.nn.routing import most_probable_leaf, visits
 from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
 from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
@@ -136,7 +136,7 @@ class GateParity(GateTerm):
 
     @override
     def value(self, gates: GateParameters) -> Tensor:
-        probability = _probability(gates, self.sample)
+        probability = gates.leaf_probability(self.sample.x)
         return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
 
 
@@ -170,7 +170,7 @@ def routed_rows(
     """Curves of the leaf at the end of each row's most probable path."""
     with torch.no_grad():
         logits = gates.logits(sample.x)
-        leaf = most_probable_leaf(_topology(logits), logits)
+        leaf = most_probable_leaf(Topology(logits.shape[1].bit_length()), logits)
     return _rows_of_leaf(leaves, family, sample, membership(sample), leaf[:, None, :])
 
 
@@ -178,7 +178,7 @@ def mixed_rows(
     gates: GateParameters, leaves: LeafParameters, family: HazardFamily, sample: Sample
 ) -> CurveRows:
     """Averages of the leaves' curves, weighted by their probabilities."""
-    probability, linear = _probability(gates, sample), leaves.linear_predictor(sample.x)
+    probability, linear = gates.leaf_probability(sample.x), leaves.linear_predictor(sample.x)
     # A leaf that a row does not reach may overflow there.
     neutral = family.neutral(torch.zeros_like(linear))
     linear = torch.where(probability.detach() > 0, linear, neutral)
@@ -193,16 +193,6 @@ def _rows_of_leaf(
     shape = shape.expand(*shape.shape[:2], position.shape[-1], shape.shape[-1])
     shape = shape.gather(1, position[..., None].expand(-1, -1, -1, shape.shape[-1]))
     return CurveRows(family, member, linear, shape)
-
-
-def _probability(gates: GateParameters, sample: Sample) -> Tensor:
-    """Probability of each leaf, (K, L, M)."""
-    logits = gates.logits(sample.x)
-    return log_path_probability(_topology(logits), logits).exp()
-
-
-def _topology(logits: Tensor) -> Topology:
-    return Topology(logits.shape[1].bit_length())
 
 
 def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:

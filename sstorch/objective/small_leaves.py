@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability, visits
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.routing import visits
 from sstorch.objective.penalties import GateTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
@@ -73,6 +73,4 @@ class MassTerm(GateTerm):
 
 def _mass(gates: GateParameters, sample: Sample) -> Tensor:
     """Share of the rows in each leaf, by weight, as gates route them softly, (K, L)."""
-    topology = Topology((gates.bias.shape[-1] + 1).bit_length() - 1)
-    probability = log_path_probability(topology, gates.logits(sample.x)).exp()
-    return (probability * sample.normalised_weight[:, None, :]).sum(-1)
+    return (gates.leaf_probability(sample.x) * sample.normalised_weight[:, None, :]).sum(-1)

@@ -9,8 +9,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
 from sstorch.objective.penalties import (
     Fused,
@@ -222,9 +221,7 @@ class TrainingObjective(nn.Module):
         weight: Tensor,
     ) -> Tensor:
         """The data term of K problems by plain autograd, (K,); row weights (K, M) are normalised."""
-        topology = Topology(leaves.intercept.shape[-1].bit_length() - 1)
-        probability = log_path_probability(topology, gates.logits(sample.x)).exp()
-        weighted = probability * weight[:, None, :]
+        weighted = gates.leaf_probability(sample.x) * weight[:, None, :]
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
