@@ -113,7 +113,7 @@ class TreeSample:
             ConfigError: there is one tree alone.
         """
         if len(self) < 2:
-            raise ConfigError("the spread of one tree alone is not defined: use more resamples or starts")
+            raise ConfigError("the spread of one tree alone is not defined: use more resamples")
         return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
 
 
