@@ -1,6 +1,5 @@
 """Estimated penalties through the estimators: groups by evidence, files, rows and weights, restrictions."""
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import Spline, make_family
 from sstorch.objective import Ridge
-from sstorch.optim import Leaves
 from sstorch.soft.batch import train_batch
 from sstorch.soft.group_choice import REGRESSION, GroupChoice
 from sstorch.soft.settings import BatchSettings
@@ -246,15 +244,6 @@ def test_fairness_of_zero_changes_little() -> None:
     group = np.where(frame.d > 0.5, "high", "low")
     fair = SurvivalRegression("weibull", Penalties(fairness="l2", rho=0.0)).fit(frame, y, sensitive=group)
     np.testing.assert_allclose(survival(fair, frame), survival(plain, frame), atol=0.01)
-
-
-def test_held_out_rows_change_little() -> None:
-    frame, y = simulated(300)
-    plain = SurvivalRegression("weibull").fit(frame, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        part = SurvivalRegression("weibull", trainer=Leaves(holdout=0.1)).fit(frame, y)
-    np.testing.assert_allclose(survival(part, frame), survival(plain, frame), atol=0.1)
 
 
 @pytest.mark.nightly
