@@ -61,11 +61,7 @@ def softplus(z: Tensor) -> Tensor:
 
 
 def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
-    """sigmoid(z) and log(1 + exp(z)), any shape, without a graph, from one exponential and one logarithm.
-
-    The second is right to rounding of max(|z|, 1), unlike :func:`softplus`, which keeps all its digits where
-    it is small; it takes a quarter of the time.
-    """
+    """Sigmoid(z) and log(1 + exp(z)) without a graph; the second is right to rounding of max(|z|, 1)."""
     sigmoid = torch.sigmoid(z)
     least = torch.finfo(z.dtype).tiny
     # softplus(z) = z - log sigmoid(z); where sigmoid underflows both are cut off at the same z.

@@ -295,8 +295,7 @@ def kept(
 ) -> T:
     """A result that an earlier run has kept in a checkpoint; else make it, and keep it there under its name.
 
-    The checkpoint is held, and identified by all that the result depends on; None only makes the result, a
-    value that :mod:`sstorch.optim.packing` can pack. Tensors are then on `device`, the CPU if None.
+    What the result depends on has identified the held checkpoint; tensors are on `device`, else on the CPU.
     """
     if checkpoint is None:
         return make()

@@ -132,7 +132,7 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
 
 
 def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
-    """Row weights o_i of the logistic regression, (K, M) for each shard of this process; 0 for padding.
+    """Weights o_i of the logistic regression, (K, M) a shard; 0 for padding.
 
     1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others, by the ORIGINAL routing also for
     swapped rows; a side without rows has no weight to give.

@@ -218,10 +218,9 @@ class Design:
         return replace(hazards, group=fixed.stratum[problem], own=none, n_groups=fixed.n_strata)
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
-        """Prior of the coefficients of :meth:`hazards` where penalties are given.
+        """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
 
-        They have second derivatives by slopes of features as they are, `curvature` (S, p), in rows. The first
-        stratum that has rows is the reference of the others, which have no prior.
+        The first stratum that has rows is the reference of the others, which have no prior.
         """
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())

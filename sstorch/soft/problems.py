@@ -191,11 +191,7 @@ def _objective(
 
 
 def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
-    """Weighted standard deviations of the features of gates in the rows of each problem, (R, p).
-
-    Of a feature that is the same in all rows it is one, the range of the others, so that its weight is not
-    free: further rows may differ in it.
-    """
+    """Weighted standard deviations (R, p) of features of gates; one, the range, if the same in all rows."""
     x, counts = first_features(sample.x, tree.n_gate_features).matrices.double(), sample.x.counts
     first = np.cumsum(counts) - counts
     share = sample.normalised_weight[first].double()[..., None]
@@ -228,10 +224,9 @@ def _monotone(
 
 
 def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
-    """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
+    """Rows that problems train on, boolean (R, M): all but a share of subjects with and without events.
 
-    Of subjects with several rows all are kept or none. The starts of a split hold out the same rows, so that
-    their losses there can be compared.
+    The starts of a split hold out the same rows, so that their losses there can be compared.
     """
     kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
     for number, data in enumerate(splits):

@@ -88,10 +88,7 @@ class ColumnPrior:
 
 @dataclass(frozen=True)
 class _Expansion:
-    """A log-likelihood to second order in the linear predictors of rows: weights (n,) and targets (n,).
-
-    Weights are zero for rows that take no part. The level is free: targets are centred by the weights.
-    """
+    """A log-likelihood to second order in the predictors of rows: weights (n,) and centred targets (n,)."""
 
     weight: FloatArray
     target: FloatArray

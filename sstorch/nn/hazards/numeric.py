@@ -224,11 +224,7 @@ def placement_times(
 
 
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
-    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
-
-    The percentiles are those of Royston and Parmar: 33 and 67 for two internal knots, else 100 j / (m + 1).
-    Where they coincide, there are fewer than m + 2 knots.
-    """
+    """Boundary knots at the extreme event log times, internal ones at Royston and Parmar's percentiles."""
     percentiles = (
         [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
     )

@@ -23,11 +23,7 @@ from sstorch.optim.lbfgs import LBFGSOptions
 
 
 class CompiledProblems:
-    """R problems on the CPU, in double precision, under an objective without penalties on rows.
-
-    Every call begins from the parameters of the trees as they are, and puts there what it trains. By default
-    as many threads share the problems as torch has.
-    """
+    """R problems on the CPU, in double precision, without penalties on rows, trained in place by a team."""
 
     def __init__(
         self, tree: SoftTree, objective: TrainingObjective, sample: Sample, team: Team | None = None
