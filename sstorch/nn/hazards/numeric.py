@@ -224,7 +224,10 @@ def placement_times(
 
 
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
-    """Boundary knots at the extreme event log times, internal ones at Royston and Parmar's percentiles."""
+    """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
+
+    Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
+    """
     percentiles = (
         [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
     )
