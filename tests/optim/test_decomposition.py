@@ -37,7 +37,7 @@ def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150
 
 
 def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
-    settings = SoftSurvivalTree(depth=2, init="random", n_starts=n)._batch_settings()
+    settings = SoftSurvivalTree(2, "log_logistic", init="random", n_starts=n)._batch_settings()
     preprocessor = Preprocessor(Schema.of(data.frame)).fit(data.frame)
     tree, sample = stack_splits([data], [preprocessor.transform(data.frame)], preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
