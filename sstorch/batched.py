@@ -29,6 +29,15 @@ class Batched:
         }
         return type(self)(**chosen)
 
+    def replaced(self, positions: Tensor, part: Self) -> Self:
+        """The same with ``part``, J problems, in the place of those at positions (J,)."""
+        changed = {
+            item.name: value if item.metadata.get("shared") else replaced(value, positions, other)
+            for item in fields(self)  # type: ignore[arg-type]
+            for value, other in ((getattr(self, item.name), getattr(part, item.name)),)
+        }
+        return type(self)(**changed)
+
 
 def select(value: Any, problems: Tensor | slice) -> Any:
     """Some problems of a value, which may be any that a field of :class:`Batched` may have."""
@@ -39,3 +48,10 @@ def select(value: Any, problems: Tensor | slice) -> Any:
     if isinstance(value, tuple):
         return tuple(select(item, problems) for item in value)
     return value.select(problems)
+
+
+def replaced(value: Any, positions: Tensor, part: Any) -> Any:
+    """A value, a tensor, None or another batched dataclass, with a part of its problems replaced."""
+    if isinstance(value, Tensor):
+        return value.index_copy(0, positions, part)
+    return None if value is None else value.replaced(positions, part)

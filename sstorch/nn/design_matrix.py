@@ -50,15 +50,7 @@ class DesignMatrix(Batched):
         return int(self.stored.shape[1] if self.rows is None else self.rows.shape[1])
 
     def project(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Linear scores of the rows of each problem: one matrix product per split.
-
-        Args:
-            weight: shape (R, K, p), one row per node.
-            bias: shape (R, K).
-
-        Returns:
-            weight . x + bias, shape (R, K, M), rows last.
-        """
+        """Scores weight . x + bias, (R, K, M), by weight (R, K, p) and bias (R, K): one product per split."""
         if self.tiles is not None:
             return torch.baddbmm(bias[..., None], weight, self.tiles)
         parts = [
@@ -79,15 +71,7 @@ class DesignMatrix(Batched):
         return torch.nn.functional.pad(scores, (0, self.stored.n_rows - scores.shape[-1]))
 
     def spread(self, values: Tensor, stride: int = 1) -> Tensor:
-        """Values (R, ..., M) of the kept rows at their places among all rows, zero elsewhere.
-
-        Args:
-            values: shape (R, ..., M); those of a row that is kept more than once are added up.
-            stride: every stride-th of all rows is returned.
-
-        Returns:
-            shape (R, ..., n), n the number of rows of :meth:`thin`.
-        """
+        """Sums of values (R, ..., M) of kept rows at every `stride`-th of all rows, (R, ..., n)."""
         if self.rows is not None:
             lead = values.shape[1:-1]
             rows = self.rows.reshape(-1, *(1,) * len(lead), self.rows.shape[-1]).expand(values.shape)
@@ -109,14 +93,7 @@ class DesignMatrix(Batched):
         return torch.cat([sums, weight.sum(-1, keepdim=True)], dim=-1)
 
     def gram(self, weight: Tensor) -> Tensor:
-        """Weighted sums of x x' with a one appended to x: second moments of the rows, one set a node.
-
-        Args:
-            weight: shape (R, K, M).
-
-        Returns:
-            shape (R, K, p + 1, p + 1).
-        """
+        """Sums of x x', a one appended to x, (R, K, p + 1, p + 1), weighted by (R, K, M)."""
         n_features = self.matrices.shape[-1]
         row, column = torch.triu_indices(n_features + 1, n_features + 1, device=weight.device).unbind(0)
         place = torch.zeros(n_features + 1, n_features + 1, dtype=torch.long, device=weight.device)

@@ -51,10 +51,7 @@ class _Softplus(_Elementwise):
 
 
 def log_sigmoid_pair(logit: Tensor) -> tuple[Tensor, Tensor]:
-    """Logarithms of the two probabilities of a gate, log sigmoid(logit) and log sigmoid(-logit), any shape.
-
-    Both are exact to rounding for every finite logit, and differentiable everywhere.
-    """
+    """Logs of sigmoid(z) and sigmoid(-z), any shape, exact to rounding and differentiable everywhere."""
     return cast("tuple[Tensor, Tensor]", _LogSigmoidPair.apply(logit))  # type: ignore[no-untyped-call]
 
 
@@ -64,10 +61,9 @@ def softplus(z: Tensor) -> Tensor:
 
 
 def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
-    """sigmoid(z) and log(1 + exp(z)), any shape, without a graph, from one exponential and one logarithm.
+    """Sigmoid(z) and log(1 + exp(z)), any shape, without a graph, from one exponential and one logarithm.
 
-    The second is right to rounding of max(|z|, 1), unlike :func:`softplus`, which keeps all its digits where
-    it is small; it takes a quarter of the time.
+    The second is right to rounding of max(|z|, 1) alone; it takes a quarter of the time of :func:`softplus`.
     """
     sigmoid = torch.sigmoid(z)
     least = torch.finfo(z.dtype).tiny
@@ -94,11 +90,7 @@ class _SaturatingExp(_Elementwise):
 
 
 def saturating_exp(z: Tensor) -> Tensor:
-    """exp(z), any shape; where it is +inf its gradient is the largest finite number.
-
-    A survival function exp(-H) multiplies the gradient of H by zero where H overflows, and 0 x inf would be
-    nan.
-    """
+    """exp(z), any shape, with the largest finite gradient where it is +inf: 0 x inf would be nan."""
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
 
 

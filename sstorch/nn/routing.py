@@ -118,6 +118,11 @@ class GateParameters(Batched):
         """Logits of rows, shape (*batch_shape, B, N), from the first p of their features."""
         return project(self.features(x), self.weight, self.bias)
 
+    def leaf_probability(self, x: Features) -> Tensor:
+        """Probability of each leaf of the tree of all these gates, shape (*batch_shape, B + 1, N)."""
+        logits = self.logits(x)
+        return log_path_probability(Topology(logits.shape[-2].bit_length()), logits).exp()
+
     def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
         """The same with ``part`` in the place of the gates at ``positions``."""
         return GateParameters(
@@ -147,11 +152,7 @@ def log_path_probability(topology: Topology, logits: Tensor, node: int = 1) -> T
 
 
 def most_probable_leaf(topology: Topology, logits: Tensor) -> Tensor:
-    """Leaf of the highest-branch-probability path: at each gate, left iff its probability is >= 1/2.
-
-    ``logits`` (..., B, N) are those of all branch nodes in heap order; the leaves (..., N) are positions from
-    left to right, 0 .. L - 1.
-    """
+    """Leaf (..., N) by ``logits`` (..., B, N): at each gate left iff its probability is >= 1/2."""
     goes_right = (logits < 0).long()
     shape = (*logits.shape[:-2], 1, logits.shape[-1])
     node: Tensor = torch.ones(shape, dtype=torch.long, device=logits.device)
@@ -175,11 +176,7 @@ LEAVES_PER_FEATURE = 2
 
 
 def path_is_faster(topology: Topology, n_features: int) -> bool:
-    """True where one tree predicts faster by the nodes on each row's path than by all nodes.
-
-    That is so with at least five levels and two leaves for each feature: up to 16 features at depth 5, up to
-    32 at depth 6.
-    """
+    """True where a tree predicts faster by paths: at least five levels and two leaves for each feature."""
     return topology.depth >= LEAST_DEPTH and len(topology.leaves) >= LEAVES_PER_FEATURE * n_features
 
 

@@ -506,30 +506,22 @@ class SoftTree(nn.Module):
 
     # ------------------------------------------------------------------ problems of a batch
 
+    def blank(self, depth: int, family: HazardFamily, batch_shape: tuple[int, ...]) -> SoftTree:
+        """A tree with parameters of zero for the same features, on the same device and in the same dtype."""
+        scale = self.log_time_scale
+        kind = scale.device, scale.dtype, self.n_gate_features
+        return SoftTree(self.n_features, depth, family, batch_shape, *kind)
+
     def select(self, problems: Tensor | int) -> SoftTree:
         """Copy of some problems of a one-dimensional batch: positions (K,), or one problem, unbatched."""
         batch_shape = () if isinstance(problems, int) else (len(problems),)
-        chosen = SoftTree(
-            self.n_features,
-            self.topology.depth,
-            self.family.select(problems),
-            batch_shape,
-            self.log_time_scale.device,
-            self.log_time_scale.dtype,
-            self.n_gate_features,
-        )
+        chosen = self.blank(self.topology.depth, self.family.select(problems), batch_shape)
         chosen.load_state_dict({name: value[problems] for name, value in self.state_dict().items()})
         return chosen
 
     @torch.no_grad()
     def assign(self, problems: Tensor, source: SoftTree, theirs: Tensor | None = None) -> None:
-        """Write the parameters of problems of ``source`` into those at positions (K,).
-
-        Args:
-            problems: positions here.
-            source: another batch of such trees.
-            theirs: positions in it (K,); all of its K problems if None.
-        """
+        """Write the parameters of `theirs` (K,), or all, of another batch into problems at positions (K,)."""
         values = dict(source.named_parameters())
         for name, parameter in self.named_parameters():
             parameter[problems] = values[name] if theirs is None else values[name][theirs]

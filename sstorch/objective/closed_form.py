@@ -62,10 +62,7 @@ class _Routing:
         return cls(left, right, tuple(reach))
 
     def expected(self, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Expected loss of each row (K, M) and its derivatives in the logits (K, B, M).
-
-        ``losses`` (K, B + 1, M) are those at the ends from left to right.
-        """
+        """Expected loss (K, M) of ``losses`` (K, B + 1, M), and its derivatives in the logits (K, B, M)."""
         slopes, n_gates = self.left * self.right, self.left.shape[-2]
         while n_gates:
             first = n_gates // 2
@@ -80,11 +77,7 @@ class _Routing:
 
 
 def gate_value_and_gradient(x: DesignMatrix, gates: GateParameters, losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum over the ends of a tree of gates and over rows of path probability x loss, (K,).
-
-    ``losses`` (K, B + 1, M) are those at the ends from left to right, row weights multiplied in. The second
-    value is its gradient in the B gates, (K, B, p + 1), which are in heap order.
-    """
+    """Path probability x weighted ``losses`` (K, B + 1, M), (K,), and its gradient in gates (K, B, p + 1)."""
     expected, slopes = _Routing.of(gates.logits(x)).expected(losses)
     return expected.sum(-1), gates.features(x).pull_back(slopes)
 
@@ -116,11 +109,7 @@ def leaf_value_and_gradient(
     probability: Tensor,
     basis: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum over leaves and rows of probability x loss, (K,), for rows observed from time zero.
-
-    ``probability`` (K, L, M) has the row weights multiplied in; ``basis`` is that of the log times. The
-    second value is its gradient in the leaves, (K, L, d) as :meth:`LeafParameters.unflatten` has it.
-    """
+    """Weighted ``probability`` (K, L, M) x loss, (K,), and its gradient (K, L, d)."""
     loss, slopes = _row_losses(family, leaves, sample, basis, probability)
     value = torch.mul(probability, loss, out=loss).sum((-2, -1))
     return value, _leaf_gradient(leaves, sample.x, [slope.mul_(probability) for slope in slopes])
@@ -134,11 +123,7 @@ def tree_value_and_gradients(
     weight: Tensor,
     basis: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum over leaves and rows of path probability x row weight (K, M) x loss, (K,).
-
-    Rows are observed from time zero; ``basis`` is that of the log times. The other values are its gradients
-    in all gates, (K, B, p + 1), and in all leaves, (K, L, d).
-    """
+    """Path probability x weight (K, M) x loss, and gradients (K, B, p + 1) and (K, L, d)."""
     routing = _Routing.of(gates.logits(sample.x), to_ends=True)
     probability = routing.reach[-1] * weight[:, None, :]
     loss, slopes = _row_losses(family, leaves, sample, basis, probability)
@@ -171,10 +156,7 @@ def _row_losses(
 
 
 def _interval_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tensor) -> list[Tensor]:
-    """Losses (K, L, M) and their derivatives, some rows within intervals: see `HazardFamily.interval_loss`.
-
-    The loss of a row without an event is H, so that the derivatives of both come from it.
-    """
+    """Losses (K, L, M) and derivatives, both by those of H, some rows within intervals."""
     assert sample.log_lower is not None
     assert sample.log_upper is not None
     log_time, lower, upper = (

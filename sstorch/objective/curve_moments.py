@@ -24,11 +24,7 @@ _CENTRE_ROWS = 32
 
 @dataclass(frozen=True)
 class CurveMoments(Batched):
-    """Mean and scatter of the curves of each group, at the Q nodes of a grid.
-
-    Curves are measured from a centre near their mean: where they nearly agree, their differences keep their
-    digits.
-    """
+    """Mean and scatter of the curves of groups at Q nodes, from a centre near their mean to keep digits."""
 
     centre: Tensor  # shape (R, Q)
     weight: Tensor  # W_g, sum of the row weights of each group, shape (R, G)
@@ -63,10 +59,7 @@ class CurveMoments(Batched):
         return within + torch.einsum("rqgh,rg,rh->rq", between.square(), self.weight, self.weight) / 2
 
     def pulls(self) -> tuple[Tensor, Tensor]:
-        """V_g (R, G) and U_g = sum_{h != g} W_h m_h (R, Q, G).
-
-        The derivative of :meth:`pair_sums` by S_i of a row of g is 2 w_i (V_g (S_i - centre) - U_g).
-        """
+        """V_g (R, G) and U_g = sum_{h != g} W_h m_h (R, Q, G): d/dS_i is 2 w_i (V_g (S_i - centre) - U_g)."""
         return _others(self.weight), _others(self.weight[:, None, :] * self.mean)
 
 

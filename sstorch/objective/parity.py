@@ -18,9 +18,9 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability, most_probable_leaf, visits
+from sstorch.nn.routing import most_probable_leaf, visits
 from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
-from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty
+from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
 Pairs = Literal["mean", "sum"]
@@ -94,17 +94,10 @@ class GroupParity(RowPenalty):
             return GateParity(counting, rows, self._grid(rows.linear), factor)
 
     def _step_factor(self, member: Tensor, weight: Tensor, inside: Tensor) -> Tensor:
-        """Factor of the sum over pairs in a step, shape (R,).
+        """Factor of the sum over pairs in a step, shape (R,)."""
+        return self.at(weight) * self._per_pair(member.sum(-1)) * weight_in_step(weight, inside)
 
-        The loss of a step is a mean over I_s: N / |I_s| times what its rows give in the full objective.
-        """
-        total = inside.sum(-1)
-        scale = torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
-        return self.at(weight) * self._per_pair(member.sum(-1)) * scale
-
-    def _grid(self, like: Tensor | None = None) -> Grid:
-        if like is None:
-            return Grid(self.log_time, self.measure)
+    def _grid(self, like: Tensor) -> Grid:
         return Grid(self.log_time.to(like), self.measure.to(like))
 
     def _per_pair(self, weight: Tensor) -> Tensor:
@@ -143,16 +136,12 @@ class GateParity(GateTerm):
 
     @override
     def value(self, gates: GateParameters) -> Tensor:
-        probability = _probability(gates, self.sample)
+        probability = gates.leaf_probability(self.sample.x)
         return self.factor * pair_sum(replace(self.rows, probability=probability), self.grid)
 
 
 def membership(sample: Sample) -> Tensor:
-    """Row weights by group, shape (R, G, M); rows of no group have none.
-
-    Raises:
-        ConfigError: the sample does not know its groups.
-    """
+    """Row weights by group, shape (R, G, M); rows of no group have none."""
     if sample.group is None:
         raise ConfigError("a parity penalty needs the group of every row: give the sample its groups")
     positions = torch.arange(sample.n_groups, device=sample.group.device)
@@ -181,7 +170,7 @@ def routed_rows(
     """Curves of the leaf at the end of each row's most probable path."""
     with torch.no_grad():
         logits = gates.logits(sample.x)
-        leaf = most_probable_leaf(_topology(logits), logits)
+        leaf = most_probable_leaf(Topology(logits.shape[1].bit_length()), logits)
     return _rows_of_leaf(leaves, family, sample, membership(sample), leaf[:, None, :])
 
 
@@ -189,7 +178,7 @@ def mixed_rows(
     gates: GateParameters, leaves: LeafParameters, family: HazardFamily, sample: Sample
 ) -> CurveRows:
     """Averages of the leaves' curves, weighted by their probabilities."""
-    probability, linear = _probability(gates, sample), leaves.linear_predictor(sample.x)
+    probability, linear = gates.leaf_probability(sample.x), leaves.linear_predictor(sample.x)
     # A leaf that a row does not reach may overflow there.
     neutral = family.neutral(torch.zeros_like(linear))
     linear = torch.where(probability.detach() > 0, linear, neutral)
@@ -204,16 +193,6 @@ def _rows_of_leaf(
     shape = shape.expand(*shape.shape[:2], position.shape[-1], shape.shape[-1])
     shape = shape.gather(1, position[..., None].expand(-1, -1, -1, shape.shape[-1]))
     return CurveRows(family, member, linear, shape)
-
-
-def _probability(gates: GateParameters, sample: Sample) -> Tensor:
-    """Probability of each leaf, (K, L, M)."""
-    logits = gates.logits(sample.x)
-    return log_path_probability(_topology(logits), logits).exp()
-
-
-def _topology(logits: Tensor) -> Topology:
-    return Topology(logits.shape[1].bit_length())
 
 
 def _parts(tree: SoftTree) -> tuple[GateParameters, LeafParameters, HazardFamily]:
@@ -265,15 +244,7 @@ class L2Parity:
         check_integer("fairness n_nodes", self.n_nodes, least=2)
 
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:
-        """Nodes and their weights.
-
-        Args:
-            time: observed training times, > 0, original units.
-            corners: times at which the curves are not smooth, such as knots; the quadrature is split there.
-
-        Returns:
-            times (Q,) and weights (Q,), both in original units; weights of one for ``"observed_times"``.
-        """
+        """Nodes and weights (Q,), original units, of training times; the quadrature is split at corners."""
         if self.rule == "observed_times":
             times = np.unique(time)
             return times, np.ones_like(times)
@@ -298,14 +269,10 @@ class L2Parity:
         problems_of: Sequence[int],
         corners: Sequence[Sequence[float]] | None = None,
     ) -> GroupParity:
-        """The penalty of a batch of problems.
+        """The penalty of R problems, rho (R,), so many of each split.
 
-        Args:
-            rho: one value per problem, shape (R,).
-            times: observed training times of each split, original units.
-            log_scale: log of the unit of model time of each split.
-            problems_of: number of problems of each split; their sum is R.
-            corners: of each split, times at which the curves are not smooth.
+        Of each split, observed training times in original units, the log of the unit of model time, and times
+        at which the curves are not smooth.
         """
         corners = corners or [()] * len(times)
         nodes = [self.nodes(time, at) for time, at in zip(times, corners, strict=True)]

@@ -75,7 +75,7 @@ class LeafTerm(Batched, ABC):
 class RowPenalty(Penalty, ABC):
     """A penalty on what the tree predicts for its rows, all of them in every step.
 
-    ``trains_gates`` tells whether it acts where gates are trained, by a relaxation that is smooth in them;
+    ``trains_gates`` is whether it acts where gates are trained, by a relaxation that is smooth in them;
     ``trains_leaves`` whether it acts where leaves are.
     """
 
@@ -115,6 +115,15 @@ class RowPenalty(Penalty, ABC):
     @abstractmethod
     def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateTerm:
         """The relaxation as a function of the gates, leaves frozen; arguments as above."""
+
+
+def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
+    """Weight of all rows over that of the rows of a step, (K, M) -> (K,); 0 where it has none.
+
+    The loss of a step is a mean over its rows, so that they count more than in the full objective.
+    """
+    total = inside.sum(-1)
+    return torch.where(total > 0, weight.sum(-1) / total, torch.zeros_like(total))
 
 
 class GatePenalty(Penalty, ABC):
@@ -371,6 +380,16 @@ def zero_features(tree: SoftTree, features: Tensor) -> None:
 class Together(LeafPenalty):
     """(lambda / 2) times the squared distances of parameters of the leaves from their mean."""
 
+    @abstractmethod
+    def _theta(self, leaves: LeafParameters) -> Tensor:
+        """The parameters that it acts on, (K, L, d)."""
+
+    @override
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        theta = self._theta(leaves)
+        squares = (theta - theta.mean(-2, keepdim=True)).square().sum((-2, -1))
+        return self.at(theta) * squares / 2
+
     def _pull(self, leaves: LeafParameters) -> Tensor:
         """Second derivative by a parameter that it acts on, (K or 1, 1)."""
         return self.at(leaves.intercept).reshape(-1, 1) * (1 - 1 / leaves.intercept.shape[-1])
@@ -383,9 +402,8 @@ class Fused(Together):
     """
 
     @override
-    def forward(self, leaves: LeafParameters) -> Tensor:
-        theta = torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
-        return self.at(theta) * _spread(theta) / 2
+    def _theta(self, leaves: LeafParameters) -> Tensor:
+        return torch.cat([leaves.slope, leaves.shape, leaves.shape_slope.flatten(-2)], dim=-1)
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
@@ -400,8 +418,8 @@ class Offset(Together):
     """
 
     @override
-    def forward(self, leaves: LeafParameters) -> Tensor:
-        return self.at(leaves.intercept) * _spread(leaves.intercept[..., None]) / 2
+    def _theta(self, leaves: LeafParameters) -> Tensor:
+        return leaves.intercept[..., None]
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
@@ -409,17 +427,12 @@ class Offset(Together):
 
 
 class FusedShape(Together):
-    """(lambda / 2) sum_n ||shape_n - mean shape||^2, beside what :class:`Fused` does to shapes."""
+    """(lambda / 2) sum_n ||shape_n - mean shape||^2, added to what :class:`Fused` does to shapes."""
 
     @override
-    def forward(self, leaves: LeafParameters) -> Tensor:
-        return self.at(leaves.shape) * _spread(leaves.shape) / 2
+    def _theta(self, leaves: LeafParameters) -> Tensor:
+        return leaves.shape
 
     @override
     def curvature(self, leaves: LeafParameters) -> LeafCurvature:
         return LeafCurvature(shape=self._pull(leaves))
-
-
-def _spread(values: Tensor) -> Tensor:
-    """Sum of the squared distances of leaves (K, L, d) from their mean, (K,)."""
-    return (values - values.mean(-2, keepdim=True)).square().sum((-2, -1))

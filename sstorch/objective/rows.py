@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,13 +21,12 @@ from sstorch.nn import DesignMatrix
 # be filled, within their memory.
 CPU_ELEMENTS = 2**17
 OTHER_ELEMENTS = 2**25
+# Fields of a sample that have a value for each row.
+_OF_ROWS = ("log_time", "event", "weight", "log_entry", "group", "merged_weight", "log_lower", "log_upper")
 
 
 def problem_blocks(n_problems: int, n_elements: int, device: torch.device) -> list[slice]:
-    """Slices of K problems with ``n_elements`` in the largest intermediate of one, in blocks of that budget.
-
-    Each has at least one problem; there is a single one if K is 0.
-    """
+    """Slices of K problems, at least one each, within a budget of ``n_elements`` a problem; one if K is 0."""
     size = at_once(n_elements, CPU_ELEMENTS if device.type == "cpu" else OTHER_ELEMENTS)
     return [slice(first, min(first + size, n_problems)) for first in range(0, max(1, n_problems), size)]
 
@@ -124,44 +124,24 @@ class Sample(Batched):
         return Sample(x, log_time, event, weight)
 
     def columns(self, rows: slice | Tensor, x: DesignMatrix | None = None) -> Sample:
-        """The same rows of all problems, as views where they are consecutive.
+        """The same rows of all problems, by a slice (as views) or positions.
 
-        Args:
-            rows: slice or positions.
-            x: their features; by default those of the design matrix.
-
-        Raises:
-            ValueError: problems have rows of their own.
+        Their features are x, by default those of the design matrix; ValueError if problems have own rows.
         """
         if x is None and self.x.rows is not None:
             raise ValueError("columns of a sample whose problems have rows of their own")
-        return Sample(
-            DesignMatrix(self.x.matrices[:, rows], self.x.counts) if x is None else x,
-            self.log_time[:, rows],
-            self.event[:, rows],
-            self.weight[:, rows],
-            None if self.log_entry is None else self.log_entry[:, rows],
-            log_lower=None if self.log_lower is None else self.log_lower[:, rows],
-            log_upper=None if self.log_upper is None else self.log_upper[:, rows],
-            rows_per_subject=self.rows_per_subject,
-        )
+        x = DesignMatrix(self.x.matrices[:, rows], self.x.counts) if x is None else x
+        return self._of_rows(x, lambda values: values[:, rows])
 
     def take(self, rows: Tensor) -> Sample:
         """The rows at positions ``rows`` (R, M') of each problem, with their weights."""
-        return Sample(
-            self.x.restrict(rows),
-            self.log_time.gather(-1, rows),
-            self.event.gather(-1, rows),
-            self.weight.gather(-1, rows),
-            None if self.log_entry is None else self.log_entry.gather(-1, rows),
-            None,
-            None if self.group is None else self.group.gather(-1, rows),
-            self.n_groups,
-            None if self.merged_weight is None else self.merged_weight.gather(-1, rows),
-            None if self.log_lower is None else self.log_lower.gather(-1, rows),
-            None if self.log_upper is None else self.log_upper.gather(-1, rows),
-            self.rows_per_subject,
-        )
+        return self._of_rows(self.x.restrict(rows), lambda values: values.gather(-1, rows))
+
+    def _of_rows(self, x: DesignMatrix, some: Callable[[Tensor], Tensor]) -> Sample:
+        """Some of the rows: their features, and what a function picks of the values (R, M) of all."""
+        every = {name: getattr(self, name) for name in _OF_ROWS}
+        own: dict[str, Any] = {name: None if each is None else some(each) for name, each in every.items()}
+        return replace(self, x=x, total_weight=None, **own)
 
 
 @dataclass(frozen=True)
@@ -259,14 +239,7 @@ class Shards(Batched):
         return reduce(torch.add, values)
 
     def gather(self, values: Sequence[Tensor]) -> tuple[Tensor, list[slice]]:
-        """Put the rows of all shards beside each other.
-
-        Args:
-            values: shape (..., M) for each shard of this process, which may differ in M.
-
-        Returns:
-            shape (..., sum of all M); and where in it the shards of this process are.
-        """
+        """Rows (..., M) of all shards joined, (..., sum of all M); and where those of this process are."""
         widths = [value.shape[-1] for value in values]
         first = 0
         whole = torch.cat(list(values), dim=-1)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability, visits
-from sstorch.objective.penalties import GateTerm, RowPenalty
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.routing import visits
+from sstorch.objective.penalties import GateTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
 # Curvature of the square of what a leaf lacks: as in distillation, where it outweighs the likelihood.
@@ -53,9 +53,8 @@ class SmallLeaves(RowPenalty):
     @override
     def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> MassTerm:
         with torch.no_grad():
-            inside = (sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)).sum(-1)
-            # The loss of the step is a mean over its rows I_s.
-            scale = torch.where(inside > 0, sample.weight.sum(-1) / inside, torch.zeros_like(inside))
+            inside = sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
+            scale = weight_in_step(sample.weight, inside)
             return MassTerm(sample, self.at(scale) * scale, torch.full_like(scale, self.least))
 
 
@@ -74,6 +73,4 @@ class MassTerm(GateTerm):
 
 def _mass(gates: GateParameters, sample: Sample) -> Tensor:
     """Share of the rows in each leaf, by weight, as gates route them softly, (K, L)."""
-    topology = Topology((gates.bias.shape[-1] + 1).bit_length() - 1)
-    probability = log_path_probability(topology, gates.logits(sample.x)).exp()
-    return (probability * sample.normalised_weight[:, None, :]).sum(-1)
+    return (gates.leaf_probability(sample.x) * sample.normalised_weight[:, None, :]).sum(-1)

@@ -9,8 +9,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
-from sstorch.nn.routing import log_path_probability
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
 from sstorch.objective.penalties import (
     Fused,
@@ -57,10 +56,7 @@ def leaf_losses(
 def parameter_losses(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, relevant: Tensor | None = None
 ) -> Tensor:
-    """:func:`leaf_losses` of parameters, (K, L, M).
-
-    Where ``relevant`` is false the loss is zero and its gradient finite, since 0 x inf is not 0.
-    """
+    """:func:`leaf_losses` of parameters, (K, L, M), zero with a finite gradient where not ``relevant``."""
     linear, shape = leaves.linear_predictor(sample.x), leaves.shape_parameters(sample.x)
     if relevant is not None:
         linear = torch.where(relevant, linear, family.neutral(sample.log_time[:, None, :]))
@@ -88,15 +84,7 @@ def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tens
 
 
 def expected_loss(probability: Tensor, losses: Tensor) -> Tensor:
-    """Sum over leaves and rows of probability x loss.
-
-    Args:
-        probability: P_in times the normalised row weight, shape (K, L', M).
-        losses: shape (K, L', M).
-
-    Returns:
-        shape (K,).
-    """
+    """Sum over leaves and rows of probability (times normalised row weight) x loss, (K, L', M) -> (K,)."""
     return (probability * losses).sum((-2, -1))
 
 
@@ -171,25 +159,16 @@ class TrainingObjective(nn.Module):
         leaf_penalties += [each for each in own if isinstance(each, LeafPenalty)]
         self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
 
-    def forward(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
-        """Value of E per problem.
-
-        Args:
-            tree: R problems.
-            sample: their rows.
-            relaxed: with the relaxation of penalties that are not smooth in the gates.
-
-        Returns:
-            shape (R,), in nats per row of model time; +inf where a leaf's hazard overflows.
-        """
-        return self.data_term(tree, sample) + self.penalty(tree) + self.row_penalty(tree, sample, relaxed)
+    def forward(self, tree: SoftTree, sample: Sample) -> Tensor:
+        """E of R problems, (R,), in nats per row of model time; +inf where a leaf's hazard overflows."""
+        return self.data_term(tree, sample) + self.penalty(tree) + self.row_penalty(tree, sample)
 
     def penalty(self, tree: SoftTree) -> Tensor:
         """Sum of the penalties on gates and leaves, shape (R,)."""
         return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
 
     def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
-        """Sum of the penalties on what the tree predicts, shape (R,); arguments of :meth:`forward`."""
+        """Sum of the penalties on what the tree predicts, or of their relaxation, shape (R,)."""
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         return self.parameter_row_penalty(gates, leaves, tree.family, sample, relaxed)
 
@@ -242,9 +221,7 @@ class TrainingObjective(nn.Module):
         weight: Tensor,
     ) -> Tensor:
         """The data term of K problems by plain autograd, (K,); row weights (K, M) are normalised."""
-        topology = Topology(leaves.intercept.shape[-1].bit_length() - 1)
-        probability = log_path_probability(topology, gates.logits(sample.x)).exp()
-        weighted = probability * weight[:, None, :]
+        weighted = gates.leaf_probability(sample.x) * weight[:, None, :]
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
@@ -299,11 +276,7 @@ class TrainingObjective(nn.Module):
             zero_features(tree, features & ~worse[:, None])
 
     def held_by(self, precision: Tensor) -> TrainingObjective:
-        """The same with (1/2) sum_j precision_j gamma_j^2 beside its penalties.
-
-        Args:
-            precision: of each slope of each problem, (R, p).
-        """
+        """The same with (1/2) sum_j precision_j gamma_j^2 added, of each slope of each problem, (R, p)."""
         changed = copy.copy(self)
         changed._modules = dict(self._modules)
         own = Ridge(1.0, None, self.shares_slopes, precision.sqrt())

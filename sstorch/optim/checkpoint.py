@@ -41,8 +41,8 @@ def fingerprint(value: object, name: str) -> Fingerprint:
     """Settings or data by dotted names that begin with ``name``; tensors by dtype, shape and checksum.
 
     Raises:
-        ConfigError: beside plain values, functions, tensors, trees, other modules, and dataclasses, mappings
-            and sequences of them there is something else, which need not look alike in two processes.
+        ConfigError: something is no plain value, function, tensor, tree, other module, or dataclass, mapping
+            or sequence of them, and need not look alike in two processes.
     """
     return dict(_entries(value, name))
 
@@ -126,7 +126,7 @@ FORMAT_VERSION = 2
 
 @dataclass
 class _File:
-    """What a process knows of the file of a checkpoint while it is held."""
+    """What a process has of the file of a checkpoint while it is held."""
 
     lock: BaseFileLock | None = None
     depth: int = 0
@@ -295,8 +295,7 @@ def kept(
 ) -> T:
     """A result that an earlier run has kept in a checkpoint; else make it, and keep it there under its name.
 
-    The checkpoint is held, and identified by all that the result depends on; None only makes the result, a
-    value that :mod:`sstorch.optim.packing` can pack. Tensors are then on `device`, the CPU if None.
+    What the result depends on has identified the held checkpoint; tensors are on `device`, else on the CPU.
     """
     if checkpoint is None:
         return make()

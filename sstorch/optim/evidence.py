@@ -102,10 +102,7 @@ class Estimates(Batched):
 
     @property
     def rounded(self) -> Tensor:
-        """Coefficients, exactly zero where a kind has next to no degrees of freedom, (K, D).
-
-        Groups without slopes of their own then share those of the regression.
-        """
+        """Coefficients (K, D), exactly zero where a kind has next to no degrees of freedom."""
         nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
         return torch.where(nothing, 0.0, self.theta)
 
@@ -194,10 +191,7 @@ def estimate(
 def _update(
     at: Optimum, kinds: Kinds, size: Tensor, penalty: Tensor, mean: Tensor, reach: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The fixed point of the variances where the log-likelihood is its expansion, and its coefficients.
-
-    Variances change by factors of at most `reach`, (K, G).
-    """
+    """The fixed point of the variances, by factors of at most `reach` (K, G), and its coefficients."""
     right = at.hessian.times(at.theta) - at.gradient
     precision = kinds.precision(penalty)
     system = at.hessian.factored(precision)
@@ -219,7 +213,7 @@ def _update(
         before = step
         new = torch.minimum(torch.maximum(penalty * step.exp(), least), largest).clamp(_LEAST, _LARGEST)
         moved = torch.where(estimated & (new < _ASLEEP), (new / penalty).log().abs(), 0.0)
-        # Each stops for itself, so that a problem does not depend on those beside it.
+        # Each stops for itself, so that a problem does not depend on the others.
         penalty = torch.where(done | ~estimated, penalty, new)
         precision = kinds.precision(penalty)
         system = at.hessian.factored(precision)

@@ -34,19 +34,6 @@ class Hessian(Batched):
     # position of the first coefficient that is eliminated; the others follow it
     first: int = field(metadata=SHARED)
 
-    def replaced(self, positions: Tensor, part: Hessian) -> Hessian:
-        """The same with ``part`` in the place of the problems at ``positions``."""
-        form = self.form
-        if form is not None and part.form is not None:
-            form = form.index_copy(0, positions, part.form)
-        return Hessian(
-            self.kept.index_copy(0, positions, part.kept),
-            self.cross.index_copy(0, positions, part.cross),
-            self.diagonal.index_copy(0, positions, part.diagonal),
-            form,
-            self.first,
-        )
-
     def times(self, theta: Tensor) -> Tensor:
         """Products with vectors (K, D)."""
         if self.form is not None:
@@ -73,13 +60,7 @@ class Hessian(Batched):
         return torch.cat([kept[:, : self.first], gone, kept[:, self.first :]], 1)
 
     def factored(self, precision: Tensor) -> System:
-        """The system of the Hessian with a precision of each coefficient, (K, D), added to the diagonal.
-
-        Where it is not positive definite, precisions are raised until it is.
-
-        Raises:
-            TrainingError: second derivatives are not finite.
-        """
+        """The system with a precision (K, D) added, raised until it is positive definite."""
         system, failed = self._factored(precision)
         if not bool(failed.any()):
             return system

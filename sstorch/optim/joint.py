@@ -59,7 +59,7 @@ class Joint(Trainer):
 
     def _lap(self, run: TrainingRun) -> bool:
         """Minimise for a round, or to the end if nothing can stop a start before; true if rounds remain."""
-        races = self.race is not None and self._may_drop(run, self.race)
+        races = self._may_drop(run)
         stops = self.holdout > 0 and run.held_out is not None
         options = self.lbfgs
         if races or stops:
@@ -83,13 +83,11 @@ class Joint(Trainer):
             run.save()
         return goes_on
 
-    @staticmethod
-    def _may_drop(run: TrainingRun, race: Race) -> bool:
+    def _may_drop(self, run: TrainingRun) -> bool:
         """True if the end of a later pass drops an active start."""
-        last = race.after[-1]
-        if run.n_passes >= last:
+        if self.race is None or run.n_passes >= (last := self.race.after[-1]):
             return False
-        return len(run.active) > int(race.survivors(run.best, run.rows.counts, last).sum())
+        return len(run.active) > int(self.race.survivors(run.best, run.rows.counts, last).sum())
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ to rounding in the function itself. Decisions are masks; the host only looks whi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from sstorch.batched import Batched
+from sstorch.batched import SHARED, Batched
 from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
 
 
@@ -42,7 +42,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class OptimizationResult:
+class OptimizationResult(Batched):
     """End points of R problems, on the device and in the dtype of the start.
 
     Attributes:
@@ -62,7 +62,7 @@ class OptimizationResult:
     status: Tensor
     n_evaluations: Tensor
     n_iterations: Tensor
-    n_batched_evaluations: int
+    n_batched_evaluations: int = field(metadata=SHARED)
 
 
 class BatchedFunction(Protocol):

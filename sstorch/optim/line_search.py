@@ -69,15 +69,11 @@ class LineSearch(Batched):
     def advance(
         self, value: Tensor, slope: Tensor, c1: float, c2: float
     ) -> tuple[LineSearch, Tensor, Tensor]:
-        """Take the values (K,) and slopes (K,) at `step`, and choose the next trials.
+        """Take values (K,), +inf if not finite, and slopes (K,) at `step`, and choose the next trials.
 
-        The value is +inf where the function is not finite, the slope finite where the value is. `c1` is the
-        sufficient decrease, as a fraction of the decrease that the slope at the origin promises; `c2` the
-        fraction of that slope to which the slope must shrink.
-
-        Returns:
-            The searches moved on; where the trial became `low`, (K,) bool; where it also ends the search by
-            the strong, or in flat places the approximate, Wolfe conditions, (K,) bool.
+        `c1` is the sufficient decrease, `c2` the fraction to which the slope must shrink. Also returned are
+        where the trial became `low`, (K,), and where it ends the search by the strong, or in flat places the
+        approximate, Wolfe conditions, (K,).
         """
         trial = torch.stack((self.step, value, slope), dim=-1)
         _, value0, slope0 = self.origin.unbind(-1)
@@ -108,13 +104,9 @@ class LineSearch(Batched):
 
 
 def _cubic_minimum(start: Tensor, end: Tensor, noise: Tensor) -> Tensor:
-    """Where the cubic through two points (K, 3) has its minimum (Nocedal and Wright 2006, eq. 3.59).
+    """Share (K,) of the way to where the cubic through two points (K, 3) is lowest, nan if nowhere.
 
-    `noise` (K,) is a difference in value that means nothing: the cubic is then the parabola that fits the two
-    slopes, so that its minimum is the secant step.
-
-    Returns:
-        (K,), the minimum as a fraction of the way from `start` to `end`; nan where there is none.
+    (Nocedal and Wright 2006, eq. 3.59.) Where values differ by `noise` (K,) alone it is the secant step.
     """
     width, rise, _ = (end - start).unbind(-1)
     slope0, slope1 = start[:, SLOPE] * width, end[:, SLOPE] * width

@@ -28,10 +28,7 @@ def row_blocks(n_rows: int, width: int, most: int = _SCORES) -> list[slice]:
 
 @dataclass(frozen=True)
 class Moments:
-    """Weighted sums over the rows of L groups (one without groups) of K problems.
-
-    R are a one and the numbers of a row, 1 + d of them, u and v its first and second derivatives.
-    """
+    """Weighted sums over the rows of L groups: of a one and d numbers, and derivatives u and v."""
 
     gram: Tensor  # v_00 R R', (K, L, 1 + d, 1 + d)
     side: Tensor  # R v_0s', (K, L, 1 + d, m)
@@ -45,10 +42,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class LinearDesign(Batched):
-    """A one and p features of the rows of K problems, z = (x - centre) / scale.
-
-    Problems may share a matrix; z is made block by block, and never of all rows.
-    """
+    """A one and p features of the rows of K problems, z = (x - centre) / scale, made block by block."""
 
     matrix: SplitMatrices = field(metadata=SHARED)  # features x of S splits, (S, n, p)
     split: Tensor  # number of each problem's split, (K,)
@@ -132,10 +126,7 @@ class LinearDesign(Batched):
         return out
 
     def moments(self, first: Tensor, second: Tensor, members: Sequence[Sequence[slice | Tensor]]) -> Moments:
-        """Sums over the rows of each group of each problem, `members`.
-
-        Weighted derivatives of rows: first (K, n, 1 + m), second (K, n, 1 + m, 1 + m).
-        """
+        """Sums by `members` of derivatives of rows, first (K, n, 1 + m) and second (K, n, 1 + m, 1 + m)."""
         n_problems, n_groups, m = len(first), len(members[0]), first.shape[-1] - 1
         width = len(self.number_places)
         half = width // 2  # the lower left quarter of a Gram matrix is the upper right one

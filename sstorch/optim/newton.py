@@ -309,18 +309,11 @@ class Gaussian(Batched):
 
 @dataclass(frozen=True)
 class Optimum(Batched):
-    """Where Newton's method stands.
-
-    Attributes:
-        theta: coefficients, (K, D).
-        loss: negative log-likelihood there, (K,).
-        gradient: of the negative log-likelihood, (K, D).
-        hessian: of the negative log-likelihood.
-    """
+    """Where Newton's method stands: coefficients (K, D), and the negative log-likelihood there."""
 
     theta: Tensor
-    loss: Tensor
-    gradient: Tensor
+    loss: Tensor  # (K,)
+    gradient: Tensor  # (K, D)
     hessian: Hessian
 
     @classmethod
@@ -328,25 +321,11 @@ class Optimum(Batched):
         """At coefficients (K, D)."""
         return cls(theta, *problems.derivatives(theta))
 
-    def replaced(self, positions: Tensor, part: Optimum) -> Optimum:
-        """The same with ``part`` in the place of the problems at ``positions``."""
-        return Optimum(
-            self.theta.index_copy(0, positions, part.theta),
-            self.loss.index_copy(0, positions, part.loss),
-            self.gradient.index_copy(0, positions, part.gradient),
-            self.hessian.replaced(positions, part.hessian),
-        )
-
 
 def step_to(
     problems: LinearHazards, prior: Gaussian, at: Optimum, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Go towards coefficients (K, D), the step halved until the objective falls.
-
-    Returns:
-        where that leads (K, D); the objective's fall that was promised to first order, (K,); and whether the
-        objective has fallen, (K,).
-    """
+    """Coefficients (K, D) of a step that is halved, the fall promised (K,), and whether it fell (K,)."""
     step = target - at.theta
     d = problems.n_linear
     longest = step[:, d:].abs().amax(-1) if step.shape[-1] > d else step.new_zeros(len(step))
@@ -369,7 +348,6 @@ def newton(
     prior: Gaussian,
     theta: Tensor,
     tolerance: float = TOLERANCE,
-    max_steps: int = _MAX_STEPS,
     at: Optimum | None = None,
 ) -> Optimum:
     """Minimise negative log-likelihood and prior of K problems by damped Newton, from theta (K, D).
@@ -384,7 +362,7 @@ def newton(
     """
     done = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
     at = Optimum.of(problems, theta) if at is None else at
-    for _ in range(max_steps):
+    for _ in range(_MAX_STEPS):
         rest = (~done).nonzero().squeeze(-1)
         whole = len(rest) == len(done)
         part = problems if whole else problems.select(rest)

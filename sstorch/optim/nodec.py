@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -17,7 +16,7 @@ from sstorch.checks import check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample, Shards, TrainingObjective, leaf_losses
+from sstorch.objective import Sample, Shards, leaf_losses
 from sstorch.optim.lbfgs import LBFGSOptions
 from sstorch.optim.race import Race
 from sstorch.optim.run import TrainingRun
@@ -95,11 +94,9 @@ def reassign(
 ) -> tuple[Tensor, ...]:
     """Labels of the logistic regression: true for left, boolean (K, M) for each shard of this process.
 
-    They are the present routing, rows swapped where the imbalance is high: on the crowded side, the given
-    fraction of the rows (at least one) with the largest error term sum_n P_in L_n over the leaves under
-    ``node`` is moved to the other side. The error term is a negative log density and may be negative: largest
-    is by value. A row without a density at the leaf it would move to, under an unconstrained spline that does
-    not fall there, stays.
+    Where the imbalance is high, the fraction of the rows (at least one) of the crowded side with the largest
+    error term sum_n P_in L_n, by value, is swapped. Rows without a density at the leaf they would move to
+    stay.
     """
     crowded_left = (update.left_share >= 0.5)[:, None]
     errors = []
@@ -135,7 +132,7 @@ def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) ->
 
 
 def balancing_weights(rows: Shards, update: BranchUpdate) -> tuple[Tensor, ...]:
-    """Row weights o_i of the logistic regression, (K, M) for each shard of this process; 0 for padding.
+    """Weights o_i of the logistic regression, (K, M) a shard; 0 for padding.
 
     1 / (2 L_s) for rows routed left and 1 / (2 (1 - L_s)) for the others, by the ORIGINAL routing also for
     swapped rows; a side without rows has no weight to give.
@@ -297,15 +294,18 @@ class _Scheduler:
             chosen = _positions(trains & update.balanced)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
-                all_rows = self._all_rows(everything, chosen)
-                step = _branch_step(sub, state.objective.select(active[chosen]), visiting, node, all_rows)
+                given = node, self._all_rows(everything, chosen)
+                objective = state.objective.select(active[chosen])
+                step = ShardedStep.make(visiting, lambda part: BranchStep.make(sub, objective, part, *given))
                 self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
             chosen = _positions(trains & ~update.balanced)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
                 decisions = update.select(chosen)
                 left = reassign(sub, visiting, node, decisions, self.thresholds.reassigned)
-                step = _logistic_step(sub, visiting, node, left, balancing_weights(visiting, decisions))
+                parts = zip(visiting.parts, left, balancing_weights(visiting, decisions), strict=True)
+                steps = [LogisticStep.make(sub, part, node, *labels) for part, *labels in parts]
+                step = ShardedStep(tuple(steps), visiting)
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
@@ -329,7 +329,10 @@ class _Scheduler:
             # Gates above s have not moved, so I_s is the same; gates from s down have.
             sub, visiting = state.tree.select(problems[chosen]), rows.select(chosen)
             all_rows = self._all_rows(everything, chosen)
-            step = _leaf_step(sub, state.objective.select(problems[chosen]), visiting, node, all_rows)
+            objective = state.objective.select(problems[chosen])
+            step = ShardedStep.make(
+                visiting, lambda part: LeafStep.make(sub, objective, part, node, everything=all_rows)
+            )
             self._minimize("LN", node, step, problems[chosen], count[chosen], share[chosen])
 
     def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
@@ -348,27 +351,6 @@ class _Scheduler:
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]
-
-
-def _branch_step(
-    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
-) -> ShardedStep:
-    return ShardedStep.make(rows, lambda part: BranchStep.make(tree, objective, part, node, everything))
-
-
-def _leaf_step(
-    tree: SoftTree, objective: TrainingObjective, rows: Shards, node: int, everything: Sample | None
-) -> ShardedStep:
-    return ShardedStep.make(
-        rows, lambda part: LeafStep.make(tree, objective, part, node, everything=everything)
-    )
-
-
-def _logistic_step(
-    tree: SoftTree, rows: Shards, node: int, left: Sequence[Tensor], weight: Sequence[Tensor]
-) -> ShardedStep:
-    parts = zip(rows.parts, left, weight, strict=True)
-    return ShardedStep(tuple(LogisticStep.make(tree, part, node, *labels) for part, *labels in parts), rows)
 
 
 def _positions(mask: Tensor) -> Tensor:

@@ -22,21 +22,14 @@ _PACKAGE = "sstorch."
 
 
 def pack(value: object) -> Arrays:
-    """Tensors, arrays, plain values, and lists, tuples, mappings and own dataclasses of these, as arrays.
-
-    Raises TypeError: the value has a part of another type.
-    """
+    """Tensors, arrays, plain values, containers and own dataclasses as arrays, else TypeError."""
     arrays: Arrays = {}
     text = json.dumps(_layout(value, arrays))
     return arrays | {_LAYOUT: np.frombuffer(text.encode(), dtype=np.uint8)}
 
 
 def unpack(arrays: Arrays, device: torch.device | str = "cpu") -> Any:
-    """The value of :func:`pack`, bit for bit; tensors on a device.
-
-    Raises:
-        FormatError: the arrays are no packed value.
-    """
+    """The value of :func:`pack`, bit for bit, tensors on a device, or FormatError."""
     try:
         return _value(json.loads(arrays[_LAYOUT].tobytes()), arrays, device)
     except (KeyError, ValueError, TypeError, AttributeError, ImportError) as error:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
 
 _STATUSES = np.array([status.name for status in Status])
+_NO_STEP = {
+    **dict.fromkeys(("objective_before", "objective_after", "gradient_norm"), np.nan),
+    "evaluations": 0,
+    "restarted": False,
+}
 
 
 class TrainingRun:
@@ -95,11 +100,7 @@ class TrainingRun:
                 callback.on_train_end(self.history)
 
     def save(self, **notes: Tensor) -> None:
-        """Write the checkpoint, if there is to be one: the run as it stands between two passes.
-
-        Args:
-            notes: state of the trainer, without which it could not go on from here.
-        """
+        """Write the checkpoint, if there is to be one, between two passes, with notes of the trainer."""
         self.notes = notes
         if self._checkpoint is not None:
             self._checkpoint.write(self.state_dict())
@@ -229,32 +230,30 @@ class TrainingRun:
         for callback in self.callbacks:
             callback.on_step(StepContext(self.n_passes + 1, node, name, step.first.tree, problems))
         self.tree.assign(problems, step.first.tree)
-        self.history.add_steps(
-            problem=problems.cpu(),
-            macro_iteration=self.n_passes + 1,
-            node=node,
-            step=name,
-            objective_before=before.cpu(),
-            objective_after=result.value.cpu(),
-            gradient_norm=result.gradient_norm.cpu(),
-            evaluations=result.n_evaluations.cpu(),
-            rows=count.cpu(),
-            left_share=share.cpu(),
-            status=[Status(code).name for code in result.status.tolist()],
-            restarted=restarted.cpu(),
+        self._record(
+            problems,
+            node,
+            name,
+            _STATUSES[result.status.cpu().numpy()],
+            objective_before=before,
+            objective_after=result.value,
+            gradient_norm=result.gradient_norm,
+            evaluations=result.n_evaluations,
+            rows=count,
+            left_share=share,
+            restarted=restarted,
         )
 
+    def _record(self, problems: Tensor, node: int, step: str, status: object, **columns: Any) -> None:
+        """Add a step of some problems (K,) to the history; columns that are not given are of no step."""
+        given = {key: value.cpu() if isinstance(value, Tensor) else value for key, value in columns.items()}
+        place = {"problem": problems.cpu(), "macro_iteration": self.n_passes + 1, "node": node}
+        self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
+
     def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
-        """Record steps of the compiled engine at ``node``, and tell the callbacks.
+        """Record steps of the compiled engine at a node, (K, n), and call the callbacks.
 
-        Args:
-            problems: positions of the problems, (K,).
-            node: number of the node.
-            records: of one step each, (K, n), as :mod:`sstorch.optim.compiled.records` numbers them.
-
-        Returns:
-            positions of the problems whose leaves overflow, which the engine has left as they were: their
-            step is not recorded, but torch's to take.
+        Returns the positions of the problems whose leaves overflow: their step is torch's to take.
         """
         from sstorch.optim.compiled import records as known
 
@@ -276,19 +275,17 @@ class TrainingRun:
                 for callback in self.callbacks:
                     callback.on_step(context)
             own = records[at]
-            self.history.add_steps(
-                problem=problems.numpy()[at],
-                macro_iteration=self.n_passes + 1,
-                node=node,
-                step=name,
+            self._record(
+                problems[torch.from_numpy(at)],
+                node,
+                name,
+                _STATUSES[status[at].astype(np.int64)],
                 objective_before=own[:, known.BEFORE],
                 objective_after=own[:, known.AFTER],
                 gradient_norm=own[:, known.NORM],
                 evaluations=own[:, known.EVALUATIONS].astype(np.int64),
                 rows=own[:, known.ROWS].astype(np.int64),
                 left_share=own[:, known.SHARE],
-                status=_STATUSES[status[at].astype(np.int64)],
-                restarted=False,
             )
         idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
@@ -302,29 +299,11 @@ class TrainingRun:
 
     def skip(self, problems: Tensor, node: int, count: Tensor, share: Tensor) -> None:
         """Record problems with nothing to train at ``node``: too few rows, or no event for its leaves."""
-        if len(problems) == 0:
-            return
-        self.history.add_steps(
-            problem=problems.cpu(),
-            macro_iteration=self.n_passes + 1,
-            node=node,
-            step="SKIP",
-            objective_before=torch.nan,
-            objective_after=torch.nan,
-            gradient_norm=torch.nan,
-            evaluations=0,
-            rows=count.cpu(),
-            left_share=share.cpu(),
-            status="SKIPPED",
-            restarted=False,
-        )
+        if len(problems):
+            self._record(problems, node, "SKIP", "SKIPPED", rows=count, left_share=share)
 
     def end_pass(self, problems: Tensor, race: Race | None = None) -> Tensor:
-        """Count a pass, drop the starts that lose the race, and record the problems that trained.
-
-        Returns:
-            as :meth:`record_pass`.
-        """
+        """Count a pass, drop the starts that lose the race, and return :meth:`record_pass`."""
         self.n_passes += 1
         report(TRAINING, self.n_passes, self._most_passes)
         dropped = torch.zeros_like(problems, dtype=torch.bool)
@@ -396,15 +375,8 @@ def _retry_from_start(
     # A retry that ends no lower must not move the leaf.
     worked = retried.value < torch.nan_to_num(result.value[failed], nan=torch.inf)
     n_evaluations = result.n_evaluations.index_add(0, failed, retried.n_evaluations)
-    failed = failed[worked]
-    return replace(
-        result,
-        x=result.x.index_copy(0, failed, retried.x[worked]),
-        value=result.value.index_copy(0, failed, retried.value[worked]),
-        gradient_norm=result.gradient_norm.index_copy(0, failed, retried.gradient_norm[worked]),
-        status=result.status.index_copy(0, failed, retried.status[worked]),
-        n_evaluations=n_evaluations,
-    )
+    better = result.replaced(failed[worked], retried.select(worked))
+    return replace(better, n_evaluations=n_evaluations, n_iterations=result.n_iterations)
 
 
 @torch.no_grad()

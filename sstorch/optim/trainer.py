@@ -25,7 +25,7 @@ from sstorch.threads import torch_threads
 
 
 def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
-    """Versions, device and engine, on which the last bits of a result depend beside settings and data."""
+    """Versions, device and engine: the last bits of a result depend on them, too."""
     where = {"sstorch": __version__, "torch": torch.__version__, "device": device.type}
     return where | {"engine": "compiled" if compiled else "torch"}
 

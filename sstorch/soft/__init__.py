@@ -13,7 +13,7 @@ from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree import SoftSurvivalTree
 from sstorch.soft.tree_cv import PrognosticTreeCV
 from sstorch.soft.tree_sample import Band, TreeSample
-from sstorch.soft.uncertainty import bootstrap_trees, start_trees
+from sstorch.soft.uncertainty import bootstrap_trees
 
 __all__ = [
     "Band",
@@ -35,6 +35,5 @@ __all__ = [
     "bootstrap_trees",
     "default_candidates",
     "model_frame",
-    "start_trees",
     "train_batch",
 ]

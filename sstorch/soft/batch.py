@@ -19,7 +19,7 @@ from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT
 from sstorch.memory import check_fits
-from sstorch.monitoring import Callback
+from sstorch.monitoring import Callback, History
 from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim import (
@@ -54,23 +54,14 @@ from sstorch.soft.trained_batch import TrainedBatch
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
-# Numbers that a row takes beside its features: times, losses and their derivatives.
+# Numbers that a row takes in addition to its features: times, losses and their derivatives.
 _ELEMENTS_A_ROW = 64
 # Matrices of the size of a Hessian that an estimation has at a time, for each split.
 _HESSIANS = 12
 
 
-def training_rows(
-    X: object,
-    y: object,
-    sample_weight: object = None,
-    sensitive: object = None,
-) -> SurvivalData:
-    """The rows of positive weight of what an estimator is fitted to.
-
-    Raises:
-        DataError: the data cannot be used.
-    """
+def training_rows(X: object, y: object, sample_weight: object, sensitive: object = None) -> SurvivalData:
+    """The rows of positive weight of what an estimator is fitted to."""
     data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
@@ -81,7 +72,6 @@ def train_batch(
     settings: BatchSettings,
     schema: Schema | None = None,
     callbacks: Sequence[Callback] = (),
-    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
@@ -94,7 +84,6 @@ def train_batch(
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
         callbacks: called at every step.
-        checkpoint: file that is written after every pass; if it is there already, training goes on from it.
         coefficients: of the penalties, each for every split and start; those of the settings if None. Only
             starts with the same coefficients race.
 
@@ -102,23 +91,24 @@ def train_batch(
     the regressions of all; rows are encoded once.
 
     Raises:
-        ConfigError: the checkpoint belongs to another run or cannot be written; there is a fairness penalty,
-            and rows whose sensitive groups are not known; or causes compete, and gates are to be trained.
+        ConfigError: there is a fairness penalty, and rows whose sensitive groups are missing; or causes
+            compete, and gates are to be trained.
         DataError: the rows of a split are all of one group.
-        FormatError: the checkpoint is truncated or altered.
     """
-    return train_encoded(splits, settings, schema, callbacks, checkpoint, coefficients)[0]
+    return train_encoded(splits, settings, schema, callbacks, None, coefficients)[0]
 
 
 def train_encoded(
     splits: Sequence[SurvivalData],
     settings: BatchSettings,
-    schema: Schema | None = None,
-    callbacks: Sequence[Callback] = (),
+    schema: Schema | None,
+    callbacks: Sequence[Callback],
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     coefficients: Sequence[Coefficients] | None = None,
 ) -> tuple[TrainedBatch, SplitFeatures]:
     """:func:`train_batch`, and the encoded rows of every split, (n_splits, M, p), shorter ones filled up.
+
+    A checkpoint is written after every pass; training goes on from one that is there already.
 
     Rows of a subject that only continue the row before are joined, see :meth:`SurvivalData.joined`. Of honest
     groups the rows are those that estimate the hazards, the second of :func:`~sstorch.soft.honest.halves`.
@@ -225,10 +215,11 @@ def _train(
         else:
             causes = {name: each.held_by(estimator.precision(name)) for name, each in causes.items()}
     if choices:
-        trained = {name: each.estimated(estimator.objective(name)) for name, each in causes.items()}
+        reached = {name: estimator.objective(name) for name in causes}
+        trained = {name: (each, each, History()) for name, each in reached.items()}
     elif settings.fixed_columns:
         solved = {name: each.solve(preprocessors[0]) for name, each in causes.items()}
-        trained = {name: causes[name].estimated(each.objective) for name, each in solved.items()}
+        trained = {name: (each.objective, each.objective, History()) for name, each in solved.items()}
     else:
         _start(causes, splits, preprocessors, settings, checkpoint)
         trained = {
@@ -256,11 +247,7 @@ def _train(
 
 
 def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, plain: bool) -> None:
-    """Refuse what memory cannot hold before rows are encoded.
-
-    Raises:
-        ConfigError: encoded rows and their derivatives take more than what is free, or than the limit.
-    """
+    """Raise ConfigError, before rows are encoded, if they and their derivatives exceed the free memory."""
     n, n_features = sum(len(data) for data in splits), len(preprocessor.features)
     width = n_features - (sum(preprocessor.coded_levels) if plain else 0)
     # Other trainers read one tensor, which is made of parts.
@@ -278,11 +265,7 @@ def sum_of(parts: Sequence[Tensor]) -> Tensor:
 
 
 def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
-    """Make sure that what is to be trained exists for competing causes, where rows have some.
-
-    Raises:
-        ConfigError: gates are to be trained on the outcomes, or there is a fairness penalty.
-    """
+    """Raise ConfigError if causes compete, and gates are to be trained or there is a fairness penalty."""
     if data.causes is None:
         return
     if settings.init != "distilled" or not isinstance(settings.trainer, Leaves):
@@ -327,24 +310,19 @@ def _distil(
     settings: BatchSettings,
 ) -> None:
     """Give the first start of each split and setting distilled gates, and leaves all its regression."""
-    trees = {name: each.tree for name, each in causes.items()}
-    samples = {name: each.sample for name, each in causes.items()}
-    objectives = {name: each.plain for name, each in causes.items()}
-    first = torch.arange(0, next(iter(trees.values())).n_problems, settings.n_starts)
-    if settings.n_starts > 1:
-        trees = {name: tree.select(first) for name, tree in trees.items()}
-        samples = {name: sample.select(first) for name, sample in samples.items()}
-        objectives = {name: objective.select(first) for name, objective in objectives.items()}
+    first = torch.arange(0, next(iter(causes.values())).tree.n_problems, settings.n_starts)
+    own = {name: each.select(first) if settings.n_starts > 1 else each for name, each in causes.items()}
     regressions = {
-        name: initialize_regression(tree, objectives[name], samples[name]) for name, tree in trees.items()
+        name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
     }
     if settings.depth:
+        samples = {name: each.sample for name, each in own.items()}
         gates = _distilled_gates(regressions, samples, splits, preprocessors, settings)
-        for tree in trees.values():
-            tree.set_gates(gates)
+        for each in own.values():
+            each.tree.set_gates(gates)
     if settings.n_starts > 1:
-        for name, tree in trees.items():
-            causes[name].tree.assign(first, tree)
+        for name, each in own.items():
+            causes[name].tree.assign(first, each.tree)
 
 
 def _distilled_gates(
@@ -380,13 +358,11 @@ def _estimator(
     checkpoint: Checkpoint | None,
 ) -> Estimator:
     """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
+    counts = torch.tensor(next(iter(causes.values())).sample.x.counts)
+    if bool((counts > 1).any()):
+        causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
     trees = {name: each.tree for name, each in causes.items()}
     samples = {name: each.sample for name, each in causes.items()}
-    counts = torch.tensor(next(iter(samples.values())).x.counts)
-    if bool((counts > 1).any()):
-        first = counts.cumsum(0) - counts
-        trees = {name: tree.select(first) for name, tree in trees.items()}
-        samples = {name: sample.select(first) for name, sample in samples.items()}
     return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), seed, checkpoint)
 
 

@@ -85,12 +85,7 @@ def family_of(estimator: SoftEstimator) -> Family:
 
 
 def checked(candidates: Mapping[str, SoftEstimator], data: SurvivalData | None) -> None:
-    """Check every candidate before any training.
-
-    Raises:
-        ConfigError: there are none, one is no soft estimator, has a value that does not exist, or cannot be
-            trained on such data.
-    """
+    """Raise ConfigError, before any training, if a candidate cannot be trained on such data."""
     if not isinstance(candidates, Mapping) or not candidates:
         raise ConfigError(f"candidates must be estimators by name, got {candidates!r}")
     for name, each in candidates.items():

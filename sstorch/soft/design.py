@@ -110,10 +110,7 @@ class Design:
         return self.columns.dense()[..., 1:]
 
     def rotated(self, kind: str, variance: Tensor) -> Self:
-        """The same with a prior variance (S, p) of each feature of a kind, which is rotated.
-
-        Groups then have no slopes of their own.
-        """
+        """The same with a prior variance (S, p) of each feature; groups have no own slopes."""
         alike = torch.tensor([name == kind for name in self.kinds], device=self.centre.device)
         places, straight = alike.nonzero().squeeze(-1), self._straight
         scale = self.scale.clone()
@@ -197,10 +194,7 @@ class Design:
         group: Tensor | None = None,
         n_groups: int = 1,
     ) -> LinearHazards:
-        """The problems: all rows in one group, or with levels, slopes and shapes of their own in the groups.
-
-        The loss of a row of `sample` counts its weight, (S, n); groups, (S, n), are 0 ... n_groups - 1.
-        """
+        """The problems: all rows in one group, or parameters of their own in groups (S, n)."""
         if self.fixed is not None:
             return self._with_fixed(LinearHazards(family, sample, weight, self.columns), self.fixed)
         if group is None or n_groups == 1:
@@ -224,10 +218,9 @@ class Design:
         return replace(hazards, group=fixed.stratum[problem], own=none, n_groups=fixed.n_strata)
 
     def given_prior(self, curvature: Tensor, n_shapes: int) -> Gaussian:
-        """Prior of the coefficients of :meth:`hazards` where penalties are given.
+        """Prior of the coefficients of :meth:`hazards` by `curvature` of slopes, (S, p), in rows.
 
-        They have second derivatives by slopes of features as they are, `curvature` (S, p), in rows. The first
-        stratum that has rows is the reference of the others, which have no prior.
+        The first stratum that has rows is the reference of the others, which have no prior.
         """
         none = curvature.new_zeros(len(curvature), 1)
         slopes = torch.where(self.scale.isinf(), _ZERO, curvature / self.scale.square())
@@ -280,10 +273,7 @@ class Design:
         return LeafParameters(slope, intercept, shapes[:, None, :, 0], of_shapes)
 
     def map_of(self, split: int, n_groups: int, n_shapes: int) -> Tensor:
-        """:meth:`leaves` of a split as a matrix, (n_groups * d, D): a row for each parameter of each group.
-
-        Parameters of a group are in the order of :meth:`LeafParameters.unflatten`.
-        """
+        """:meth:`leaves` of a split as a matrix, (n_groups * d, D), as :meth:`LeafParameters.unflatten`."""
         count = len(self.kinds_of(n_groups, n_shapes).of)
         units = torch.eye(count, dtype=self.centre.dtype, device=self.centre.device)
         centre, scale = (part[split].expand(count, -1) for part in (self.centre, self.scale))
@@ -324,10 +314,7 @@ def in_double(sample: Sample, family: HazardFamily) -> tuple[Sample, HazardFamil
 
 
 def null_start(hazards: LinearHazards) -> Tensor:
-    """Coefficients (S, D) of the hazard without covariates, by maximum likelihood.
-
-    Of very many rows a part with 1,000 events or more is enough to begin with.
-    """
+    """Coefficients (S, D) without covariates by maximum likelihood, of very many rows of a part."""
     null = replace(hazards, design=hazards.design.without_features, group=None, own=None, n_groups=0)
     n_events = int(((hazards.weight > 0) * hazards.sample.event).sum(-1).min())
     if (stride := min(hazards.weight.shape[1] // MANY_ROWS, n_events // _ENOUGH_EVENTS)) > 1:

@@ -240,12 +240,7 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
 
     def _loss(self, module: nn.Module, head: SoftTree, x: Tensor, sample: Sample, rows: Tensor) -> Tensor:
         """Weighted mean negative log-likelihood of some rows."""
-        z = DesignMatrix(self._features(module, x[rows])[None], (1,))
-        times: dict[str, Any] = {
-            name: None if (value := getattr(sample, name)) is None else value[:, rows]
-            for name in ("log_time", "event", "weight", "log_entry", "log_lower", "log_upper")
-        }
-        part = Sample(z, **times)
+        part = sample.columns(rows, DesignMatrix(self._features(module, x[rows])[None], (1,)))
         losses = leaf_losses(head, part, [1])[0, 0]
         return (part.weight[0] * losses).sum() / part.weight.sum()
 

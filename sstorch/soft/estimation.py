@@ -153,10 +153,7 @@ class Estimator:
     def _filled(
         self, models: Sequence[Candidate], usual: Candidate, settings: BatchSettings
     ) -> GateParameters:
-        """Gates of the splits, whole nodes of its model divided by what it predicts.
-
-        A regression has the gates of the `usual` candidate.
-        """
+        """Gates of the splits, the `usual` ones of a regression, with whole nodes divided."""
         gates = gates_of([usual if model.name == REGRESSION else model for model in models])
         open_splits = [split for split, model in enumerate(models) if model.splits is not None]
         if not open_splits:

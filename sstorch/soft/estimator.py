@@ -50,7 +50,7 @@ from sstorch.soft.setting import as_json
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.step_curves import step_curves
 from sstorch.soft.trained_batch import TrainedBatch
-from sstorch.soft.tree_sample import TreeSample, leaves_of_splits
+from sstorch.soft.tree_sample import TreeSample
 
 FORMAT_VERSION = 6
 CARD = "MODEL_CARD.md"
@@ -108,11 +108,7 @@ class SoftEstimator(SoftModel):
 
     @abstractmethod
     def _batch_settings(self) -> BatchSettings:
-        """The checked parameters, as the batch trainer takes them.
-
-        Raises:
-            ConfigError: a value does not exist or is out of range.
-        """
+        """The checked parameters, as the batch trainer takes them."""
 
     def _shared_settings(self) -> dict[str, Any]:
         """Settings that follow from the parameters of every soft estimator."""
@@ -161,20 +157,17 @@ class SoftEstimator(SoftModel):
         batch, x = train_encoded([data], settings, schema, callbacks, checkpoint)
         self.gate_subjects_ = 0
         if isinstance(settings.teacher, Honest):
-            known = fingerprint(data)
+            training = fingerprint(data)
             placing, data = halves(data, settings.seed)
             self.gate_subjects_ = placing.n_subjects
         self._adopt_best(batch, data, 0, x[0])
         if self.gate_subjects_:
-            self.training_rows_ = known  # rows that placed gates are no test rows either
+            self.training_rows_ = training  # rows that placed gates are no test rows either
         self._fitted_with(settings, data, x[0])
         return self
 
     def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
-        """Take over the chosen start of a split, with the tables of its training rows.
-
-        Rows are :meth:`~sstorch.SurvivalData.joined`, and x the same, encoded (n, p).
-        """
+        """Take over the chosen start of a split, with the tables of its joined rows, encoded (n, p)."""
         self._adopt(batch, data, split, batch.best_start(split), x=x)
         self.training_record_ = TrainingRecord.of(data.frame)
         self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
@@ -206,10 +199,9 @@ class SoftEstimator(SoftModel):
         setting: int = 0,
         x: RowFeatures | None = None,
     ) -> Self:
-        """Take over one tree of a trained batch, of a setting of its coefficients.
+        """Take over one tree of a trained batch; x are its rows, encoded (n, p), if they are at hand.
 
-        Its ``node_table_`` is made when it is first looked at, for which the rows are held until then; x are
-        the same rows, encoded (n, p), if they are at hand.
+        Its ``node_table_`` is made at the first access, for which the rows are held until then.
         """
         position = batch.position(split, start, setting)
         self.objective_ = float(batch.objective[position])
@@ -225,20 +217,18 @@ class SoftEstimator(SoftModel):
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.metrics_ = {}
-        for name in (
-            *RESULTS,
-            "held_out_",
-            "group_table_",
-            "recalibration_",
-            "covariance_",
-        ):  # those of another tree
-            self.__dict__.pop(name, None)
+        self._drop_results("recalibration_")
         tree = batch.fitted(split, start, setting, self._prediction)
         self.tree_ = replace(tree, time_unit=self.time_unit_, time_varying=self.time_varying_)
         self._read_later(data)
         if x is not None:
             self._number_groups(x)
         return self
+
+    def _drop_results(self, *others: str) -> None:
+        """Forget results of another tree, or of other leaves."""
+        for name in (*RESULTS, "held_out_", "group_table_", "covariance_", *others):
+            self.__dict__.pop(name, None)
 
     def _warn_of_step_curves(self, data: SurvivalData, x: RowFeatures) -> None:
         """Name leaves of which new rows would be all but impossible, in a DataWarning each."""
@@ -258,8 +248,7 @@ class SoftEstimator(SoftModel):
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
-        for name in (*RESULTS, "held_out_", "group_table_", "covariance_"):
-            new.__dict__.pop(name, None)
+        new._drop_results()
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
         new._read_later(data)
@@ -276,13 +265,12 @@ class SoftEstimator(SoftModel):
     def _resampled(self, data: SurvivalData, n_resamples: int) -> TreeSample:
         settings = self._batch_settings()
         splits, draws = resamples(data, n_resamples, settings.seed)
-        return TreeSample.of_splits(
-            train_batch(splits, settings, Schema.of(data.frame)), self._prediction, draws
-        )
+        batch = train_batch(splits, settings, Schema.of(data.frame))
+        return TreeSample.of_splits(batch, self._prediction, draws)
 
     def _trained(self, data: SurvivalData, splits: list[SurvivalData]) -> list[LeafOf]:
         batch = train_batch(splits, self._batch_settings(), Schema.of(data.frame))
-        return leaves_of_splits(batch, self._prediction)
+        return [tree.group_of for tree in TreeSample.of_splits(batch, self._prediction).fitted_trees()]
 
     # ------------------------------------------------------------------ keep
 
@@ -290,7 +278,7 @@ class SoftEstimator(SoftModel):
         """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
         ``metrics_``, ``group_validation_`` and ``recalibration_`` go with it. The model card is written
-        beside them, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
+        into it, too, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
         ``verbose``: they say how to train, not what was trained.
 
         Raises:
@@ -452,5 +440,5 @@ def _warn_of_rare_causes(data: SurvivalData) -> None:
     """Warn of each cause with fewer than ten events, or fewer than encoded columns."""
     for name in data.cause_names:
         part = data.of_cause(name)
-        told = few_events(part.frame, part.event)
-        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in told], False, stacklevel=5)
+        found = few_events(part.frame, part.event)
+        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)

@@ -54,7 +54,7 @@ def fit_covariance(
             information = own.map.mT @ information @ own.map
             hazards[name] = HazardCovariance.of_information(own.theta, information, own.precision, own.map)
             continue
-        # Penalties stand beside the mean loss; the covariance counts rows.
+        # Penalties are added to the mean loss; the covariance counts rows.
         count = weight.sum() / sample.loss_weight.sum()
         curvature = count * each.objective.leaf_curvature(each.tree.leaf_parameters()).detach()[0, 0].double()
         size, p = len(curvature), each.tree.n_features

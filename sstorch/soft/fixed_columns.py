@@ -62,11 +62,7 @@ def with_strata(family: HazardFamily) -> HazardFamily:
 
 
 def check_fixed_columns(schema: Schema, offset: str | None, strata: str | None) -> None:
-    """Make sure that the columns are there, and that strata are categories.
-
-    Raises:
-        ConfigError: the message names the column.
-    """
+    """Raise ConfigError if a column is missing, the offset categorical, or strata numeric or too many."""
     for what, name in (("offset", offset), ("strata", strata)):
         if name is not None and name not in schema.columns:
             raise ConfigError(f"{what} names {name!r}; the columns are {', '.join(schema.columns)}")
@@ -84,10 +80,7 @@ def check_fixed_columns(schema: Schema, offset: str | None, strata: str | None) 
 
 
 def check_strata(data: SurvivalData, strata: str, cause: str | None) -> None:
-    """Require an event, of a cause where they compete, in every stratum: others have no baseline.
-
-    Raises DataError: the message names the strata.
-    """
+    """Raise DataError if a stratum has no event, of a cause where they compete, and so no baseline."""
     known = data.frame[strata].dropna().astype(str)
     events = pd.Series(data.event * data.sample_weight > 0, index=data.frame.index)[known.index]
     rows, had = known.value_counts(), events.groupby(known).any()

@@ -191,10 +191,7 @@ class _LeafCurves:
 
 
 class _RowCurves:
-    """Curves of a patient and their derivatives in the Q parameters of all causes.
-
-    They are NaN unless the conditions `fixed` hold.
-    """
+    """Curves of a patient and derivatives in all Q parameters; NaN unless all `fixed` hold."""
 
     def __init__(self, causes: Mapping[str, _LeafCurves], fixed: Sequence[Expression] = ()) -> None:
         self.causes = causes
@@ -297,16 +294,13 @@ def _sum(terms: Sequence[tuple[Expression, Expression]]) -> Expression:
         return _sum(terms[:middle]) + _sum(terms[middle:])
     total = as_expression(0.0)
     for weight, part in terms:
-        if not weight.is_number(0) and not part.is_number(0):
-            total = _plus(total, weight, part)
+        if weight.is_number(0) or part.is_number(0):
+            continue
+        if weight.is_constant and weight.constant < 0 and not total.is_number(0):
+            total = total - as_expression(-weight.constant) * part
+        else:
+            total = total + weight * part
     return total
-
-
-def _plus(total: Expression, weight: Expression, part: Expression) -> Expression:
-    """The sum with a product, written as a difference where the weight is negative."""
-    if weight.is_constant and weight.constant < 0 and not total.is_number(0):
-        return total - as_expression(-weight.constant) * part
-    return total + weight * part
 
 
 def _where_all(conditions: Sequence[Expression], value: Expression) -> Expression:
@@ -373,10 +367,7 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
 
 
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
-    """What the page tells of a tree: all its nodes, those too that no training row has reached.
-
-    With `medians` groups have the predicted median from time zero.
-    """
+    """What the page shows of a tree: all its nodes, with or without the predicted median of groups."""
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))

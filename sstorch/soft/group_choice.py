@@ -88,10 +88,10 @@ class Estimation:
         shown = _TOLD_TERMS
         if self.column_prior:
             shown = min(shown, sum(value >= _NO_EFFECT for _, value in terms))
-        told = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
+        text = ", ".join(f"{name} {value:.1f}" for name, value in terms[:shown])
         rest = terms[shown:]
         hidden = sum(value < _NO_EFFECT for _, value in rest) if self.column_prior else 0
-        parts = [told] if told else []
+        parts = [text] if text else []
         if more := len(rest) - hidden:
             parts.append(f"{more:,} more")
         if hidden:
@@ -140,8 +140,8 @@ class GroupChoice:
             return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
         if np.isnan(self.gain):
             return "a regression without groups"
-        told = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
-        return f"{told}: no interaction found (evidence {self.gain:+.0f} nats)"
+        what = "the groups summarise the regression" if self.n_groups > 1 else "a regression, without groups"
+        return f"{what}: no interaction found (evidence {self.gain:+.0f} nats)"
 
     @property
     def finding(self) -> str:

@@ -50,10 +50,6 @@ class PlacedGates:
 
 
 def halves(data: SurvivalData, seed: int) -> tuple[SurvivalData, SurvivalData]:
-    """Rows that place the gates, and rows that estimate the hazards.
-
-    Raises:
-        DataError: an event, or a cause, is observed once only.
-    """
+    """Rows that place the gates, and rows that estimate the hazards; each has events of every cause."""
     places = folds_of(data, 2, seed) == 0
     return data.subset(places), data.subset(~places)

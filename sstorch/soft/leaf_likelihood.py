@@ -92,12 +92,7 @@ class LeafLikelihood(NamedTuple):
         return leaf._replace(numbers=maximum.numbers[0], design=design * unit)
 
     def maximum(self, time: FloatArray, event: BoolArray) -> _Maximum:
-        """Maximum of the likelihood of each of b outcomes of the rows, by Newton's method from ``numbers``.
-
-        Args:
-            time: (b, n).
-            event: (b, n).
-        """
+        """Maximum of the likelihood of b outcomes of the rows, (b, n), from ``numbers``."""
         (b, n), d = time.shape, self.design.shape[-1]
         found = _Maximum(np.tile(self.numbers, (b, 1, 1)), np.zeros((b, n, d)), np.zeros(b, dtype=bool))
         running = np.arange(b)
@@ -135,13 +130,7 @@ class LeafLikelihood(NamedTuple):
     def _derivatives(
         self, time: FloatArray, event: BoolArray, numbers: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Loss times weight (b, n), and its first (b, n, q) and second derivatives (b, n, q, q).
-
-        Args:
-            time: b outcomes of the rows, (b, n).
-            event: (b, n).
-            numbers: predictor and shapes of the rows for each outcome, (b, n, q).
-        """
+        """Weighted loss (b, n) and both derivatives in the ``numbers`` (b, n, q)."""
         weight = self.data.sample_weight / self.data.sample_weight.mean()
         parts = self._from_zero(time, event, numbers)
         entry = self.data.entry

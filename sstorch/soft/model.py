@@ -48,7 +48,7 @@ SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as 
 
 
 class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
-    """What a fitted soft estimator predicts and says; see :class:`SoftEstimator` for its attributes."""
+    """What a fitted soft estimator predicts and its texts; see :class:`SoftEstimator` for its attributes."""
 
     _title: ClassVar[str]
 
@@ -297,8 +297,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """Survival curves as scores need them, (n, n_times), times increasing.
 
         They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
-        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning says for
-        how many rows.
+        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning has the
+        number of rows.
         """
         curves = self._tree.curves(self._encode(X), check_times(times))
         if not self._tree.can_rise:

@@ -34,7 +34,7 @@ _TERMS = (
 
 
 class ModelFrame(NamedTuple):
-    """What a formula says of a frame, as estimators take it.
+    """What a formula takes from a frame, as estimators take it.
 
     Attributes:
         X: the columns on the right side, in their order, with the index of the frame.
@@ -148,7 +148,7 @@ class _RightSide:
             self._columns.setdefault(*self._column(factors[0]))
 
     def frame(self, y: Surv) -> ModelFrame:
-        """What the formula says, once all terms are read."""
+        """What the formula takes, once all terms are read."""
         for pair in self._pairs:
             if lacking := [name for name in pair if name not in self._columns]:
                 raise ConfigError(

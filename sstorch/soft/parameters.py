@@ -33,10 +33,10 @@ class Penalties(Parameters):
     Attributes:
         ridge: ``"estimated"``, or the coefficient >= 0 of (1/2) ||gamma||^2 over the slopes, columns on
             [0, 1], against the mean loss of a row.
-        roughness: ``"estimated"``, or beside a ridge that is a number the coefficient >= 0 of (1/2) sum of
+        roughness: ``"estimated"``, or with a ridge that is a number the coefficient >= 0 of (1/2) sum of
             squared changes of slope (``"piecewise"``), or of the integral of the squared second derivative
             (splines), of each column's curve, columns in units of their standard deviations: at infinity all
-            is linear. Beside a number, ``"estimated"`` stands for 1e-2.
+            is linear. With a number, ``"estimated"`` stands for 1e-2.
         fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
             (leaves are trained with it), ``"l2_relaxed"`` (gates, too), or settings such as
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
@@ -100,7 +100,7 @@ class GroupPenalties(Penalties):
             the same slopes, exactly, and shapes are free of it.
         offset: of (1/2) sum_n (gamma_0n - mean gamma_0)^2, on differences between the levels of the groups.
             With shared slopes the tree becomes the regression as it grows.
-        fused_shape: the same of their shapes, beside ``fused``.
+        fused_shape: the same of their shapes, in addition to ``fused``.
     """
 
     gate_charge: float = 3.0
@@ -163,7 +163,7 @@ class Columns(Parameters):
             the ``"most_frequent"`` one of the training rows.
         missing: columns whose missing values mean something, as a test that was not done: they are a level of
             their own, ``"missing"``, of a category, and of a number the value 1 of a further column
-            ``"NAME missing"``, beside the median in their place.
+            ``"NAME missing"``, with the median in their place.
         offset: numeric column that is added to the linear predictor as it is, with the coefficient one and
             in the family's own direction (log hazard, log odds or log time), such as a log exposure. It may
             not be missing. Of :class:`~sstorch.SurvivalRegression` only.

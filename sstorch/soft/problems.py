@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
+from sstorch.batched import SHARED, Batched
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import CodedMatrix
 from sstorch.exceptions import ConfigError, DataError
@@ -52,10 +53,7 @@ _FEW_EQUAL = 0.9
 
 @dataclass(frozen=True)
 class Solved:
-    """Regressions with given penalties: objectives (R,), and coefficients of the first one.
-
-    These have a prior precision, and a map to the parameters of its leaf.
-    """
+    """Regressions with given penalties: objectives (R,), and the first with prior and map to its leaf."""
 
     objective: Tensor
     theta: Tensor
@@ -64,7 +62,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class Problems:
+class Problems(Batched):
     """Untrained trees of one cause: their rows, those held out, and the objectives with and without rows."""
 
     tree: SoftTree
@@ -72,8 +70,8 @@ class Problems:
     held_out: Sample | None
     plain: TrainingObjective  # without penalties on rows, for starts
     objective: TrainingObjective
-    curved: BoolArray  # features that are curves
-    settings: BatchSettings  # with the leaf of the cause
+    curved: BoolArray = field(metadata=SHARED)  # features that are curves
+    settings: BatchSettings = field(metadata=SHARED)  # with the leaf of the cause
 
     @classmethod
     def of(
@@ -150,10 +148,6 @@ class Problems:
         map = design.map_of(0, 1, n_shapes)
         return Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
 
-    def estimated(self, objective: Tensor) -> tuple[Tensor, Tensor, History]:
-        """As :meth:`train`, of problems that are trained already to an objective (R,)."""
-        return objective, objective, History()
-
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
     ) -> tuple[Tensor, Tensor, History]:
@@ -197,11 +191,7 @@ def _objective(
 
 
 def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
-    """Weighted standard deviations of the features of gates in the rows of each problem, (R, p).
-
-    Of a feature that is the same in all rows it is one, the range of the others, so that its weight is not
-    free: further rows may differ in it.
-    """
+    """Weighted standard deviations (R, p) of features of gates; one, the range, if the same in all rows."""
     x, counts = first_features(sample.x, tree.n_gate_features).matrices.double(), sample.x.counts
     first = np.cumsum(counts) - counts
     share = sample.normalised_weight[first].double()[..., None]
@@ -234,13 +224,9 @@ def _monotone(
 
 
 def _held_in(splits: Sequence[SurvivalData], settings: BatchSettings, n_settings: int = 1) -> Tensor:
-    """Rows that each problem is trained on, boolean (R, M): all but a share of those with and without events.
+    """Rows that problems train on, boolean (R, M): all but a share of subjects with and without events.
 
-    Of subjects with several rows all are kept or none. The starts of a split hold out the same rows, so that
-    their losses there can be compared.
-
-    Raises:
-        DataError: the share leaves out no row with an event, or all of them.
+    The starts of a split hold out the same rows, so that their losses there can be compared.
     """
     kept = np.ones((len(splits), max(len(data) for data in splits)), dtype=bool)
     for number, data in enumerate(splits):

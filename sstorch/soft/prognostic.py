@@ -22,7 +22,7 @@ from sstorch.soft.teacher import Fidelity, Teacher
 
 
 class PrognosticTree(SoftEstimator):
-    """Prognostic tree: groups of different prognosis, at no loss of accuracy beside the regression.
+    """Prognostic tree: groups of different prognosis, at no loss of accuracy compared with the regression.
 
     Gates of one column are distilled from the regression without gates, from what it misses and from what it
     predicts, or from another teacher. The evidence decides between the regression and each set of groups,

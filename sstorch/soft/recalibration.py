@@ -96,11 +96,7 @@ class _Loss:
         return (self._weight * self._rows(theta)).sum()
 
     def errors(self, before: Tensor, free: Tensor, found: Tensor) -> list[float]:
-        """Standard errors of the free numbers, which hold also where the leaves are not of the right family.
-
-        The sandwich of Huber and White, A^-1 B A^-1, with the Hessian A of the mean loss and the sum B of the
-        products of the subjects' weighted scores: sums of w^2 s s' for sampling weights.
-        """
+        """Sandwich errors A^-1 B A^-1 of the free numbers, by scores of subjects, whatever the family."""
 
         def rows(moved: Tensor) -> Tensor:
             return self._rows(before.masked_scatter(free, moved))

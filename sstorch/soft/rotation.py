@@ -45,11 +45,7 @@ class Rotation:
         return torch.matmul(torch.matmul(rotated, self.dual.mT), self.z)
 
     def freedom(self, split: int, covariance: Tensor, penalty: Tensor) -> Tensor:
-        """Effective degrees of freedom of the features of a split, (q,).
-
-        Of the coefficients of the components `covariance` (r, r) is that given the data, `penalty` the prior
-        precision.
-        """
+        """Effective degrees of freedom (q,), with `covariance` and `penalty` of the components."""
         inner = torch.eye(len(covariance)).to(covariance) - penalty * covariance
         parts = []
         for some in self.z[split].split(_AT_ONCE, dim=-1):

@@ -28,11 +28,7 @@ def stack_splits(
     settings: BatchSettings,
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
-    """Untrained trees and their rows; shorter splits repeat their first row at weight zero.
-
-    The rows of a split have one event, features (n, p) that are `encoded` alike in all splits, and are
-    trained on with `n_settings` coefficients of penalties.
-    """
+    """Untrained trees, and their rows of one event, `encoded` (n, p) a split; shorter splits are padded."""
     device, dtype = torch.device(settings.device), settings.torch_dtype
     width = max(len(data) for data in splits)
     features, times, entries, events, weights, groups = [], [], [], [], [], []

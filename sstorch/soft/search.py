@@ -51,12 +51,9 @@ def score_on_folds(
     place: IntArray,
     schema: Schema,
     scoring: str | Scorer,
-    verbose: bool = False,
+    verbose: bool,
 ) -> FoldScores:
-    """Train a candidate outside every fold, all folds and starts as one batch, and score it inside.
-
-    `place` (n,) is the fold of each row, 0 .. K - 1. Raises DataError: the score is not defined on a fold.
-    """
+    """Train a candidate outside every fold, `place` (n,), as one batch, and score it inside, or DataError."""
     settings = estimator._batch_settings()
     if isinstance(settings.teacher, Honest):
         raise ConfigError(

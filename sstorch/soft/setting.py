@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from sstorch.checks import check_device, check_integer, is_number_of
-from sstorch.data.encodings import ColumnEncodings, Interactions, Monotone, parse_interactions, parse_monotone
 from sstorch.exceptions import ConfigError
-from sstorch.nn import Topology
 from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
 from sstorch.optim import JOINT_RACE, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
 
@@ -25,7 +23,6 @@ TRAINERS: dict[str, Callable[[], Trainer]] = {
     "leaves": Leaves,
 }
 
-
 # Takes the name of a setting and a value for it, and returns the value as its plain type, or refuses it.
 Rule = Callable[[str, Any], Any]
 
@@ -35,12 +32,10 @@ class Setting:
     """Declaration of a setting.
 
     Attributes:
-        default: of a tree; its type is the one in which the value is saved.
+        default: of a tree.
         rule: checks a value.
         text: meaning of the setting.
         in_tree_group: whether it is a key of the group ``tree`` of the command line.
-        saved: whether it is saved with a tree by its name. What only training reads and need not be a plain
-            value is not, nor is what the trained module itself holds.
         nested: whether the value may be a mapping or a list.
     """
 
@@ -48,26 +43,40 @@ class Setting:
     rule: Rule
     text: str
     in_tree_group: bool
-    saved: bool
     nested: bool
 
 
 def setting(
-    default: object,
-    rule: Rule,
-    text: str,
-    *,
-    in_tree_group: bool = True,
-    saved: bool = True,
-    nested: bool = False,
+    default: object, rule: Rule, text: str, *, in_tree_group: bool = True, nested: bool = False
 ) -> Any:
     """Declare a field of :class:`BatchSettings`; see :class:`Setting`."""
-    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, saved, nested)})
+    return field(metadata={"setting": Setting(default, rule, text, in_tree_group, nested)})
 
 
 def integer_from(least: int) -> Rule:
     """An integer that is at least ``least``."""
     return lambda name, value: check_integer(name, value, least)
+
+
+def or_none(rule: Rule) -> Rule:
+    """None, or what another rule allows."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def value_rule(check: Callable[[Any], Any]) -> Rule:
+    """What a function makes of the value, whose messages have the name already."""
+    return lambda name, value: check(value)
+
+
+def device_rule(name: str, value: Any) -> str:
+    """A device that torch sees."""
+    check_device(value)
+    return str(value)
+
+
+def checked_elsewhere(name: str, value: Any) -> Any:
+    """A value that is checked where it is used."""
+    return value
 
 
 def coefficient(name: str, value: Any) -> float:
@@ -80,11 +89,6 @@ def coefficient(name: str, value: Any) -> float:
 def coefficient_or_inf(name: str, value: Any) -> float:
     """The coefficient of a penalty that may be infinite."""
     return math.inf if is_number_of(value, Real) and value == math.inf else coefficient(name, value)
-
-
-def columns_of_gates(name: str, value: Any) -> int | None:
-    """A number of columns, or None for all."""
-    return None if value is None else check_integer(name, value, 1)
 
 
 def small_share(name: str, value: Any) -> float:
@@ -103,17 +107,6 @@ def one_of(choices: Sequence[str]) -> Rule:
         return value
 
     return rule
-
-
-def depth_rule(name: str, value: Any) -> int:
-    """Gates on every path."""
-    return Topology(value).depth
-
-
-def device_rule(name: str, value: Any) -> str:
-    """A device that torch sees."""
-    check_device(value)
-    return str(value)
 
 
 def trainer_rule(name: str, value: Any) -> Trainer:
@@ -138,21 +131,6 @@ def fairness_rule(name: str, value: Any) -> L2Parity | None:
     )
 
 
-def encodings_rule(name: str, value: Any) -> ColumnEncodings:
-    """Encodings of all columns, or by column."""
-    return ColumnEncodings.of(value, name)
-
-
-def interactions_rule(name: str, value: Any) -> Interactions:
-    """Pairs of columns, or all."""
-    return parse_interactions(value)
-
-
-def monotone_rule(name: str, value: Any) -> Monotone:
-    """Directions by column."""
-    return parse_monotone(value)
-
-
 def column_rule(name: str, value: Any) -> str | None:
     """The name of a column, or None."""
     if value is not None and not isinstance(value, str):
@@ -175,11 +153,6 @@ def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
                 f"penalties.own must hold LeafPenalty, GatePenalty or RowPenalty objects, got {each!r}"
             )
     return tuple(value)
-
-
-def checked_elsewhere_rule(name: str, value: Any) -> Any:
-    """A value that is checked where it is used."""
-    return value
 
 
 def as_json(value: object) -> object:

@@ -11,34 +11,39 @@ from typing import Any, Final, Literal, get_args
 import torch
 
 from sstorch.data import Schema, SurvivalData
-from sstorch.data.encodings import ColumnEncodings, Encodings, Interactions, Linear, Monotone
+from sstorch.data.encodings import (
+    ColumnEncodings,
+    Encodings,
+    Interactions,
+    Linear,
+    Monotone,
+    parse_interactions,
+    parse_monotone,
+)
 from sstorch.data.preprocessing import Categorical, Numeric
 from sstorch.exceptions import ConfigError
-from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, make_family
+from sstorch.nn import PREDICTIONS, HazardFamily, Prediction, Spline, Topology, make_family
 from sstorch.objective import L2Parity, Penalty
 from sstorch.optim import Distillation, Leaves, Nodec, Trainer
 from sstorch.soft.fixed_columns import check_fixed_columns, with_strata
 from sstorch.soft.honest import Honest, PlacedGates
 from sstorch.soft.setting import (
     Setting,
-    checked_elsewhere_rule,
+    checked_elsewhere,
     coefficient,
     coefficient_or_inf,
     column_rule,
-    columns_of_gates,
     columns_rule,
-    depth_rule,
     device_rule,
-    encodings_rule,
     fairness_rule,
     integer_from,
-    interactions_rule,
-    monotone_rule,
     one_of,
+    or_none,
     own_penalties_rule,
     setting,
     small_share,
     trainer_rule,
+    value_rule,
 )
 from sstorch.soft.teacher import Teacher
 
@@ -54,7 +59,7 @@ AUTO: Final = "auto"
 ESTIMATED: Final = "estimated"
 # As users give the coefficient of a penalty.
 Coefficient = float | Literal["estimated"]
-# Beside a ridge that is a number.
+# With a ridge that is a number.
 _ROUGHNESS = 1e-2
 LeafName = Literal[
     "auto",
@@ -82,9 +87,9 @@ GateRidgeUnits = Literal["range", "sd"]
 
 def coefficient_or_estimated(name: str, value: Any) -> Coefficient:
     """The coefficient of a penalty, or that it is estimated."""
-    if isinstance(value, str) and value == ESTIMATED:
-        return ESTIMATED
     if isinstance(value, str):
+        if value == ESTIMATED:
+            return ESTIMATED
         raise ConfigError(f"{name} must be 'estimated' or a finite number >= 0, got {value!r}")
     return coefficient(name, value)
 
@@ -127,13 +132,12 @@ class BatchSettings:
     """Everything about the trees of a batch but the data.
 
     Build it with :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree` as users give them.
-    Saved files keep the order of the fields.
     """
 
-    depth: int = setting(2, depth_rule, "gates on every path", saved=False)
-    leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False, saved=False)
+    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth), "gates on every path")
+    leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False)
     n_starts: int = setting(1, integer_from(1), "initial solutions tried", in_tree_group=False)
-    trainer: Trainer = setting(Leaves(), trainer_rule, "training algorithm", in_tree_group=False, saved=False)
+    trainer: Trainer = setting(Leaves(), trainer_rule, "training algorithm", in_tree_group=False)
     init: str = setting("distilled", one_of(INITS), "kind of initial solutions", in_tree_group=False)
     ridge: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
@@ -157,33 +161,28 @@ class BatchSettings:
         "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
     )
     missing: tuple[str, ...] = setting(
-        (), columns_rule, "columns whose missing values are a level of their own", saved=False, nested=True
+        (), columns_rule, "columns whose missing values are a level of their own", nested=True
     )
     numeric: ColumnEncodings = setting(
         "auto",
-        encodings_rule,
+        lambda name, value: ColumnEncodings.of(value, name),
         "what leaves see of numeric columns, by column or for all",
-        saved=False,
         nested=True,
     )
     gate_numeric: ColumnEncodings = setting(
-        "linear", encodings_rule, "what gates see of them", saved=False, nested=True
+        "linear", lambda name, value: ColumnEncodings.of(value, name), "what gates see of them", nested=True
     )
     interactions: Interactions = setting(
-        (), interactions_rule, "pairs of columns, or 'all'", saved=False, nested=True
+        (), value_rule(parse_interactions), "pairs of columns, or 'all'", nested=True
     )
     monotone: Monotone = setting(
-        None, monotone_rule, "columns whose effect on risk goes one way", saved=False, nested=True
+        None, value_rule(parse_monotone), "columns whose effect on risk goes one way", nested=True
     )
     offset_column: str | None = setting(
-        None, column_rule, "column whose coefficient is one", in_tree_group=False, saved=False
+        None, column_rule, "column whose coefficient is one", in_tree_group=False
     )
     strata: str | None = setting(
-        None,
-        column_rule,
-        "column whose categories have baselines of their own",
-        in_tree_group=False,
-        saved=False,
+        None, column_rule, "column whose categories have baselines of their own", in_tree_group=False
     )
     roughness: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
@@ -198,28 +197,24 @@ class BatchSettings:
         0.01, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
     )
     gate_features: int | None = setting(
-        1, columns_of_gates, "columns of a distilled gate; null for all", nested=True, saved=False
+        1, or_none(integer_from(1)), "columns of a distilled gate; null for all", nested=True
     )
     min_leaf: float = setting(0.1, small_share, "least share of the training rows in a leaf", nested=True)
-    device: str = setting("cpu", device_rule, "where tensors live", in_tree_group=False, saved=False)
-    dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False, saved=False)
-    seed: int = setting(0, checked_elsewhere_rule, "of everything random", in_tree_group=False, saved=False)
+    device: str = setting("cpu", device_rule, "where tensors live", in_tree_group=False)
+    dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False)
+    seed: int = setting(0, checked_elsewhere, "of everything random", in_tree_group=False)
     fairness: L2Parity | None = setting(
-        None, fairness_rule, "penalty on differences between groups", in_tree_group=False, saved=False
+        None, fairness_rule, "penalty on differences between groups", in_tree_group=False
     )
-    rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False, saved=False)
+    rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False)
     teacher: Teacher | Honest | PlacedGates | str | None = setting(
-        None,
-        checked_elsewhere_rule,
-        "what gates are distilled from",
-        in_tree_group=False,
-        saved=False,
+        None, checked_elsewhere, "what gates are distilled from", in_tree_group=False
     )
     only_if_needed: bool = setting(
-        False, checked_elsewhere_rule, "no groups where they gain nothing over the regression", saved=False
+        False, checked_elsewhere, "no groups where they gain nothing over the regression"
     )
     own_penalties: tuple[Penalty, ...] = setting(
-        (), own_penalties_rule, "penalties that are no part of this package", in_tree_group=False, saved=False
+        (), own_penalties_rule, "penalties that are no part of this package", in_tree_group=False
     )
 
     @classmethod
@@ -265,7 +260,12 @@ class BatchSettings:
             )
         checked._check_fixed(families)
         if checked.fairness is not None:
-            _check_trainable(checked.fairness, checked.trainer)
+            # A penalty that jumps where gates move.
+            if checked.fairness.gates == "frozen" and not isinstance(checked.trainer, Nodec | Leaves):
+                raise ConfigError(
+                    f"{type(checked.trainer).__name__} moves gates and leaves together, in which the penalty "
+                    "jumps: use fairness='l2_relaxed', or trainer='nodec'"
+                )
         elif checked.rho != 0:
             raise ConfigError(
                 f"rho={values['rho']!r} has nothing to act on: choose a penalty, such as fairness='l2'"
@@ -339,16 +339,12 @@ class BatchSettings:
         return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
 
     def for_cause(self, cause: str | None, n_events: int) -> BatchSettings:
-        """The settings with the leaf of a cause that has so many events, or of the only event.
-
-        Raises:
-            ConfigError: leaves are named for other causes.
-        """
+        """The settings with the leaf of a cause that has so many events, or of the only event."""
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if cause is None or cause not in leaf:
-                told = f"there is none of {cause}" if cause else "y has one event"
-                raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {told}")
+                missing = f"there is none of {cause}" if cause else "y has one event"
+                raise ConfigError(f"leaf names leaves of {', '.join(leaf)}, and {missing}")
             leaf = leaf[cause]
         if leaf == AUTO:
             leaf = "log_logistic"
@@ -405,11 +401,7 @@ class BatchSettings:
         return given if self.depth else replace(given, gates=given.leaves)
 
     def check_columns(self, data: SurvivalData) -> None:
-        """Make sure, before any work, that the columns that encodings name are there and fit them.
-
-        Raises:
-            ConfigError: the message names the column.
-        """
+        """Raise ConfigError, before any work, if a column that encodings name is missing or does not fit."""
         schema = Schema.of(data.frame).with_missing(self.missing)
         check_fixed_columns(schema, self.offset_column, self.strata)
         self.encodings.check_columns(schema.columns, schema.categories)
@@ -434,12 +426,3 @@ class BatchSettings:
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {item.name: item.metadata["setting"] for item in fields(BatchSettings)}
 )
-
-
-def _check_trainable(parity: L2Parity, trainer: Trainer) -> None:
-    """Refuse trainers that move gates and leaves together by a penalty that jumps where gates move."""
-    if parity.gates == "frozen" and not isinstance(trainer, Nodec | Leaves):
-        raise ConfigError(
-            f"{type(trainer).__name__} moves gates and leaves together, in which the penalty jumps: use "
-            "fairness='l2_relaxed', or trainer='nodec'"
-        )

@@ -154,11 +154,7 @@ def leaf_tests(
     trim: float = 0.1,
     seed: int = 0,
 ) -> SplitTest:
-    """Test the regressions of leaves, of one group or all that have rows, as :func:`split_test` does.
-
-    Raises ConfigError: an argument has a value that does not exist; DataError: the leaf has no rows, some row
-    has no finite likelihood there, or it has no maximum.
-    """
+    """:func:`split_test` of a tree and rows at hand."""
     check_choice(parameters, "parameters", get_args(Tested))
     count = check_integer("n_draws", n_draws, 1)
     if not is_number_of(trim, float) or not 0 < trim < 0.5:

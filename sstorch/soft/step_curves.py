@@ -19,7 +19,7 @@ def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Od
 
     Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
     but the ridge keeps the shape from growing: the likelihood of the training rows rewards every sharper
-    step. A new row beside the step then has a log-likelihood of minus millions. Unconstrained splines have no
+    step. A new row off the step then has a log-likelihood of minus millions. Unconstrained splines have no
     quantiles and are left out. Encoded rows x (n, p) are those of `data`, by which the tree was trained.
     """
     if tree.module.family.can_rise:

@@ -17,10 +17,9 @@ GATE_ROWS = 20_000
 
 
 def gate_rows(splits: Sequence[SurvivalData], seed: int) -> Tensor | None:
-    """Rows of each split by which gates are placed, (S, m), drawn where there are more than 20,000.
+    """Rows of each split by which gates are placed, (S, m), padded; None where no split has very many.
 
-    Subjects are drawn with all their rows, which weigh the same in all splits. Shorter splits repeat their
-    first row, as padding does; None where no split has so many rows.
+    Of more than 20,000 subjects are drawn with all their rows, which weigh the same in all splits.
     """
     if max(len(data) for data in splits) <= GATE_ROWS:
         return None

@@ -17,11 +17,7 @@ from sstorch.optim import log_hazard_targets, predicted_log_time
 def log_hazards(
     trees: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
 ) -> Tensor:
-    """Log cumulative hazard of each row and cause at the median event time of its split, (R, J, M).
-
-    Each cause has the weight of its number of events, as in the likelihood. Trees of R problems are ordered
-    by split.
-    """
+    """Log cumulative hazard of rows and causes, weighted by events, at the median event time, (R, J, M)."""
     medians = torch.tensor([median_event_time(data) for data in splits], dtype=torch.float64).log()
     each = [
         log_hazard_targets(
@@ -35,10 +31,7 @@ def log_hazards(
 def regression_targets(
     regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
 ) -> Tensor:
-    """What gates are distilled from: predictions of regressions, trees of depth 0, by cause, (R, J, M).
-
-    Of one event the predicted log time, of several causes :func:`log_hazards`.
-    """
+    """What gates are distilled from, (R, J, M): predicted log time of one event, or :func:`log_hazards`."""
     if len(regressions) == 1:
         ((name, regression),) = regressions.items()
         return predicted_log_time(regression, samples[name])[:, None]

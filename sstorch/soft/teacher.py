@@ -68,11 +68,7 @@ class Teacher:
         return str(getattr(self.model, "__name__", type(self.model).__name__))
 
     def check(self, causes: tuple[str, ...]) -> None:
-        """Make sure that the model has the method that is asked.
-
-        Raises:
-            ConfigError: it has not; the message says what is wanted.
-        """
+        """Raise ConfigError if the model has not the method that is called."""
         wanted = "predict_cumulative_incidence" if causes else "predict_survival_function"
         if not hasattr(self.model, wanted) and not (callable(self.model) and not causes):
             plain = "" if causes else ", or a function (X, times) that gives survival curves (n, n_times)"
@@ -112,11 +108,7 @@ class Teacher:
         return Teacher(self.model)
 
     def _trained_on(self, data: SurvivalData) -> Teacher:
-        """The teacher as it is, or one of the same parameters that has seen these rows alone.
-
-        Raises:
-            ConfigError: a model that cannot be trained again is to be.
-        """
+        """The teacher as it is, or one of the same parameters that is fitted to these rows alone."""
         if not self.refit:
             return self
         if not hasattr(self.model, "fit") or not hasattr(self.model, "get_params"):

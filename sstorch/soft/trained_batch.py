@@ -71,22 +71,17 @@ class TrainedBatch:
         """Problem number of a start of a split, with the coefficients at a position."""
         return (split * len(self.coefficients) + setting) * self.n_starts + start
 
-    def best_start(self, split: int, setting: int = 0, n_starts: int | None = None) -> int:
-        """Start with the lowest criterion, the one that is returned as the split's tree at a setting.
-
-        Args:
-            split: number of the split.
-            setting: position of its coefficients.
-            n_starts: only the first so many starts are compared; all if None.
+    def best_start(self, split: int, setting: int = 0) -> int:
+        """Start of a split with the lowest criterion, at a position among the coefficients.
 
         Raises:
             TrainingError: none of the starts has a finite objective.
         """
-        first, count = self.position(split, 0, setting), self.n_starts if n_starts is None else n_starts
-        criterion = self.criterion[first : first + count]
+        first = self.position(split, 0, setting)
+        criterion = self.criterion[first : first + self.n_starts]
         if not bool(criterion.isfinite().any()):
             raise TrainingError(
-                f"none of the {count} starts of split {split} has a finite training objective; "
+                f"none of the {self.n_starts} starts of split {split} has a finite training objective; "
                 "try another leaf, init='random', a larger ridge or dtype='float64'"
             )
         return int(torch.nan_to_num(criterion, nan=torch.inf).argmin())

@@ -201,11 +201,7 @@ class PrognosticTreeCV(FrameEstimator):
         return self._take_over(table)
 
     def _compared(self, data: SurvivalData | None = None) -> dict[str, SoftEstimator]:
-        """Copies of the candidates for some rows, every parameter checked; None for rows that are not known.
-
-        Raises:
-            ConfigError: a parameter has a value that does not exist.
-        """
+        """Copies of the candidates for some rows, or for any, every parameter checked."""
         check_choice(self.prefer, "prefer", get_args(Preference))
         if self.scoring not in SCORINGS and not callable(self.scoring):
             raise ConfigError(
@@ -234,11 +230,8 @@ class PrognosticTreeCV(FrameEstimator):
         scoring: str | Scorer,
     ) -> Evaluated:
         """Scores of every candidate on the folds of some rows."""
-        place = self._folds_of(data)
-        return {
-            name: score_on_folds(each, data, place, schema, scoring, bool(self.verbose))
-            for name, each in candidates.items()
-        }
+        given = data, self._folds_of(data), schema, scoring, bool(self.verbose)
+        return {name: score_on_folds(each, *given) for name, each in candidates.items()}
 
     def _table(self, candidates: Mapping[str, SoftEstimator], found: Evaluated) -> pd.DataFrame:
         """``cv_results_``. Raises TrainingError: no candidate has a finite score."""
@@ -331,11 +324,12 @@ class PrognosticTreeCV(FrameEstimator):
         for name, row in self.cv_results_.iterrows():
             less = f"{row['less_best']:+.4f} ({row['less_best_standard_error']:.4f})"
             both = (row["c_harrell"], row["c_groups"])
-            told = ("-" if np.isnan(value) else f"{value:.3f}" for value in both)
-            rows.append((f"  {name}", f"{row['mean_score']:.4f}", less, *told))
+            own = ("-" if np.isnan(value) else f"{value:.3f}" for value in both)
+            rows.append((f"  {name}", f"{row['mean_score']:.4f}", less, *own))
         widths = [max(len(row[place]) for row in rows) for place in range(5)]
         marks = ["", *("  <- chosen" if chosen else "" for chosen in self.cv_results_["chosen"])]
-        lines = [f"{len(self.cv_results_)} candidates on the test rows of {self._n_folds} folds"] + [
+        n_folds = sum(str(name).startswith("fold_") for name in self.cv_results_)
+        lines = [f"{len(self.cv_results_)} candidates on the test rows of {n_folds} folds"] + [
             "  ".join([row[0].ljust(widths[0]), *(row[place].rjust(widths[place]) for place in range(1, 5))])
             + mark
             for row, mark in zip(rows, marks, strict=True)
@@ -358,10 +352,6 @@ class PrognosticTreeCV(FrameEstimator):
                 "by these rows." + " nested=True scores the choice itself." * (nested is None)
             )
         return "\n".join(lines)
-
-    @property
-    def _n_folds(self) -> int:
-        return sum(str(name).startswith("fold_") for name in self.cv_results_)
 
     def save(self, path: str | Path) -> None:
         """Write the table of the search and the chosen model into a folder, no pickle.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -89,11 +89,11 @@ class TreeSample:
         return (self.batch.fitted(split, start, prediction=self.prediction) for split, start in self.members)
 
     def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:
-        """Pointwise quantiles of the curves, a percentile band.
+        """Pointwise quantiles of the curves, a percentile band, at times (n_times,) in original units.
 
         Args:
             X: rows with the training columns.
-            times: (n_times,), original units.
+            times: of the band.
             level: share of the trees between lower and upper curve at each time, in (0, 1).
 
         Raises:
@@ -111,7 +111,7 @@ class TreeSample:
             ConfigError: there is one tree alone.
         """
         if len(self) < 2:
-            raise ConfigError("the spread of one tree alone is not defined: use more resamples or starts")
+            raise ConfigError("the spread of one tree alone is not defined: use more resamples")
         return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
 
 
@@ -125,9 +125,3 @@ def partition(tree: FittedTree, x: RowFeatures) -> Partition:
         return (score.effect_by_column(pd.Index(names)) != 0).to_numpy()
 
     return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)
-
-
-def leaves_of_splits(batch: TrainedBatch, prediction: Prediction) -> list[Callable[[pd.DataFrame], IntArray]]:
-    """Of the tree of each split, from its best start, the function that gives the leaves of rows."""
-    splits = range(len(batch.preprocessors))
-    return [batch.fitted(k, batch.best_start(k), prediction=prediction).group_of for k in splits]

@@ -1,8 +1,8 @@
-"""How sure a tree is: its curves over resamples of the rows, or over its starts."""
+"""How sure a tree is: its curves over resamples of the rows."""
 
 from __future__ import annotations
 
-from sstorch.soft.batch import train_batch, training_rows
+from sstorch.soft.batch import training_rows
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.tree_sample import TreeSample
 
@@ -18,7 +18,7 @@ def bootstrap_trees(
 
     How often a row, or a subject with all rows, is drawn is its weight. Everything is done anew on each
     resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
-    comes from the different rows that were drawn, each counted once. So a band of the sample tells how far
+    comes from the different rows that were drawn, each counted once. So a band of the sample is how far
     the fitted curve would move with other rows of the same population, by training and starts too, and
     nothing of the bias of penalties or leaf.
 
@@ -41,23 +41,3 @@ def bootstrap_trees(
     True
     """
     return estimator._resampled(training_rows(X, y, sample_weight), n_resamples)
-
-
-def start_trees(estimator: SoftEstimator, X: object, y: object, sample_weight: object = None) -> TreeSample:
-    """Train the tree and keep all its starts, to see how much the curves depend on where training began.
-
-    Starts that a race has dropped, or that have no finite objective, are left out. ``estimator`` has the
-    parameters of the trees and is not fitted itself; rows, outcomes and weights are those of
-    :meth:`~sstorch.SoftSurvivalTree.fit`.
-
-    Raises:
-        DataError: the data cannot be used.
-        ConfigError: a parameter has a value that does not exist.
-        TrainingError: no start has a finite objective.
-    """
-    data = training_rows(X, y, sample_weight)
-    batch = train_batch([data], estimator._batch_settings())
-    batch.best_start(0)
-    finite, dropped = batch.criterion.isfinite().tolist(), batch.history.dropped()
-    members = tuple((0, start) for start, fine in enumerate(finite) if fine and start not in dropped)
-    return TreeSample(batch, members, estimator._prediction)

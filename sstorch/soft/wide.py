@@ -81,17 +81,14 @@ class ColumnPrior:
 
     name: str  # a key of ``PRIORS``
     variance: FloatArray  # of each coefficient, (p,); 0 for columns without a visible effect
-    # intercept and shape parameters beside the linear predictors of held-out rows, (1, 1 + m): with more
+    # intercept and shape parameters and the linear predictors of held-out rows, (1, 1 + m): with more
     # columns than rows those of the training rows allow a perfect fit
     shapes: Tensor
 
 
 @dataclass(frozen=True)
 class _Expansion:
-    """A log-likelihood to second order in the linear predictors of rows: weights (n,) and targets (n,).
-
-    Weights are zero for rows that take no part. The level is free: targets are centred by the weights.
-    """
+    """A log-likelihood to second order in the predictors of rows: weights (n,) and centred targets (n,)."""
 
     weight: FloatArray
     target: FloatArray
@@ -108,10 +105,7 @@ class _Expansion:
         return out
 
     def dual(self, gram: FloatArray) -> FloatArray:
-        """Posterior mean as combination of rows, (n,): linear predictors are ``gram @ dual`` and a level.
-
-        `gram` (n, n) is the prior covariance of the linear predictors.
-        """
+        """Posterior mean, (n,), of combinations of rows with prior covariance `gram` (n, n)."""
         root = np.sqrt(self.weight)
         matrix = self.gram(gram)
         matrix[np.diag_indices_from(matrix)] += 1.0
@@ -345,10 +339,7 @@ def column_prior(hazards: LinearHazards, start: Tensor, z: Tensor, fold: IntArra
 def with_column_priors(
     design: Design, hazards: LinearHazards, splits: Sequence[SurvivalData], seed: int
 ) -> tuple[Design, tuple[str, ...], Tensor]:
-    """The design of many columns, its lines with a variance each, of S problems with all rows in one group.
-
-    Also returns the name of each split's prior; and intercepts and shapes, (S, 1 + m).
-    """
+    """The design with a variance for each of many columns, names of the priors, and starts (S, 1 + m)."""
     null, columns = replace(hazards, design=hazards.design.without_features), design.z
     starts = null_start(null)
     lines = torch.tensor([kind == "line" for kind in design.kinds], device=columns.device)

@@ -63,7 +63,7 @@ def test_families_of_the_package_are_hazards(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "told"),
+    ("family", "message"),
     [
         (Falls, "falls with time"),
         (Begins, "not 0 at time zero"),
@@ -72,10 +72,10 @@ def test_families_of_the_package_are_hazards(name: str) -> None:
         (Summed, "must be elementwise"),
     ],
 )
-def test_what_is_no_hazard_raises_before_training(family: type[HazardFamily], told: str) -> None:
+def test_what_is_no_hazard_raises_before_training(family: type[HazardFamily], message: str) -> None:
     rng = np.random.default_rng(0)
     x, time = rng.normal(size=(60, 2)), rng.exponential(size=60)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         SurvivalRegression(family()).fit(x, (time, np.ones(60, bool)))
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch.nn import SoftTree, Topology
+from sstorch.nn import Topology
 from sstorch.nn.routing import log_path_probability, most_probable_leaf
 from tests.batches import random_tree
 
@@ -54,13 +54,3 @@ def _path(node: int) -> set[int]:
         path.add(node)
         node //= 2
     return path
-
-
-def test_gate_equation_of_the_paper() -> None:
-    tree = SoftTree(2, depth=1)
-    with torch.no_grad():
-        tree.gate(1).weight.copy_(torch.tensor([2.0, -1.0]))
-        tree.gate(1).bias.fill_(-0.5)
-    x = torch.tensor([[1.0, 0.5]], dtype=torch.float64)
-    p_left = 1 / (1 + np.exp(-(2.0 - 0.5 - 0.5)))
-    np.testing.assert_allclose(tree.log_leaf_probability(x).exp().detach()[:, 0], [p_left, 1 - p_left])

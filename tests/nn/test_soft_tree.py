@@ -52,22 +52,6 @@ def test_mixture_is_the_average_of_the_leaves() -> None:
     torch.testing.assert_close(tree.survival(X, TIMES, "mixture"), expected, rtol=1e-12, atol=1e-300)
 
 
-def test_a_prediction_reads_one_leaf_and_the_gates_on_its_path() -> None:
-    tree = random_tree(1, 3).select(0)
-    before, leaf = tree.survival(X, TIMES).detach(), tree.apply_leaf(X)
-    row = 0
-    on_path = {n for n, _ in tree.topology.ancestors(int(leaf[row]) + 8)} | {int(leaf[row]) + 8}
-    with torch.no_grad():
-        for node in tree.topology.branches:
-            if node not in on_path:
-                tree.gate(node).weight.mul_(-3).add_(1)
-        for node in tree.topology.leaves:
-            if node not in on_path:
-                tree.leaf(node).intercept.add_(5)
-    assert torch.equal(tree.survival(X, TIMES)[row], before[row])
-    assert not torch.equal(tree.survival(X, TIMES), before)
-
-
 def test_batch_equals_loop_and_design_matrix_equals_tensors() -> None:
     tree = random_tree(4, 2)
     matrices = torch.rand(2, 9, 3, dtype=torch.float64)
@@ -156,13 +140,6 @@ def test_survival_starts_at_one_for_the_flattest_leaf() -> None:
     with torch.no_grad():
         tree.leaf(1).shape.fill_(-6.0)
     assert (tree.survival(X, TIMES)[:, 0] == 1).all()
-
-
-def test_select_keeps_the_time_scale() -> None:
-    tree = SoftTree(3, 1, batch_shape=(3,))
-    tree.set_time_scale(torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
-    assert torch.equal(tree.select(torch.tensor([0, 2])).log_time_scale, tree.log_time_scale[[0, 2]])
-    assert tree.select(1).log_time_scale == tree.log_time_scale[1]
 
 
 def test_gradients_reach_an_encoder_in_front() -> None:

@@ -1,4 +1,4 @@
-"""Gradients that are written out, beside plain autograd."""
+"""Gradients that are written out compared with plain autograd."""
 
 from collections.abc import Callable
 

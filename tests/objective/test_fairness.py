@@ -221,19 +221,18 @@ def test_rows_of_one_group_have_no_pairs_and_a_group_of_one_row_has() -> None:
 # ---------------------------------------------------------------------- in the steps
 
 
-@pytest.mark.parametrize(("depth", "node"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 2), (3, 5)])
-def test_leaf_step_carries_the_penalty_over_all_rows(depth: int, node: int) -> None:
-    tree, penalty = random_tree(4, depth), _penalty()
-    sample = with_groups(random_sample(4, n_splits=2))
-    objective = TrainingObjective(row_penalties=[penalty])
+def _check_step(penalty: GroupParity, depth: int, node: int, kind: type[LeafStep | BranchStep]) -> None:
+    """A step with the penalty over all rows compared with one without: value and gradient."""
+    tree, sample = random_tree(4, depth), with_groups(random_sample(4, n_splits=2))
     rows = sample.restrict(tree.visits(sample.x, node)) if depth else sample
-    step = LeafStep.make(tree, objective, rows, node, everything=sample)
-    plain = LeafStep.make(tree, TrainingObjective(), rows, node)
+    objective = TrainingObjective(row_penalties=[penalty])
+    step = kind.make(tree, objective, rows, node, everything=sample)
+    plain = kind.make(tree, TrainingObjective(), rows, node)
     inside = rows.weight.sum(-1)
     assert int((inside > 0).sum()) >= 3
     scale = torch.where(inside > 0, sample.weight.sum(-1) / inside, 0.0)
     (value, gradient), (base, base_gradient) = (s.value_and_gradient(s.read()) for s in (step, plain))
-    reference = _by_pairs(tree, sample, penalty) * scale
+    reference = _by_pairs(tree, sample, penalty, relaxed=kind is BranchStep) * scale
     torch.testing.assert_close(value - base, reference.detach(), rtol=1e-10, atol=1e-13)
     tree.requires_grad_(True)
     slopes = torch.autograd.grad(reference.sum(), step.parameters)
@@ -245,29 +244,17 @@ def test_leaf_step_carries_the_penalty_over_all_rows(depth: int, node: int) -> N
     )
 
 
+@pytest.mark.parametrize(("depth", "node"), [(0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 2), (3, 5)])
+def test_leaf_step_carries_the_penalty_over_all_rows(depth: int, node: int) -> None:
+    _check_step(_penalty(), depth, node, LeafStep)
+
+
 @pytest.mark.parametrize(("depth", "node"), [(1, 1), (2, 1), (2, 2), (3, 3)])
 def test_branch_step_carries_the_relaxation_when_asked(depth: int, node: int) -> None:
-    tree, penalty = random_tree(4, depth), _penalty(L2Parity(gates="relaxed"))
-    sample = with_groups(random_sample(4, n_splits=2))
-    objective = TrainingObjective(row_penalties=[penalty])
-    rows = sample.restrict(tree.visits(sample.x, node))
-    step = BranchStep.make(tree, objective, rows, node, sample)
-    plain = BranchStep.make(tree, TrainingObjective(), rows, node)
-    inside = rows.weight.sum(-1)
-    assert int((inside > 0).sum()) >= 3
-    scale = torch.where(inside > 0, sample.weight.sum(-1) / inside, 0.0)
-    (value, gradient), (base, base_gradient) = (s.value_and_gradient(s.read()) for s in (step, plain))
-    reference = _by_pairs(tree, sample, penalty, relaxed=True) * scale
-    torch.testing.assert_close(value - base, reference.detach(), rtol=1e-10, atol=1e-13)
-    tree.requires_grad_(True)
-    slopes = torch.autograd.grad(reference.sum(), step.parameters)
-    expected = torch.cat([g.reshape(4, -1) for g in slopes], 1)
-    torch.testing.assert_close(gradient - base_gradient, expected, rtol=1e-9, atol=1e-12)
-    some = step.select(torch.tensor([0, 3]))
-    torch.testing.assert_close(
-        some.value_and_gradient(some.read())[1], gradient[[0, 3]], rtol=1e-10, atol=1e-13
-    )
+    _check_step(_penalty(L2Parity(gates="relaxed")), depth, node, BranchStep)
+    tree, sample = random_tree(4, depth), with_groups(random_sample(4, n_splits=2))
     frozen = TrainingObjective(row_penalties=[_penalty()])
+    rows = sample.restrict(tree.visits(sample.x, node))
     assert BranchStep.make(tree, frozen, rows, node, sample).terms == ()
 
 

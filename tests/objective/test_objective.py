@@ -224,7 +224,7 @@ def test_group_lasso_against_the_formula() -> None:
 
 @pytest.mark.nightly
 def test_features_leave_the_gates_as_the_exact_penalty_has_it() -> None:
-    """Only feature 0 tells the rows apart; the smoothed optimum beside that of proximal steps."""
+    """Only feature 0 tells the rows apart; the smoothed optimum compared with that of proximal steps."""
     generator = torch.Generator().manual_seed(5)
     x = torch.rand(1, 200, 4, generator=generator, dtype=torch.float64)
     late = x[0, :, 0] > 0.5

@@ -82,7 +82,7 @@ def test_a_tree_that_is_told_so_has_no_small_leaves(gbsg2: SurvivalData, trainer
         tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
         hard = np.bincount(tree.apply(gbsg2.frame), minlength=5)[1:] / len(gbsg2)
         least.append((tree.predict_leaf_proba(gbsg2.frame).mean(axis=0).min(), hard.min(), tree.objective_))
-    assert least[0] == least[1]  # off, unless told
+    assert least[0] == least[1]  # off by default
     assert max(least[0][:2]) < 0.03
     assert min(least[2][:2]) > 0.07
     assert least[2][0] > 0.09

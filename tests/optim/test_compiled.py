@@ -1,4 +1,4 @@
-"""The compiled engine beside torch: the same functions, the same steps, the same refusals."""
+"""The compiled engine compared with torch: the same functions, the same steps, the same refusals."""
 
 from __future__ import annotations
 

@@ -37,8 +37,9 @@ def _start(n: int, depth: int = 2, leaf: str = "log_logistic", n_rows: int = 150
 
 
 def _gbsg2(data: SurvivalData, n: int) -> tuple[SoftTree, Sample]:
-    settings = SoftSurvivalTree(depth=2, init="random", n_starts=n)._batch_settings()
-    tree, sample = stack_splits([data], [Preprocessor(Schema.of(data.frame)).fit(data.frame)], settings)
+    settings = SoftSurvivalTree(2, "log_logistic", init="random", n_starts=n)._batch_settings()
+    preprocessor = Preprocessor(Schema.of(data.frame)).fit(data.frame)
+    tree, sample = stack_splits([data], [preprocessor.transform(data.frame)], preprocessor, settings)
     initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
     return tree, sample
 
@@ -79,7 +80,7 @@ class _Recorder(Callback):
 def test_freezing_is_real_over_a_whole_run(depth: int, engine: Engine) -> None:
     tree, sample = _start(12, depth)
     recorder = _Recorder(tree)
-    Nodec(macro_iterations=3, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
+    Nodec(macro_iterations=2, engine=engine).train(tree, OBJECTIVE, sample, [recorder])
     steps = {context.step for context in recorder.seen}
     assert steps == ({"LN"} if depth == 0 else {"BN", "WLR", "LN"})
     nodes = {context.node for context in recorder.seen if context.step == "LN"}
@@ -193,8 +194,8 @@ def test_patience_and_gradient_retire_problems(engine: Engine) -> None:
     )
     assert history.macro_iterations["macro_iteration"].max() < 10
     tree, sample = _start(5)
-    patient = Nodec(macro_iterations=6).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
-    hasty = Nodec(macro_iterations=6, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
+    patient = Nodec(macro_iterations=4).train(tree.select(torch.arange(5)), OBJECTIVE, sample)
+    hasty = Nodec(macro_iterations=4, patience=1, engine=engine).train(tree, OBJECTIVE, sample)
     assert len(hasty.steps) < len(patient.steps)
 
 
@@ -290,9 +291,3 @@ def test_thresholds_presets() -> None:
     assert Nodec(eps=Thresholds(0.2, 0.1, 0.5)).thresholds.scaled(0.5) == Thresholds(0.1, 0.05, 0.25)
     with pytest.raises(ConfigError, match="threshold reassigned must be in"):
         Thresholds(0.1, 0.1, 1.0)
-
-
-def test_both_presets_train() -> None:
-    for eps in ("eps_paper", "eps_ordered"):
-        tree, sample = _start(6)
-        assert isinstance(Nodec(eps=eps, macro_iterations=2).train(tree, OBJECTIVE, sample), History)

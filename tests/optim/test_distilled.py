@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.tree import DecisionTreeRegressor
 
-from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, Surv, load_dataset
+from sstorch import Columns, GroupPenalties, PrognosticTree, SoftSurvivalTree, load_dataset
 from sstorch.bench.flat import soft_tree
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError
@@ -24,7 +24,7 @@ from sstorch.soft.batch import train_batch
 from sstorch.soft.settings import BatchSettings
 from sstorch.soft.trained_batch import TrainedBatch
 from tests.batches import random_sample, random_tree
-from tests.conftest import covering, nightly, nightly_but
+from tests.conftest import nightly, nightly_but
 
 TIGHT = LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0, max_evaluations=5000)
 
@@ -120,6 +120,7 @@ def test_shared_slopes_are_one_variable(ancillary: str) -> None:
     torch.testing.assert_close(shared.read(), x + moved)
 
 
+@pytest.mark.nightly
 def test_slopes_that_are_shared_are_penalised_once() -> None:
     """With levels and shapes held together the tree is the regression, the closer the tighter they are."""
     data = whas500()
@@ -143,7 +144,7 @@ def test_slopes_that_are_shared_are_penalised_once() -> None:
 
 
 @pytest.mark.parametrize("ridge", ["estimated", nightly(1e-3)])
-@pytest.mark.parametrize("leaf", nightly_but({"weibull", "spline_po", "logistic_hazard"}, FAMILIES))
+@pytest.mark.parametrize("leaf", nightly_but({"weibull"}, FAMILIES))
 def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
     data = whas500()
     penalties = GroupPenalties(ridge=ridge)
@@ -159,7 +160,10 @@ def test_every_leaf_has_real_groups(leaf: str, ridge: float | str) -> None:
 SHAPES = ((1, 0.3), (2, 0.2), (3, 0.1), (4, 0.05), (3, 0.0))
 
 
-@pytest.mark.parametrize(("shape", "gate_features"), covering(SHAPES, (1, 2, None)))
+@pytest.mark.parametrize(
+    ("shape", "gate_features"),
+    [((2, 0.2), 2), ((3, 0.1), 1), *map(nightly, SHAPES, (1, None, 2, 1, None))],
+)
 def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_features: int | None) -> None:
     depth, min_leaf = shape
     data = load_dataset("gbsg2")
@@ -173,7 +177,7 @@ def test_leaves_are_as_large_as_asked_for(shape: tuple[int, float], gate_feature
 
 
 @pytest.mark.parametrize(
-    ("gate_numeric", "gate_features"), covering(("log", "piecewise", "spline"), (1, 2, None))
+    ("gate_numeric", "gate_features"), [("log", 1), nightly("piecewise", 2), nightly("spline", None)]
 )
 def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> None:
     """A gate on one column is a threshold of the column itself, or of its logarithm."""
@@ -186,30 +190,6 @@ def test_gates_may_be_curved(gate_numeric: str, gate_features: int | None) -> No
         plain = PrognosticTree(gate_features=1).fit(data.frame, (data.time, data.event))
         # Halfway between two values is elsewhere for a logarithm, but the training rows are cut alike.
         np.testing.assert_array_equal(tree.apply(data.frame), plain.apply(data.frame))
-
-
-@pytest.mark.filterwarnings("ignore:.*in every column")
-def test_rows_with_weight_two_are_two_rows() -> None:
-    data = load_dataset("gbsg2").subset(np.arange(150))
-    weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
-    twice = np.repeat(np.arange(150), weight.astype(int))
-    settings = {"numeric": "linear", "trainer": Leaves(TIGHT), "ridge": 1e-3}
-    weighted = soft_tree(**settings).fit(data.frame, (data.time, data.event), sample_weight=weight)
-    double = data.subset(twice)
-    repeated = soft_tree(**settings).fit(double.frame, (double.time, double.event))
-    # The unit of time counts rows once whatever their weight, so not all digits agree.
-    assert (weighted.apply(data.frame) == repeated.apply(data.frame)).mean() > 0.97
-
-
-def test_entry_times_and_missing_values() -> None:
-    data = load_dataset("gbsg2").subset(np.arange(200))
-    frame = data.frame.astype({"age": float})
-    frame.loc[frame.index[::7], "age"] = np.nan
-    frame.loc[frame.index[::11], "tgrade"] = None
-    y = Surv(data.time, data.event, entry=data.time / 3)
-    tree = PrognosticTree().fit(frame, y)
-    assert np.isfinite(tree.log_likelihood(frame, y))
-    assert len(np.unique(tree.apply(frame))) == 4
 
 
 def test_a_target_that_is_constant_makes_no_gates() -> None:

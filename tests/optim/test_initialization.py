@@ -111,10 +111,3 @@ def test_kmeans_on_identical_rows_and_on_a_cluster_without_events() -> None:
     initialize_kmeans(tree, OBJECTIVE, same, [problem_seed(0, 0, 0)])
     assert all(torch.isfinite(p).all() for p in tree.parameters())
     assert torch.unique(tree.apply_leaf(same.x)).numel() == 1
-
-
-def test_kmeans_where_every_row_is_a_cluster() -> None:
-    sample = random_sample(1, n_rows=4)
-    tree = SoftTree(3, 2, batch_shape=(1,))
-    initialize_kmeans(tree, OBJECTIVE, sample, [problem_seed(0, 0, 0)])
-    assert all(torch.isfinite(p).all() for p in tree.parameters())

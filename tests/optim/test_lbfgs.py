@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -220,14 +219,6 @@ def test_single_precision(problem: Callable[[], tuple[BatchedFunction, Tensor]])
         torch.testing.assert_close(result.x.double(), exact.x, atol=2e-2, rtol=0)
 
 
-def test_same_batch_twice_is_bit_identical() -> None:
-    function, x0 = logistic()
-    first, second = minimize(function, x0), minimize(function, x0)
-    assert torch.equal(first.x, second.x)
-    assert torch.equal(first.value, second.value)
-    assert first.n_batched_evaluations == second.n_batched_evaluations
-
-
 def test_alone_as_in_the_batch() -> None:
     x0 = starts(33, 7)
     batch = minimize(Rosenbrock(), x0)
@@ -307,13 +298,6 @@ def test_grad_mode_of_the_caller(mode: Callable[[], torch.no_grad]) -> None:
     with mode():
         result = minimize(function, x0)
     assert torch.equal(result.x, expected.x)
-
-
-def test_input_is_left_unchanged() -> None:
-    function, x0 = logistic()
-    before = copy.deepcopy(x0)
-    minimize(function, x0)
-    assert torch.equal(x0, before)
 
 
 def test_errors_name_what_was_found() -> None:

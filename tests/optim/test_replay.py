@@ -147,15 +147,3 @@ def test_patience_counts_inner_iterations_and_best_is_the_lowest(patience: int) 
         else:
             assert max(visits)[0] == 5
     assert decided >= 5
-
-
-def test_history_ends_with_the_objective_of_the_returned_tree_when_patience_stops_a_run() -> None:
-    n = 8
-    sample = random_sample(n, n_rows=150, seed=2)
-    tree = SoftTree(3, 2, batch_shape=(n,))
-    initialize_random(tree, sample, [problem_seed(0, 0, k) for k in range(n)])
-    history = Nodec(macro_iterations=6, patience=1).train(tree, OBJECTIVE, sample)
-    with torch.no_grad():
-        final = OBJECTIVE(tree, sample)
-    last = history.macro_iterations.groupby("problem")["best_objective"].last()
-    np.testing.assert_allclose(last, final, rtol=1e-12)

@@ -165,6 +165,7 @@ def test_a_finished_run_returns_at_once(case: str, tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in again[0].parameters())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("leaf", ["exponential", "spline_po"])
 def test_leaves_without_shapes_and_with_knots(leaf: str, tmp_path: Path) -> None:
     path = str(tmp_path / "run")

@@ -11,7 +11,7 @@ import torch
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
-from sstorch.optim import Checkpoint, LBFGSOptions, Nodec, minimize
+from sstorch.optim import Checkpoint, Nodec
 from sstorch.optim.nodec import THRESHOLDS, balancing_weights, classify, reassign
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, ShardedStep
 from tests.batches import random_sample, random_tree
@@ -117,13 +117,3 @@ def test_another_number_of_shards_is_another_run(tmp_path: Path) -> None:
         Nodec(macro_iterations=1, n_shards=3).train(
             random_tree(2, 1), OBJECTIVE, sample, checkpoint=Checkpoint(tmp_path / "run")
         )
-
-
-def test_a_minimum_over_shards() -> None:
-    tree, sample = random_tree(3, 1), random_sample(3)
-    options = LBFGSOptions(gradient_tolerance=1e-9, relative_tolerance=0.0)
-    ends = []
-    for n in (1, 5):
-        step = ShardedStep.make(Shards.cut(sample, n), lambda part: LeafStep.make(tree, OBJECTIVE, part, 1))
-        ends.append(minimize(step, step.read(), options, step.metric(step.read())).value)
-    torch.testing.assert_close(ends[0], ends[1], rtol=1e-10, atol=0)

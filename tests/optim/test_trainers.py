@@ -197,15 +197,6 @@ def test_scores_tell_which_starts_finished(small_data: SurvivalData) -> None:
     assert isinstance(result.table(), pd.DataFrame)
 
 
-def test_trainers_by_name(small_data: SurvivalData) -> None:
-    for name in ("joint", "nodec+joint"):
-        tree = SoftSurvivalTree(depth=1, trainer=name, init="random", n_starts=2)
-        tree.fit(small_data.frame, (small_data.time, small_data.event))
-        assert tree.score(small_data.frame, (small_data.time, small_data.event)) > 0.6
-    with pytest.raises(ConfigError, match=r"trainer must be one of nodec, joint, nodec\+joint, leaves"):
-        SoftSurvivalTree(trainer="newton").fit(small_data.frame, (small_data.time, small_data.event))
-
-
 # ------------------------------------------------------------------ rows held out
 
 

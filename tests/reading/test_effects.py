@@ -10,7 +10,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from sstorch.reading import effects, leaf_coefficients
-from sstorch.soft import bootstrap_trees, start_trees
+from sstorch.soft import bootstrap_trees
 
 PLAIN = {"depth": 0, "leaf": "exponential", "trainer": "joint", "init": "random", "n_starts": 1}
 
@@ -161,13 +161,13 @@ def test_refusals(small_data: SurvivalData) -> None:
         effects(tree, X, ["size"])
     with pytest.raises(ConfigError, match="n_points must be at least 2"):
         effects(tree, X, n_points=1)
-    sample = start_trees(soft_tree(**PLAIN), X, y)
+    sample = bootstrap_trees(soft_tree(**PLAIN), X, y, n_resamples=1)
     with pytest.raises(ConfigError, match=r"level: expected a share in \(0, 1\)"):
         effects(tree, X, sample=sample, level=90)
     with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
         effects(_fit(small_data, leaf="weibull"), X, sample=sample)
     deep = SoftSurvivalTree(depth=1, leaf="exponential", trainer=quick, init="random", n_starts=1)
     with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
-        effects(tree, X, sample=start_trees(deep, X, y))
+        effects(tree, X, sample=bootstrap_trees(deep, X, y, n_resamples=1))
     with pytest.raises(ConfigError, match=r"do not correspond.*SurvivalRegression"):
         effects(deep.fit(X, y), X, sample=sample)

@@ -51,7 +51,7 @@ from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
 from sstorch.reading import simplify
 from sstorch.reading.hooks import ReadableTree
-from sstorch.soft import bootstrap_trees, start_trees
+from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
 from tests.reference.exact_text import beginning, exact, files_of, sha, shape_and_sha
 
@@ -521,7 +521,6 @@ SOFT: dict[str, Case] = {
     "checkpoint": checkpointed,
     "export_prediction": exported_prediction,
     "bootstrap_trees": partial(tree_sample, bootstrap_trees, n_resamples=5),
-    "start_trees": partial(tree_sample, start_trees),
     "conformal, kaplan_meier": partial(conformal, "kaplan_meier"),
     "conformal, model of censoring": partial(conformal, soft_tree(**BASE | {"depth": 0, "leaf": "weibull"})),
 }

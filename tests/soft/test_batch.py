@@ -1,4 +1,4 @@
-"""One batch of settings beside a batch for each of them."""
+"""One batch of settings compared with a batch for each of them."""
 
 from dataclasses import replace
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from sstorch import SoftSurvivalTree, SurvivalData
-from sstorch.objective import TrainingObjective
 from sstorch.optim import Heats, Joint, LBFGSOptions, Nodec, Race
 from sstorch.optim.starts import clusters as initialization
 from sstorch.soft import Coefficients, train_batch
@@ -51,30 +50,6 @@ def test_settings_are_a_dimension_of_the_batch(
                 for found, some in ((batch, there), (alone, here))
             )
             torch.testing.assert_close(curves, others, rtol=0, atol=1e-3 if depth else 1e-5)
-
-
-def test_objective_of_each_problem_has_its_own_coefficients(small_data: SurvivalData) -> None:
-    settings = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=2)._batch_settings()
-    batch = train_batch([small_data], settings, coefficients=GRID)
-    x = torch.as_tensor(batch.preprocessors[0].transform(small_data.frame))
-    for k, own in enumerate(GRID):
-        tree = batch.tree.select(torch.tensor([batch.position(0, 1, k)]))
-        tree.requires_grad_(False)
-        objective = TrainingObjective(own.ridge, own.gate_ridge, own.fused)
-        at = torch.as_tensor(small_data.time)[:, None]
-        # Mixture of leaves' losses, from the curves of each leaf.
-        probability = tree.log_leaf_probability(x).exp()[0]
-        leaves = [tree.leaf(node) for node in tree.topology.leaves]
-        loss = torch.zeros(len(small_data), dtype=torch.float64)
-        for weight, leaf in zip(probability, leaves, strict=True):
-            linear = (leaf.slope[0] @ x.T + leaf.intercept[0])[:, None]
-            shape = leaf.shape[0][None, None, :]
-            log_time = at.log() - tree.log_time_scale[0]
-            hazard = tree.family.cumulative_hazard(log_time, linear, shape)
-            log_hazard = tree.family.log_hazard(log_time, linear, shape)
-            loss += weight * (hazard - torch.as_tensor(small_data.event)[:, None] * log_hazard)[:, 0]
-        value = loss.mean() + objective.penalty(tree)[0]
-        assert float(batch.objective[batch.position(0, 1, k)]) == pytest.approx(float(value), rel=1e-9)
 
 
 def test_settings_begin_from_the_same_partitions_found_once(

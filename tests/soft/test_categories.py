@@ -1,23 +1,15 @@
 """Categories of many levels as codes, as indicators and as sparse columns: one model."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression, memory
-from sstorch._types import FloatArray
-from sstorch.data import Preprocessor, Schema, SurvivalData, folds_of, preprocessing
-from sstorch.data.coded import dense
+from sstorch.data import Schema, SurvivalData, folds_of, preprocessing
 from sstorch.exceptions import ConfigError
 from sstorch.soft.batch import train_batch
-from sstorch.soft.settings import BatchSettings
-from tests.conftest import nightly
 
 pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
 
@@ -61,57 +53,6 @@ def test_tree_of_codes_is_that_of_indicators(teacher: str, indicators: pytest.Mo
     assert plain.choice_ is not None
     assert coded.choice_ is not None
     pd.testing.assert_frame_equal(coded.choice_.penalties, plain.choice_.penalties, rtol=1e-8)
-
-
-@pytest.mark.nightly
-@given(
-    levels=st.integers(17, 40),
-    n=st.integers(60, 150),
-    seed=st.integers(0, 99),
-    leaf=st.sampled_from(["weibull", "log_logistic"]),
-    curves=st.sampled_from(["linear", "smooth"]),
-)
-@settings(max_examples=6, deadline=None, derandomize=True)
-def test_codes_indicators_and_sparse_columns_are_one_encoding(
-    levels: int, n: int, seed: int, leaf: str, curves: str
-) -> None:
-    frame, y = simulated(n, levels, seed)
-    encodings = BatchSettings.check(depth=1, numeric=curves).encodings
-    preprocessor = Preprocessor(Schema.of(frame), encodings=encodings).fit(frame)
-    encoded = preprocessor.encode(frame)
-    np.testing.assert_allclose(dense(encoded), preprocessor.transform(frame), rtol=0, atol=1e-12)
-    model = SurvivalRegression(leaf).fit(frame, y)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(preprocessing, "CODED_LEVELS", 10**9)
-        other = SurvivalRegression(leaf).fit(frame, y)
-        np.testing.assert_allclose(model.predict(frame), other.predict(frame), rtol=1e-10)
-    numbers = pd.get_dummies(frame.drop(columns="stage"), dtype=float).fillna(0.0)
-    sparse = scipy.sparse.csr_array(numbers.to_numpy())
-    columns = numbers.astype(pd.SparseDtype(float, 0.0))
-    plain = SurvivalRegression(leaf).fit(numbers, y)
-    risks = plain.predict(numbers)
-    np.testing.assert_allclose(SurvivalRegression(leaf).fit(columns, y).predict(columns), risks, rtol=1e-10)
-    np.testing.assert_allclose(SurvivalRegression(leaf).fit(sparse, y).predict(sparse), risks, rtol=1e-10)
-
-
-@pytest.mark.parametrize("competing", [False, nightly(True)])
-def test_trees_of_dense_and_sparse_columns_predict_alike(competing: bool) -> None:
-    frame, y = simulated(150, 20, seed=4)
-    if competing:
-        cause = np.where(y.event, 1 + np.arange(150) % 2, 0)
-        y = Surv(y.time, cause, causes=("relapse", "death"))
-    numbers = pd.get_dummies(frame, dtype=float).fillna(0.0)
-    forms = numbers, numbers.astype(pd.SparseDtype(float, 0.0)), scipy.sparse.csr_array(numbers.to_numpy())
-
-    def predictions(X: pd.DataFrame | scipy.sparse.csr_array) -> list[FloatArray]:
-        tree = PrognosticTree(depth=1).fit(X, y)
-        groups = [tree.apply(X).astype(float), tree.predict_leaf_proba(X)]
-        return [*groups, tree.predict_cumulative_incidence(X, [0.5, 1.0]) if competing else tree.predict(X)]
-
-    expected, *others = map(predictions, forms)
-    for other in others:
-        for found, known in zip(other, expected, strict=True):
-            np.testing.assert_allclose(found, known, rtol=1e-10)
 
 
 def test_causes_of_codes_are_those_of_indicators(indicators: pytest.MonkeyPatch) -> None:
@@ -161,13 +102,6 @@ def test_category_of_a_product_is_not_coded() -> None:
     features = model.preprocessor_.encode(frame)
     assert isinstance(features, Tensor)
     np.testing.assert_array_equal(features, model.preprocessor_.transform(frame))
-
-
-def test_saved_tree_predicts_alike(tmp_path: Path) -> None:
-    frame, y = simulated(200, 25, seed=5)
-    tree = PrognosticTree(depth=1).fit(frame, y)
-    tree.save(tmp_path / "tree")
-    np.testing.assert_array_equal(PrognosticTree.load(tmp_path / "tree").predict(frame), tree.predict(frame))
 
 
 def test_sparse_matrix_beyond_memory_raises() -> None:

@@ -10,7 +10,6 @@ from sklearn.base import clone
 
 from sstorch import (
     Columns,
-    GroupPenalties,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
@@ -112,19 +111,6 @@ def test_groups_are_numbered_by_event_free_survival(tree: PrognosticTree, rows: 
     assert (tree.predict_leaf_proba(X).argmax(axis=1) + 1 == group).mean() > 0.98
 
 
-def test_table_of_groups_is_that_of_aalen_and_johansen(tree: PrognosticTree, rows: Rows) -> None:
-    X, y = rows
-    table = group_table(tree, X, y, [300.0, 1e5])
-    inside = tree.apply(X) == table.index[0]
-    expected = metrics.aalen_johansen((y.time[inside], y.cause[inside]), [300.0])
-    assert table["F(300) death", "estimate"].iloc[0] == expected[1, 0]
-    # Beyond the follow-up of a group nothing is known, unless nobody is left to have an event.
-    group = tree.apply(X)
-    ended = [bool(y.cause[group == number][y.time[group == number].argmax()]) for number in table.index]
-    assert table["F(100000) relapse", "estimate"].notna().tolist() == ended
-    assert not all(ended)
-
-
 def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
     X, y = rows
     np.testing.assert_array_equal(tree.predict(X), tree.predict(X, "relapse"))
@@ -147,20 +133,6 @@ def test_saved_tree_predicts_alike(tree: PrognosticTree, rows: Rows, tmp_path: P
     assert again.summary() == tree.summary()
     assert again.score(X, y) == tree.score(X, y)
     np.testing.assert_array_equal(clone(tree).fit(X, y).predict(X), tree.predict(X))
-
-
-@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-def test_weights_count_rows(rows: Rows) -> None:
-    X, y = rows
-    weight = np.random.default_rng(0).integers(0, 3, len(X))
-    some = np.repeat(np.arange(len(X)), weight)
-    penalties = GroupPenalties(ridge=1e-3)
-    model = PrognosticTree(
-        depth=1, leaf="log_logistic", penalties=penalties, columns=Columns(numeric="linear")
-    )
-    found = clone(model).fit(X, y, sample_weight=weight).predict_cumulative_incidence(X, TIMES)
-    repeated = clone(model).fit(X.iloc[some].reset_index(drop=True), y[some])
-    np.testing.assert_allclose(found, repeated.predict_cumulative_incidence(X, TIMES), atol=1e-4)
 
 
 def test_every_cause_has_a_free_baseline_however_few_its_events(rows: Rows) -> None:

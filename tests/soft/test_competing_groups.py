@@ -244,22 +244,6 @@ def test_one_cause_gives_the_validation_of_one_event(data: SurvivalData) -> None
     assert found.causes["relapse"].hazard == held_out_groups(single, folds, groups)
 
 
-@pytest.mark.nightly
-def test_scale_of_weights_does_not_matter(data: SurvivalData) -> None:
-    weight = np.random.default_rng(0).uniform(0.5, 2, len(data))
-    model = clone(TREE).set_params(depth=1)
-    one, other = (
-        validate_groups(clone(model).fit(data.frame, data.y, w), data.frame, data.y, 2, w)
-        for w in (weight, 100 * weight)
-    )
-    for cause in CAUSES:
-        first, second = one.causes[cause], other.causes[cause]
-        assert first.gray_p_value == pytest.approx(second.gray_p_value, rel=1e-6)
-        assert first.hazard.p_value == pytest.approx(second.hazard.p_value, rel=1e-6)
-        assert first.hazard.c_groups == pytest.approx(second.hazard.c_groups, rel=1e-6)
-        assert first.c_incidence is None
-
-
 def test_outcomes_without_effects_show_no_difference(data: SurvivalData) -> None:
     noise = np.random.default_rng(2).normal(size=(len(data), 2))
     found = validate_groups(PrognosticTree(depth=1).fit(noise, data.y), noise, data.y)
@@ -314,15 +298,6 @@ def test_recalibration_is_that_of_the_hazard_of_each_cause(depth: int, data: Sur
     np.testing.assert_array_equal(new.apply(data.frame), tree.apply(data.frame))
     assert new.log_likelihood(data.frame, y) > tree.log_likelihood(data.frame, y)
     assert "Recalibrated" not in tree.summary(details=True)
-
-
-def test_times_of_another_unit_are_a_shift(tree: PrognosticTree, data: SurvivalData) -> None:
-    y = Surv(2 * data.time, data.cause, causes=CAUSES)
-    new = recalibrate(tree, data.frame, y)
-    assert new.recalibration_["relapse"].intercept == pytest.approx(np.log(2), abs=0.05)
-    expected = tree.predict_cumulative_incidence(data.frame, [500.0])
-    np.testing.assert_allclose(new.predict_cumulative_incidence(data.frame, [1000.0]), expected, atol=0.02)
-    pd.testing.assert_frame_equal(new.group_table_, group_table(new, data.frame, y))
 
 
 # ---------------------------------------------------------------------- keep, refuse

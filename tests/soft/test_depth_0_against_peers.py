@@ -24,7 +24,7 @@ from lifelines.datasets import load_gbsg2, load_lung, load_rossi
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from sstorch import Penalties, SoftSurvivalTree, SurvivalRegression
+from sstorch import Columns, Penalties, SoftSurvivalTree, SurvivalRegression
 from sstorch.bench.flat import soft_tree
 from sstorch.nn import HazardFamily, LogisticHazard, PiecewiseExponential, Spline, Weibull, make_family
 from sstorch.optim import LBFGSOptions, Nodec
@@ -102,6 +102,12 @@ def test_accelerated_failure_time_models(
     np.testing.assert_allclose(slope, expected[x.columns], atol=2e-3)
     assert intercept + float(tree.module_.log_time_scale) == pytest.approx(expected["Intercept"], abs=2e-3)
     assert constant[0] == pytest.approx(peer.params_[shape, "Intercept"], abs=2e-3)
+    curves = peer.predict_survival_function(x, times=np.quantile(time, [0.1, 0.5, 0.9])).to_numpy().T
+    ours = tree.predict_survival_function(x, np.quantile(time, [0.1, 0.5, 0.9]))
+    np.testing.assert_allclose(ours, curves, atol=1e-4)
+    by_default = SurvivalRegression(tree.leaf, Penalties(ridge=0.0), columns=Columns(numeric="linear"))
+    value = by_default.fit(x, (time, event)).log_likelihood(x, (time, event)) * len(x)
+    assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
     if ancillary == "linear":
         slopes = tree.module_.leaf(1).shape_slope
         assert slopes is not None

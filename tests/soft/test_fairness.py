@@ -188,14 +188,6 @@ def test_curved_effects(cohort: pd.DataFrame, fairness: str, tmp_path: Path) -> 
         _fit(cohort, fairness=fairness, rho=2.0, numeric={"sex": "spline"})
 
 
-def test_a_saved_tree_predicts_alike(cohort: pd.DataFrame, tmp_path: object) -> None:
-    tree = _fit(cohort, fairness="l2", rho=0.3)
-    tree.save(f"{tmp_path}/tree")
-    loaded = SoftSurvivalTree.load(f"{tmp_path}/tree")
-    np.testing.assert_array_equal(loaded.predict(cohort), tree.predict(cohort))
-    pd.testing.assert_frame_equal(loaded.node_table_, tree.node_table_, check_dtype=False)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -25,10 +25,6 @@ TREE = SoftSurvivalTree(depth=1, trainer=Nodec(macro_iterations=1), init="random
 TIMES = np.array([2.0, 20.0, 60.0])
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of each table that is encoded."""
@@ -86,7 +82,7 @@ def test_curves_in_chunks_are_those_of_the_module(
 
 def test_likelihood_with_entries_and_weights(small_data: SurvivalData) -> None:
     tree = _fitted(small_data, "mixture")
-    x, (time, event) = tree.encode(small_data.frame), _y(small_data)
+    x, (time, event) = tree.encode(small_data.frame), (small_data.time, small_data.event)
     entry, weight = np.where(np.arange(120) % 2, time / 3, 0.0), np.linspace(0.5, 2, 120)
     at = (np.stack([time, entry], axis=1), np.arange(120))
     hazard = tree.curves(x, at[0], "cumulative_hazard") @ [1.0, -1.0]
@@ -113,16 +109,6 @@ def test_falling_curves_are_the_running_minimum_in_double_precision(small_data: 
     np.testing.assert_array_equal(falling, np.minimum.accumulate(plain, axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_state_brings_back_the_tree(small_data: SurvivalData, dtype: str) -> None:
-    tree = _fitted(small_data, "mixture", leaf="spline_po", dtype=dtype)
-    state, tensors = tree.state()
-    again = FittedTree.from_state(state, tensors, "cpu")
-    x = tree.encode(small_data.frame)
-    np.testing.assert_array_equal(again.encode(small_data.frame), x)
-    np.testing.assert_array_equal(again.curves(x, TIMES), tree.curves(x, TIMES))
-
-
 def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
     for error in (AttributeError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
         with pytest.raises(FormatError, match="FOLDER is incomplete or altered"), reading("FOLDER"):  # type: ignore[arg-type]
@@ -134,7 +120,7 @@ def test_what_altered_content_raises_names_the_folder(tmp_path: object) -> None:
 
 
 def test_a_fit_encodes_its_rows_once(small_data: SurvivalData, encoded: list[int], tables: list[int]) -> None:
-    tree = clone(TREE).fit(small_data.frame, _y(small_data))
+    tree = clone(TREE).fit(small_data.frame, small_data.y)
     assert (encoded, tables) == ([120], [120])
     assert tree.node_table_["rows"][1] == 120
     assert "_training_rows" not in vars(tree)
@@ -154,7 +140,7 @@ def test_only_the_tree_of_a_search_has_a_table(
         cv=2,
         prefer="accuracy",
     )
-    search.fit(small_data.frame, _y(small_data))
+    search.fit(small_data.frame, small_data.y)
     assert isinstance(search.best_estimator_, SurvivalRegression)
     assert (encoded, tables) == ([60, 60, 120, 60, 120, 60] * 2 + [120], [120])
     encoded.clear()
@@ -167,10 +153,10 @@ def test_only_the_tree_of_a_search_has_a_table(
         assert leaf_table(tree)["rows", ""].sum() == 60
         return float(tree.score(X, y))
 
-    chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, _y(small_data))
+    chosen = clone(search).set_params(scoring=scorer).fit(small_data.frame, small_data.y)
     # A scorer encodes for itself.
     assert (encoded, tables) == ([60, 60, 120, 60, 60, 120, 60, 60] * 2 + [120], [120])
-    read = clone(search).set_params(scoring=reader).fit(small_data.frame, _y(small_data))
+    read = clone(search).set_params(scoring=reader).fit(small_data.frame, small_data.y)
     assert tables == [120, 60, 60, 60, 60, 120]
     assert read.best_score_ == chosen.best_score_
 
@@ -184,10 +170,10 @@ def test_only_trees_that_are_read_have_a_table(small_data: SurvivalData, tables:
 
 
 def test_a_table_that_is_made_late_is_that_of_the_fit(small_data: SurvivalData) -> None:
-    tree = clone(TREE).fit(small_data.frame, _y(small_data))
+    tree = clone(TREE).fit(small_data.frame, small_data.y)
     batch = train_batch([small_data], TREE._batch_settings())
     best, half = batch.best_start(0), small_data.subset(range(60))
-    refitted = clone(TREE).fit(half.frame, _y(half))
+    refitted = clone(TREE).fit(half.frame, half.y)
     for late in (
         clone(TREE)._adopt(batch, small_data, 0, best),
         pickle.loads(pickle.dumps(clone(TREE)._adopt(batch, small_data, 0, best))),

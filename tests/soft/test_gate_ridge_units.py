@@ -18,10 +18,6 @@ from sstorch.soft.problems import _gate_deviations
 from sstorch.soft.sample import stack_splits
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def test_units_by_default() -> None:
     assert SoftSurvivalTree()._batch_settings().gate_ridge_units == "range"
     paper = SoftSurvivalTree.paper(penalties=GatePenalties(gate_ridge=0.1))._batch_settings()
@@ -43,7 +39,7 @@ def test_deviations_are_those_of_the_rows_of_each_split(small_data: SurvivalData
     splits = [small_data.reweighted(weight).subset(range(70)), small_data.subset(range(30, 120))]
     frame = splits[0].frame.assign(constant=1.0)
     splits = [
-        SurvivalData(part.frame.assign(constant=1.0), _y(part), sample_weight=part.sample_weight)
+        SurvivalData(part.frame.assign(constant=1.0), part.y, sample_weight=part.sample_weight)
         for part in splits
     ]
     settings = SoftSurvivalTree(leaf="log_logistic", init="random", n_starts=2)._batch_settings()
@@ -75,7 +71,7 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
     deviation = column.std() / np.ptp(column)
     trees = [
         soft_tree(depth=2, leaf="weibull", gate_ridge=strength, gate_ridge_units=units, **parameters).fit(
-            X, _y(small_data)
+            X, small_data.y
         )
         for units, strength in (("sd", 1e-2), ("range", 1e-2 * deviation**2), ("range", 1e-2))
     ]
@@ -86,7 +82,7 @@ def test_of_one_column_a_unit_is_a_factor(small_data: SurvivalData, parameters: 
 
 def test_units_are_kept(small_data: SurvivalData, tmp_path: Path) -> None:
     parameters = {"trainer": "joint", "init": "random", "n_starts": 1, "gate_ridge_units": "sd"}
-    tree = soft_tree(depth=1, min_leaf=0.2, **parameters).fit(small_data.frame, _y(small_data))
+    tree = soft_tree(depth=1, min_leaf=0.2, **parameters).fit(small_data.frame, small_data.y)
     tree.save(tmp_path / "tree")
     loaded = SoftSurvivalTree.load(tmp_path / "tree")
     assert (loaded.penalties.gate_ridge_units, loaded.min_leaf) == ("sd", 0.2)
@@ -104,7 +100,7 @@ def test_a_long_tail_costs_less(gbsg2: SurvivalData) -> None:
             init="kmeans",
             n_starts=1,
             penalties=GatePenalties(gate_ridge=1e-3, gate_ridge_units=units),
-        ).fit(X, _y(gbsg2))
+        ).fit(X, gbsg2.y)
         weight = gate_coefficients(tree)["coefficient"].abs()
         spread = {name: float(X[name].std()) for name in X}
         used.append(weight[1, "progrec"] * spread["progrec"])

@@ -32,21 +32,17 @@ from sstorch.validation import concordance_of_groups, validate_groups
 VERDICT = "No difference between the groups was shown"
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> None:
     tree = PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
-        gbsg2.frame, _y(gbsg2)
+        gbsg2.frame, gbsg2.y
     )
-    found = validate_groups(tree, gbsg2.frame, _y(gbsg2), n_folds=3, random_state=4)
+    found = validate_groups(tree, gbsg2.frame, gbsg2.y, n_folds=3, random_state=4)
     folds = stratified_folds(gbsg2.event, 3, 4)
     leaves, concordances, counts, order = [], [], [], np.zeros(len(gbsg2))
     for fold in range(3):
         train, test = gbsg2.subset(folds != fold), gbsg2.subset(folds == fold)
-        other = clone(tree).fit(train.frame, _y(train))
-        concordances.append(concordance_of_groups(other, test.frame, _y(test), (train.frame, _y(train))))
+        other = clone(tree).fit(train.frame, train.y)
+        concordances.append(concordance_of_groups(other, test.frame, test.y, (train.frame, train.y)))
         leaves.append(other.apply(gbsg2.frame))
         leaf = other.apply(test.frame)
         counts.append(sum((leaf == k).mean() >= 0.05 for k in range(1, 5)))
@@ -67,22 +63,23 @@ def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> No
         np.mean([adjusted_rand_score(leaves[j], leaves[k]) for j in range(3) for k in range(j)])
     )
     assert found.p_value == pytest.approx(
-        metrics.logrank_test(_y(gbsg2), order, strata=folds).p_value, rel=1e-6
+        metrics.logrank_test(gbsg2.y, order, strata=folds).p_value, rel=1e-6
     )
     assert found.differ
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:29 times of zero moved:sstorch.exceptions.DataWarning")
 def test_the_verdict_on_data_with_and_without_effects() -> None:
     for name, differ in (("gbsg2", True), ("aids2", False)):
         data = load_dataset(name)
-        tree = PrognosticTree().fit(data.frame, _y(data))
+        tree = PrognosticTree().fit(data.frame, data.y)
         plain = tree.summary()
-        found = validate_groups(tree, data.frame, _y(data))
+        found = validate_groups(tree, data.frame, data.y)
         assert found.differ == differ
         assert tree.summary() == f"{plain}\n\n{found}"
         assert (VERDICT in tree.summary()) != differ
-        assert tree.fit(data.frame, _y(data)).summary() == plain
+        assert tree.fit(data.frame, data.y).summary() == plain
     draws = np.random.default_rng(3)
     x, time = draws.normal(size=(200, 3)), draws.weibull(1.5, 200)
     tree = PrognosticTree().fit(x, (time, draws.random(200) < 0.7))
@@ -127,17 +124,17 @@ def test_power_is_that_of_lifelines() -> None:
 @pytest.mark.nightly
 def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
     """The p-value is the rank of the concordance among those of trees on permuted covariates."""
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
-    plain = validate_groups(tree, small_data.frame, _y(small_data), 2)
-    found = validate_groups(tree, small_data.frame, _y(small_data), 2, n_permutations=4)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
+    plain = validate_groups(tree, small_data.frame, small_data.y, 2)
+    found = validate_groups(tree, small_data.frame, small_data.y, 2, n_permutations=4)
     assert (found.c_groups, found.p_value, found.ari) == (plain.c_groups, plain.p_value, plain.ari)
     assert plain.permutation_p_value is None
     rng, folds, null = np.random.default_rng((0, 9)), stratified_folds(small_data.event, 2, 0), []
     for _ in range(4):
         frame = small_data.frame.iloc[rng.permutation(len(small_data))].reset_index(drop=True)
-        mixed = SurvivalData(frame, _y(small_data))
+        mixed = SurvivalData(frame, small_data.y)
         leaves = [
-            clone(tree).fit(part.frame, _y(part)).apply(frame)
+            clone(tree).fit(part.frame, part.y).apply(frame)
             for part in (mixed.subset(folds != fold) for fold in range(2))
         ]
         null.append(held_out_groups(mixed, folds, np.stack(leaves)).c_groups)
@@ -165,7 +162,7 @@ def test_limits_of_the_concordance_are_those_of_its_folds(gbsg2: SurvivalData) -
     for fold in range(2):
         part, inside = gbsg2.subset(folds == fold), group[folds == fold]
         value, _, upper = metrics.concordance_interval(
-            metrics.HorizonRows.of(_y(part), 1.0 - inside, part.time.max())
+            metrics.HorizonRows.of(part.y, 1.0 - inside, part.time.max())
         )
         errors.append((logit(upper) - logit(value)) * value * (1 - value) / norm.ppf(0.975))
     error = np.hypot(*errors) / 2 / (found.c_groups * (1 - found.c_groups))
@@ -182,24 +179,26 @@ def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
 
 
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
-    plain = validate_groups(tree, small_data.frame, _y(small_data), 3)
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
+    plain = validate_groups(tree, small_data.frame, small_data.y, 3)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
-    weighted = validate_groups(tree, small_data.frame, _y(small_data), 3, sample_weight=weight)
-    late = validate_groups(tree, small_data.frame, Surv(*_y(small_data), entry=0.3 * small_data.time), 3)
+    weighted = validate_groups(tree, small_data.frame, small_data.y, 3, sample_weight=weight)
+    late = validate_groups(
+        tree, small_data.frame, Surv(small_data.time, small_data.event, entry=0.3 * small_data.time), 3
+    )
     assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
     assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
     weight[:5] = 0  # as if they were not there
-    some = validate_groups(tree, small_data.frame, _y(small_data), 3, sample_weight=weight)
+    some = validate_groups(tree, small_data.frame, small_data.y, 3, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))
-    assert some == validate_groups(tree, rest.frame, _y(rest), 3, sample_weight=weight[5:])
+    assert some == validate_groups(tree, rest.frame, rest.y, 3, sample_weight=weight[5:])
 
 
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, _y(small_data))
+    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
     tree.save(tmp_path / "plain")
     assert "group_validation_" not in vars(PrognosticTree.load(tmp_path / "plain"))
-    found = validate_groups(tree, small_data.frame, _y(small_data), 3)
+    found = validate_groups(tree, small_data.frame, small_data.y, 3)
     tree.save(tmp_path / "validated")
     loaded = PrognosticTree.load(tmp_path / "validated")
     assert loaded.group_validation_ == found
@@ -207,7 +206,7 @@ def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> 
 
 
 def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, _y(small_data)
+    X, y = small_data.frame, small_data.y
     with pytest.raises(ConfigError, match="depth 0 has one group"):
         validate_groups(SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y), X, y)
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(X, y)

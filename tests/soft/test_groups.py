@@ -13,7 +13,6 @@ from sstorch import (
     PrognosticTree,
     PrognosticTreeCV,
     SoftSurvivalTree,
-    Surv,
     SurvivalData,
     metrics,
 )
@@ -37,14 +36,10 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     return TREE.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
-    table = group_table(fitted, gbsg2.frame, _y(gbsg2), horizons=[365, 1000.0])
+    table = group_table(fitted, gbsg2.frame, gbsg2.y, horizons=[365, 1000.0])
     leaf = fitted.apply(gbsg2.frame)
     assert table.index.tolist() == np.unique(leaf).tolist()
     assert list(table.columns.get_level_values(0).unique()) == [
@@ -67,29 +62,15 @@ def test_a_row_of_the_table_is_kaplan_meier_of_the_leaf(
             assert row[f"S({t:g})", "model"] == pytest.approx(curves[inside, k].mean())
 
 
-def test_weights_and_entry_times_count(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    weight = np.arange(len(gbsg2)) % 3
-    one = group_table(fitted, gbsg2.frame, _y(gbsg2), sample_weight=weight, weights="frequency")
-    rows = np.repeat(np.arange(len(gbsg2)), weight)
-    many = group_table(fitted, gbsg2.frame.iloc[rows], (gbsg2.time[rows], gbsg2.event[rows]))
-    for name in one.columns.get_level_values(0).unique()[2:]:
-        pd.testing.assert_frame_equal(one[name], many[name])
-    entry = 0.3 * gbsg2.time
-    late = group_table(fitted, gbsg2.frame, Surv(*_y(gbsg2), entry=entry), [700.0])
-    inside = fitted.apply(gbsg2.frame) == 1
-    band = metrics.KaplanMeierBand.fit(Surv(gbsg2.time[inside], gbsg2.event[inside], entry=entry[inside]))
-    np.testing.assert_allclose(late.loc[1, "S(700)"][["estimate", "lower", "upper"]], band.at(700.0))
-
-
 def test_beyond_the_last_row_nothing_is_known(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table = group_table(fitted, gbsg2.frame, _y(gbsg2), [1e4])
+    table = group_table(fitted, gbsg2.frame, gbsg2.y, [1e4])
     assert table["S(10000)"][["estimate", "lower", "upper"]].isna().all(axis=None)
     assert table["S(10000)", "model"].notna().all()
 
 
 @pytest.mark.nightly
 def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    table = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=20)
+    table = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0], n_resamples=20)
     survival = table["S(500)"]
     assert np.ptp(survival["corrected"]) < np.ptp(survival["estimate"])
     assert (survival["corrected lower"] <= survival["corrected"]).all()
@@ -97,21 +78,21 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
     widths = survival["corrected upper"] - survival["corrected lower"]
     assert (widths >= survival["upper"] - survival["lower"] - 1e-9).all()
     assert "corrected for optimism" in groups_text(table)
-    plain = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0])
+    plain = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0])
     pd.testing.assert_frame_equal(plain, table[list(plain.columns)])
     assert "Kaplan-Meier of these rows" in groups_text(plain)
-    sample = bootstrap_trees(TREE, gbsg2.frame, _y(gbsg2), n_resamples=20)
-    again = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0], sample=sample)
+    sample = bootstrap_trees(TREE, gbsg2.frame, gbsg2.y, n_resamples=20)
+    again = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0], sample=sample)
     pd.testing.assert_frame_equal(table, again)
     with pytest.raises(ConfigError, match="for the same rows"):
         group_table(fitted, gbsg2.frame[:300], (gbsg2.time[:300], gbsg2.event[:300]), sample=sample)
 
 
 def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=0, trainer="joint", init="random", n_starts=1).fit(gbsg2.frame, _y(gbsg2))
-    table = group_table(tree, gbsg2.frame, _y(gbsg2), [500.0], n_resamples=30)
+    tree = SoftSurvivalTree(depth=0, trainer="joint", init="random", n_starts=1).fit(gbsg2.frame, gbsg2.y)
+    table = group_table(tree, gbsg2.frame, gbsg2.y, [500.0], n_resamples=30)
     assert table["S(500)", "corrected"][1] == pytest.approx(table["S(500)", "estimate"][1], abs=0.01)
-    stable = stability(tree, gbsg2.frame, _y(gbsg2), n_resamples=3)
+    stable = stability(tree, gbsg2.frame, gbsg2.y, n_resamples=3)
     assert (stable.ari, stable.ari_of_tree, stable.moves.max()) == (1.0, 1.0, 0.0)
     assert stable.columns.empty
 
@@ -125,13 +106,13 @@ def test_optimism_goes_to_the_same_place_in_the_order_of_risk() -> None:
 
 def test_concordance_of_the_leaves(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     train, test = gbsg2.subset(range(400)), gbsg2.subset(range(400, 686))
-    value = concordance_of_groups(fitted, test.frame, _y(test), (train.frame, _y(train)))
-    given = (_y(train), fitted.apply(train.frame))
-    assert value == metrics.concordance_of_groups(_y(test), fitted.apply(test.frame), train=given)
+    value = concordance_of_groups(fitted, test.frame, test.y, (train.frame, train.y))
+    given = (train.y, fitted.apply(train.frame))
+    assert value == metrics.concordance_of_groups(test.y, fitted.apply(test.frame), train=given)
 
 
 def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    stable = stability(fitted, gbsg2.frame, _y(gbsg2), n_resamples=6)
+    stable = stability(fitted, gbsg2.frame, gbsg2.y, n_resamples=6)
     groups = [stable.groups, *stable.resampled]
     index = [[adjusted_rand_score(one, other) for one in groups] for other in groups]
     assert stable.ari_of_tree == pytest.approx(np.mean(index[0][1:]))
@@ -145,7 +126,7 @@ def test_stability(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     assert f"adjusted Rand index: {stable.ari:.2f} between resamples" in text
     assert "node [1] uses 8 columns, always" in text
     sparse = clone(TREE).set_params(depth=1, penalties__gate_sparsity=0.02)
-    few = stability(sparse.fit(gbsg2.frame, _y(gbsg2)), gbsg2.frame, _y(gbsg2), n_resamples=3)
+    few = stability(sparse.fit(gbsg2.frame, gbsg2.y), gbsg2.frame, gbsg2.y, n_resamples=3)
     assert (few.columns < 1).any(axis=None)
 
 
@@ -168,14 +149,14 @@ def test_gates_are_turned_to_the_sides_of_the_tree() -> None:
 
 def test_groups_of_the_chosen_tree_of_a_search(small_data: SurvivalData) -> None:
     search = PrognosticTreeCV({"two": PrognosticTree(1, "weibull")}, cv=2)
-    search.fit(small_data.frame, _y(small_data))
-    X, y = small_data.frame, _y(small_data)
+    search.fit(small_data.frame, small_data.y)
+    X, y = small_data.frame, small_data.y
     assert group_table(search.best_estimator_, X, y)["rows", ""].sum() == 120
     assert stability(search.best_estimator_, X, y, n_resamples=2).resampled.shape == (2, 120)
 
 
 def test_summary_shows_what_was_computed(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, _y(small_data)
+    X, y = small_data.frame, small_data.y
     tree = clone(TREE).set_params(depth=1).fit(X, y)
     plain = tree.summary()
     group_table(tree, X, y)

@@ -52,15 +52,15 @@ def test_gates_are_those_of_a_tree_of_the_placing_half() -> None:
 def test_texts_and_tables_say_which_intervals_they_have(tmp_path: Path) -> None:
     frame, time, event = _frame()
     tree = clone(TREE).fit(frame, Surv(time, event))
-    told = "honest: gates from 120 other subjects"
-    assert told in tree.summary(details=True)
+    text = "honest: gates from 120 other subjects"
+    assert text in tree.summary(details=True)
     assert "which have placed the gates" not in tree.summary(details=True)
-    assert told in tree.describe()
-    assert inference.groups(tree, frame, times=[1.0]).attrs["intervals"] == told
+    assert text in tree.describe()
+    assert inference.groups(tree, frame, times=[1.0]).attrs["intervals"] == text
     usual = clone(TREE).set_params(teacher=None).fit(frame, Surv(time, event))
     assert usual.gate_subjects_ == 0
-    told = "which have placed the gates; limits are those of 95 %, given the gates"
-    assert told in usual.summary(details=True)
+    text = "which have placed the gates; limits are those of 95 %, given the gates"
+    assert text in usual.summary(details=True)
     found = inference.groups(usual, frame, times=[1.0]).attrs["intervals"]
     assert found == "given the gates, which the same rows chose"
     tree.save(tmp_path / "tree")

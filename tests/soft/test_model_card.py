@@ -1,4 +1,4 @@
-"""Model cards say what the tree is; they are kept beside it."""
+"""Model cards say what the tree is; they are kept with it."""
 
 from pathlib import Path
 

@@ -23,12 +23,8 @@ class Watched(Ridge):
         return super().forward(leaves)
 
 
-def y_of(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def test_own_ridge_is_the_ridge(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, y_of(small_data)
+    X, y = small_data.frame, small_data.y
     plain = SoftSurvivalTree(
         1, init="random", n_starts=2, trainer="joint", penalties=GatePenalties(ridge=0.3)
     ).fit(X, y)
@@ -58,7 +54,7 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
 
 
 def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, y_of(small_data)
+    X, y = small_data.frame, small_data.y
     free, held = (
         PrognosticTree(penalties=GroupPenalties(fused=0.0, own=own)).fit(X, y)
         for own in ((), (Watched(50.0),))
@@ -71,12 +67,12 @@ def test_what_is_no_penalty_raises(small_data: SurvivalData) -> None:
     assert issubclass(Watched, LeafPenalty)
     with pytest.raises(ConfigError, match="must hold LeafPenalty, GatePenalty or RowPenalty"):
         PrognosticTree(penalties=GroupPenalties(own=["ridge"])).fit(  # type: ignore[list-item]
-            small_data.frame, y_of(small_data)
+            small_data.frame, small_data.y
         )
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, y_of(small_data)
+    X, y = small_data.frame, small_data.y
     own = GatePenalties(own=[SmallLeaves(TOO_SMALL, 0.3)])
     found = SoftSurvivalTree(1, init="random", n_starts=2, penalties=own).fit(X, y)
     assert found.objective_ == pytest.approx(

@@ -156,6 +156,10 @@ def test_forged_files_do_no_harm(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_bytes(b"[" * 200_000)
     with pytest.raises(FormatError, match="incomplete or altered"):
         SoftSurvivalTree.load(tmp_path)
+    with pytest.raises(FormatError, match="version 99; this version of sstorch reads"):
+        SoftSurvivalTree.load(_forged(saved, tmp_path, format_version=99))
+    with pytest.raises(FormatError, match="holds no saved tree"):
+        SoftSurvivalTree.load(tmp_path / "nothing")
 
 
 RUN_WITHOUT = """

@@ -1,4 +1,4 @@
-"""Predictions take little memory beside what they return."""
+"""Predictions take little memory compared with what they return."""
 
 import subprocess
 import sys

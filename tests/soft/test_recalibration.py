@@ -12,6 +12,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups import Recalibration
+from sstorch.nn import Spline
 from tests.conftest import nightly
 
 
@@ -95,18 +96,6 @@ def test_groups_stay_and_times_in_another_unit_are_a_shift(gbsg2: SurvivalData, 
     assert isinstance(report, Recalibration)
 
 
-def test_frequency_weights_are_repetitions(gbsg2: SurvivalData) -> None:
-    rows = gbsg2.subset(np.arange(150))
-    tree = PrognosticTree(depth=1).fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    weight = np.arange(150) % 3
-    counted = {"sample_weight": weight, "weights": "frequency"}
-    one = recalibrate(tree, rows.frame, (rows.time, rows.event), "slope", **counted).recalibration_
-    many = rows.subset(np.repeat(np.arange(150), weight))
-    other = recalibrate(tree, many.frame, (many.time, many.event), "slope").recalibration_
-    assert (one.intercept, one.slope) == pytest.approx((other.intercept, other.slope), abs=1e-6)
-    assert one.slope_error == pytest.approx(other.slope_error, rel=1e-4)
-
-
 def test_refusals(gbsg2: SurvivalData) -> None:
     X, y = gbsg2.frame, (gbsg2.time, gbsg2.event)
     tree = PrognosticTree(depth=1).fit(X, y)
@@ -118,12 +107,6 @@ def test_refusals(gbsg2: SurvivalData) -> None:
         recalibrate(tree, rows.frame, (rows.time, rows.event), "slope")
     with pytest.warns(DataWarning, match="estimated from 1 events: 1"):
         recalibrate(tree, rows.frame, (rows.time, rows.event))
-    rising = SurvivalRegression(leaf="spline_ph").set_params(leaf=_rising()).fit(X, y)
+    rising = SurvivalRegression(leaf=Spline("hazard", monotone=False)).fit(X, y)
     with pytest.raises(ConfigError, match="monotone=True"):
         recalibrate(rising, X, y)
-
-
-def _rising() -> Any:
-    from sstorch.nn import Spline
-
-    return Spline("hazard", monotone=False)

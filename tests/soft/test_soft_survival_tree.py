@@ -1,19 +1,12 @@
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lifelines import LogLogisticAFTFitter, WeibullAFTFitter
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from sstorch import (
-    Columns,
     GatePenalties,
-    GroupPenalties,
     Penalties,
     PrognosticTree,
     SoftSurvivalTree,
@@ -22,9 +15,9 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.bench.flat import soft_tree
-from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
-from sstorch.nn import HazardFamily, LogLogistic
-from sstorch.optim import LBFGSOptions, Nodec
+from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.nn import LogLogistic
+from sstorch.optim import Nodec
 from sstorch.reading import gate_terms
 from tests.conftest import covering, nightly
 
@@ -37,55 +30,6 @@ def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
         depth=2, trainer=FAST, init="random", n_starts=3, penalties=GatePenalties(gate_ridge=1e-3)
     )
     return tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-
-
-@pytest.mark.parametrize(
-    ("leaf", "fitter", "scale", "shape"),
-    [
-        nightly("weibull", WeibullAFTFitter, "lambda_", "rho_"),
-        ("log_logistic", LogLogisticAFTFitter, "alpha_", "beta_"),
-    ],
-)
-def test_depth_0_equals_lifelines(
-    gbsg2: SurvivalData, leaf: str, fitter: type, scale: str, shape: str
-) -> None:
-    exact = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
-    # Reference categories are dropped, as a regression without a penalty must.
-    frame = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
-    tree = SoftSurvivalTree(
-        depth=0, leaf=leaf, trainer=exact, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
-    )
-    tree.fit(frame, (gbsg2.time, gbsg2.event))
-
-    # At its default tolerance lifelines stops short of the optimum by up to 4e-3 in a coefficient.
-    z = pd.DataFrame(tree.preprocessor_.transform(frame), columns=tree.preprocessor_.feature_names_out)
-    peer = fitter().fit(
-        z.assign(time=gbsg2.time, event=gbsg2.event),
-        "time",
-        "event",
-        fit_options={"ftol": 1e-14, "maxiter": 1000},
-    )
-    by_default = SurvivalRegression(
-        leaf=leaf, penalties=Penalties(ridge=0.0), columns=Columns(numeric="linear")
-    )
-    by_default.fit(frame, (gbsg2.time, gbsg2.event))
-    value = by_default.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
-    assert value == pytest.approx(peer.log_likelihood_, rel=1e-6)
-    ours = tree.log_likelihood(frame, (gbsg2.time, gbsg2.event)) * len(frame)
-    assert ours == pytest.approx(peer.log_likelihood_, rel=1e-6)
-
-    module = tree.module_
-    slope = module.leaf(1).slope.detach().numpy()
-    expected = peer.params_.loc[scale]
-    np.testing.assert_allclose(slope, expected[tree.preprocessor_.feature_names_out], atol=1e-4)
-    intercept = float(module.leaf(1).intercept.detach()) + float(module.log_time_scale)
-    assert intercept == pytest.approx(expected["Intercept"], abs=1e-4)
-    log_a = float(module.leaf(1).shape.detach()[0])
-    assert log_a == pytest.approx(peer.params_.loc[(shape, "Intercept")], abs=1e-4)
-
-    times = np.array([100.0, 1000.0, 2500.0])
-    curves = peer.predict_survival_function(z, times=times).to_numpy().T
-    np.testing.assert_allclose(tree.predict_survival_function(frame, times), curves, atol=1e-5)
 
 
 def test_predictions_have_their_shapes_and_meaning(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
@@ -132,69 +76,12 @@ def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: Surviva
         fitted.predict_survival_function(X, "all")
 
 
-def test_prediction_in_chunks_is_the_same(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = fitted.predict_survival_function(gbsg2.frame)
-    monkeypatch.setattr("sstorch.fitted.tree._CHUNK_ELEMENTS", 5000)
-    np.testing.assert_allclose(fitted.predict_survival_function(gbsg2.frame), whole, rtol=1e-13)
-
-
 def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:
     tree = SoftSurvivalTree(depth=0, trainer=FAST, init="random", n_starts=1, penalties=Penalties(ridge=0.0))
     tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     shift = gbsg2.event.mean() * float(tree.module_.log_time_scale)
     value = tree.log_likelihood(gbsg2.frame, (gbsg2.time, gbsg2.event))
     assert value == pytest.approx(-tree.objective_ - shift, rel=1e-12)
-
-
-def test_same_seed_same_tree_and_forms_of_y(gbsg2: SurvivalData) -> None:
-    structured = np.array(list(zip(gbsg2.event, gbsg2.time, strict=True)), dtype=[("e", "?"), ("t", "f8")])
-    frame = pd.DataFrame({"time": gbsg2.time, "event": gbsg2.event})
-    risks = []
-    for y in ((gbsg2.time, gbsg2.event), structured, frame):
-        tree = SoftSurvivalTree(depth=1, trainer=FAST, init="kmeans", n_starts=2, random_state=3)
-        risks.append(tree.fit(gbsg2.frame, y).predict(gbsg2.frame))
-    np.testing.assert_array_equal(risks[0], risks[1])
-    np.testing.assert_array_equal(risks[0], risks[2])
-
-
-@pytest.mark.filterwarnings("ignore:.* repeat others in every column")
-def test_sample_weight_counts_rows(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, (small_data.time, small_data.event)
-    twice = np.r_[np.arange(len(X)), np.arange(40)]
-    weight = np.where(np.arange(len(X)) < 40, 2.0, 1.0)
-    settings = {"depth": 0, "n_starts": 1, "init": "random", "trainer": FAST, "random_state": 1}
-    weighted = soft_tree(**settings).fit(X, y, sample_weight=weight)
-    repeated = soft_tree(**settings).fit(X.iloc[twice], (y[0][twice], y[1][twice]))
-    # The unit of model time differs, and with it nothing but the path to the same optimum.
-    np.testing.assert_allclose(
-        weighted.predict_survival_function(X, [5.0, 30.0]),
-        repeated.predict_survival_function(X, [5.0, 30.0]),
-        atol=1e-5,
-    )
-
-
-def test_best_start_has_the_lowest_objective(gbsg2: SurvivalData) -> None:
-    alone = [
-        SoftSurvivalTree(depth=1, trainer=FAST, init="random", n_starts=k, random_state=0)
-        .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-        .objective_
-        for k in (1, 4)
-    ]
-    # The first of the four is the one: the same tree up to the rounding of another batch.
-    assert alone[1] <= alone[0] + 1e-8
-
-
-def test_mixture_and_float32(gbsg2: SurvivalData) -> None:
-    tree = SoftSurvivalTree(
-        depth=1, trainer=FAST, init="random", n_starts=1, prediction="mixture", dtype="float32"
-    )
-    tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    curves = np.asarray(tree.predict_survival_function(gbsg2.frame, [10.0, 1000.0]))
-    assert np.isfinite(curves).all()
-    assert tree.module_.log_time_scale.dtype == torch.float32
-    assert tree.score(gbsg2.frame, (gbsg2.time, gbsg2.event)) > 0.6
 
 
 def test_new_categories_missing_values_and_column_order(
@@ -229,40 +116,6 @@ def test_summary_tells_rules_in_original_units(fitted: SoftSurvivalTree, gbsg2: 
     np.testing.assert_array_equal(score >= 0, fitted.tree_.leaf(torch.as_tensor(z)) < 2)
 
 
-def test_scikit_learn_conventions(gbsg2: SurvivalData) -> None:
-    tree = PrognosticTree(depth=3, leaf=LogLogistic(), penalties=GroupPenalties(fused=0.1))
-    assert isinstance(clone(tree).leaf, HazardFamily)
-    assert tree.set_params(depth=1).get_params()["depth"] == 1
-    for call in (tree.predict, tree.apply, tree.predict_leaf_proba, tree.predict_survival_function):
-        with pytest.raises(NotFittedError):
-            call(gbsg2.frame)
-    with pytest.raises(NotFittedError):
-        tree.summary(details=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"depth": 7}, "depth must be an integer from 0 to 6"),
-        ({"leaf": "gauss"}, "unknown leaf 'gauss'"),
-        ({"n_starts": 0, "trainer": "nodec"}, "n_starts must be at least 1"),
-        ({"trainer": "sgd"}, "trainer must be one of nodec"),
-        ({"init": "zeros"}, "init must be one of kmeans, random"),
-        ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
-        ({"fused": float("nan")}, "fused must be a finite number >= 0"),
-        ({"prediction": "mean"}, "prediction must be one of hbp, mixture"),
-        ({"dtype": "float16"}, "dtype must be one of float64, float32"),
-        ({"device": "gpu"}, "device must be cpu, cuda or cuda:<number>, got 'gpu'"),
-    ],
-)
-def test_bad_parameters_are_refused_at_fit(
-    small_data: SurvivalData, values: dict[str, object], message: str
-) -> None:
-    tree = soft_tree(**values)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=message):
-        tree.fit(small_data.frame, (small_data.time, small_data.event))
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_missing_cuda_is_named(small_data: SurvivalData) -> None:
     with pytest.raises(ConfigError, match="torch sees no CUDA device; use device='cpu'"):
@@ -289,45 +142,6 @@ def test_constant_column_heavy_ties_and_missing_values() -> None:
 
 
 # ---------------------------------------------------------------------- on disk
-
-
-def test_save_and_load(fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: Path) -> None:
-    fitted.save(tmp_path / "deep" / "tree")
-    again = SoftSurvivalTree.load(tmp_path / "deep" / "tree")
-    np.testing.assert_array_equal(again.predict(gbsg2.frame), fitted.predict(gbsg2.frame))
-    np.testing.assert_array_equal(again.apply(gbsg2.frame), fitted.apply(gbsg2.frame))
-    assert again.summary(details=True) == fitted.summary(details=True)
-    assert again.objective_ == fitted.objective_
-    assert list(again.feature_names_in_) == list(fitted.feature_names_in_)
-    names = {path.name for path in (tmp_path / "deep" / "tree").iterdir()}
-    assert names == {"MODEL_CARD.md", "model.json", "tensors.safetensors"}
-    fitted.save(tmp_path / "deep" / "tree")
-
-
-def test_damaged_files_are_refused(fitted: SoftSurvivalTree, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="holds no saved tree"):
-        SoftSurvivalTree.load(tmp_path / "nothing")
-    fitted.save(tmp_path / "good")
-    text = (tmp_path / "good" / "model.json").read_text()
-
-    def damaged(name: str, content: bytes) -> Path:
-        folder = tmp_path / "bad"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(tmp_path / "good", folder)
-        (folder / name).write_bytes(content)
-        return folder
-
-    blob = (tmp_path / "good" / "tensors.safetensors").read_bytes()
-    with pytest.raises(FormatError, match="truncated or altered"):
-        SoftSurvivalTree.load(damaged("tensors.safetensors", blob[:-8]))
-    with pytest.raises(FormatError, match="incomplete or altered"):
-        SoftSurvivalTree.load(damaged("model.json", text[: len(text) // 2].encode()))
-    state = json.loads(text)
-    with pytest.raises(FormatError, match="version 99; this version of sstorch reads"):
-        SoftSurvivalTree.load(damaged("model.json", json.dumps({**state, "format_version": 99}).encode()))
-    del state["preprocessing"]["fill"]
-    with pytest.raises(FormatError, match="incomplete or altered"):
-        SoftSurvivalTree.load(damaged("model.json", json.dumps(state).encode()))
 
 
 def test_a_family_that_no_file_could_name_is_not_saved(small_data: SurvivalData, tmp_path: Path) -> None:
@@ -414,21 +228,6 @@ def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -
     assert np.isfinite(np.asarray(reference.predict_hazard_function(x, [1e3, 1e6]))).all()
 
 
-def test_missing_values_are_replaced_as_asked() -> None:
-    x, t, e = _simulated()
-    frame = pd.DataFrame(
-        {"a": np.where(np.arange(80) < 20, np.nan, x[:, 0]), "b": ["u", None, "v", "u"] * 20}
-    )
-    plain = _quick().fit(frame, (t, e)).preprocessor_
-    other = _quick(missing_numbers="median", missing_categories="most_frequent").fit(frame, (t, e))
-    assert plain.fill_["a"] == pytest.approx(frame["a"].mean())
-    assert other.preprocessor_.fill_["a"] == pytest.approx(frame["a"].median())
-    assert plain.transform(frame)[1, 1:].tolist() == [0, 0]
-    assert other.preprocessor_.transform(frame)[1, 1:].tolist() == [1, 0]
-    with pytest.raises(ConfigError, match="missing_numbers must be one of mean, median, got 'zero'"):
-        _quick(missing_numbers="zero").fit(frame, (t, e))
-
-
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(
@@ -486,6 +285,16 @@ def test_rows_without_events_cannot_be_scored() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"depth": 7}, "depth must be an integer from 0 to 6"),
+        ({"leaf": "gauss"}, "unknown leaf 'gauss'"),
+        ({"n_starts": 0, "trainer": "nodec"}, "n_starts must be at least 1"),
+        ({"trainer": "sgd"}, "trainer must be one of nodec"),
+        ({"init": "zeros"}, "init must be one of kmeans, random"),
+        ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
+        ({"prediction": "mean"}, "prediction must be one of hbp, mixture"),
+        ({"dtype": "float16"}, "dtype must be one of float64, float32"),
+        ({"device": "gpu"}, "device must be cpu, cuda or cuda:<number>, got 'gpu'"),
+        ({"missing_numbers": "zero"}, "missing_numbers must be one of mean, median, got 'zero'"),
         ({"n_starts": 1.5}, "n_starts must be at least 1, an integer"),
         ({"n_starts": True}, "n_starts must be at least 1, an integer"),
         ({"ridge": "1"}, "ridge must be 'estimated' or a finite number"),
@@ -503,22 +312,6 @@ def test_wrong_kinds_of_parameters(values: dict[str, object], message: str) -> N
     x, t, e = _simulated(10)
     with pytest.raises(ConfigError, match=message):
         _quick(**values).fit(x, (t, e))
-
-
-def test_scikit_learn_tools(gbsg2: SurvivalData) -> None:
-    import pickle
-
-    from sklearn.model_selection import GridSearchCV, cross_val_score
-
-    x, t, e = _simulated()
-    y = np.array(list(zip(e, t, strict=True)), dtype=[("event", "?"), ("time", "f8")])
-    scores = cross_val_score(_quick(), x, y, cv=3)
-    assert scores.shape == (3,)
-    assert (scores > 0.3).all()
-    search = GridSearchCV(_quick(), {"depth": np.array([0, 1])}, cv=2).fit(x, y)
-    assert search.best_params_["depth"] in (0, 1)
-    copy = pickle.loads(pickle.dumps(search.best_estimator_))
-    np.testing.assert_array_equal(copy.predict(x), search.predict(x))
 
 
 @pytest.mark.nightly

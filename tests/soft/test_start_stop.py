@@ -22,11 +22,9 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.optim import LBFGSOptions, Leaves
-from sstorch.reading import leaf_coefficients, leaf_table, path_table
+from sstorch.reading import leaf_coefficients, path_table
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
-from tests.conftest import nightly
 
 
 def cut(data: SurvivalData, seed: int) -> pd.DataFrame:
@@ -50,27 +48,6 @@ def outcome(frame: pd.DataFrame, recurrent: bool = False) -> Surv:
 
 def fit(tree: Any, frame: pd.DataFrame) -> Any:
     return tree.fit(frame, outcome(frame))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"trainer": Leaves(LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))},
-        nightly({"trainer": "nodec", "init": "random", "depth": 1, "numeric": "linear"}),
-    ],
-)
-def test_cutting_rows_leaves_the_tree_as_it_was(settings: dict[str, Any], gbsg2: SurvivalData) -> None:
-    """Rows that say what one row says are one row: starts, knots and penalties see the same lives."""
-    target = gbsg2.time, gbsg2.event
-    whole, parts = soft_tree(**settings).fit(gbsg2.frame, target), cut(gbsg2, 0)
-    tree = fit(soft_tree(**settings), parts)
-    assert tree.objective_ == pytest.approx(whole.objective_, abs=1e-10)
-    times = [300.0, 1000.0, 2000.0]
-    curves = [each.predict_survival_function(gbsg2.frame, times, after=0.0) for each in (tree, whole)]
-    np.testing.assert_allclose(curves[0], curves[1], atol=1e-10)
-    pd.testing.assert_frame_equal(leaf_table(tree), leaf_table(whole))
-    score = tree.score(parts, outcome(parts))
-    assert score == pytest.approx(whole.score(gbsg2.frame, target), abs=1e-10)
 
 
 def test_split_rows_give_the_groups_of_whole_rows(gbsg2: SurvivalData) -> None:

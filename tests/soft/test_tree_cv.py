@@ -44,16 +44,12 @@ GATES = SoftSurvivalTree(
 SMALL = {"one": REGRESSION, "two": GROUPS, "trained": GATES}
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def _search(**parameters: Any) -> PrognosticTreeCV:
     return PrognosticTreeCV(**{"candidates": SMALL, "cv": 3} | parameters)
 
 
 def _fit(data: SurvivalData, **parameters: Any) -> PrognosticTreeCV:
-    return _search(**parameters).fit(data.frame, _y(data))
+    return _search(**parameters).fit(data.frame, data.y)
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +75,19 @@ def test_scores_are_those_of_models_fitted_to_each_fold(small_data: SurvivalData
             if fold and name == "trained":
                 continue  # random numbers of a fold are those of its place in the batch
             train, test = data.subset(folds != fold), data.subset(folds == fold)
-            model = clone(candidate).fit(train.frame, _y(train))
+            model = clone(candidate).fit(train.frame, train.y)
             if scoring == "log_likelihood":
-                value = model.log_likelihood(test.frame, _y(test))
+                value = model.log_likelihood(test.frame, test.y)
             elif scoring == "c_harrell":
-                value = model.score(test.frame, _y(test))
+                value = model.score(test.frame, test.y)
             else:
                 grid = metrics.evaluation_times(test.time, train.time, "graf")
                 curves = model.falling_curves(test.frame, grid)
-                value = -metrics.integrated_brier_score(_y(test), curves, grid, train=_y(train))
+                value = -metrics.integrated_brier_score(test.y, curves, grid, train=train.y)
             assert table.loc[name, f"fold_{fold}"] == pytest.approx(value, abs=1e-6)
-            concordances.append(model.score(test.frame, _y(test)))
+            concordances.append(model.score(test.frame, test.y))
             if name == "two":
-                alone.append(concordance_of_groups(model, test.frame, _y(test), (train.frame, _y(train))))
+                alone.append(concordance_of_groups(model, test.frame, test.y, (train.frame, train.y)))
         if name != "trained":
             assert table.loc[name, "c_harrell"] == pytest.approx(np.mean(concordances), abs=1e-9)
         if name == "two":
@@ -111,7 +107,7 @@ def test_scores_are_those_of_models_fitted_to_each_fold(small_data: SurvivalData
 
 def test_chosen_model_is_that_of_its_own_estimator_bit_for_bit(small_data: SurvivalData) -> None:
     data, found = small_data, _fit(small_data, candidates={"trained": GATES})
-    alone = clone(GATES).fit(data.frame, _y(data))
+    alone = clone(GATES).fit(data.frame, data.y)
     model = found.best_estimator_
     assert model.objective_ == alone.objective_
     X = data.frame
@@ -127,7 +123,7 @@ def test_chosen_model_is_that_of_its_own_estimator_bit_for_bit(small_data: Survi
         np.testing.assert_array_equal(getattr(found, method)(X), getattr(alone, method)(X))
     np.testing.assert_array_equal(found.predict_rmst(X, 30.0), alone.predict_rmst(X, 30.0))
     assert found.predict_survival_function(X[:2], [4.0], as_frame=True).columns.tolist() == [4.0]  # type: ignore[union-attr]
-    assert found.score(X, _y(data)) == alone.score(X, _y(data))
+    assert found.score(X, data.y) == alone.score(X, data.y)
     assert gate_terms(model) == gate_terms(alone)
     assert list(found.feature_names_in_) == list(X.columns)
     assert found.n_features_in_ == 3
@@ -139,7 +135,7 @@ def test_candidates_are_not_changed_and_have_the_device_and_time_unit_of_the_sea
     small_data: SurvivalData,
 ) -> None:
     before = {name: each.get_params() for name, each in SMALL.items()}
-    search = _search(time_unit="days", device="cpu").fit(small_data.frame, _y(small_data))
+    search = _search(time_unit="days", device="cpu").fit(small_data.frame, small_data.y)
     assert search.best_estimator_.time_unit_ == "days"
     assert {name: each.get_params() for name, each in SMALL.items()} == before
     assert not any(hasattr(each, "tree_") for each in SMALL.values())
@@ -185,7 +181,7 @@ def test_nested_scores_are_those_of_searches_without_the_test_rows(small_data: S
         assert row["score"] == found.cv_results_.loc[inner.best_name_, f"fold_{fold}"]
         test = data.subset(found.folds_ == fold)
         if row["candidate"] != "trained":
-            score = inner.score(test.frame, _y(test))
+            score = inner.score(test.frame, test.y)
             assert row["c_harrell"] == pytest.approx(score, abs=1e-9)
     assert "made anew without the test rows of each fold, scores" in found.summary()
     assert "nested=True" not in found.summary()
@@ -194,7 +190,7 @@ def test_nested_scores_are_those_of_searches_without_the_test_rows(small_data: S
 
 
 def test_scorers_weights_and_entry(small_data: SurvivalData, searched: PrognosticTreeCV) -> None:
-    X, y = small_data.frame, _y(small_data)
+    X, y = small_data.frame, small_data.y
 
     def minus_depth(model: SoftSurvivalTree, X: pd.DataFrame, y: object) -> float:
         assert len(X) == 40
@@ -204,13 +200,13 @@ def test_scorers_weights_and_entry(small_data: SurvivalData, searched: Prognosti
     assert (found.best_name_, found.best_score_, found.score_name_) == ("one", 0.0, "score")
     weight = np.where(np.arange(120) < 90, 1.0, 0.0)
     weighted = _search().fit(X, y, sample_weight=weight)
-    part = _search().fit(X[:90], (y[0][:90], y[1][:90]))
+    part = _search().fit(X[:90], y[:90])
     assert len(weighted.folds_) == 90
     pd.testing.assert_frame_equal(
         weighted.cv_results_.drop(columns="seconds"), part.cv_results_.drop(columns="seconds")
     )
-    entry = np.where(np.arange(120) % 3 == 0, 0.5 * y[0], 0.0)
-    late_y = Surv(*y, entry=entry)
+    entry = np.where(np.arange(120) % 3 == 0, 0.5 * y.time, 0.0)
+    late_y = Surv(y.time, y.event, entry=entry)
     late = _search().fit(X, late_y)
     assert not np.allclose(late.cv_results_["mean_score"], searched.cv_results_["mean_score"])
     with pytest.raises(DataError, match="left truncation"):
@@ -220,7 +216,7 @@ def test_scorers_weights_and_entry(small_data: SurvivalData, searched: Prognosti
     model = clone(REGRESSION).fit(X[outside], late_y[outside])
     score = model.score(X[fold], late_y[fold])
     assert ranked.cv_results_.loc["one", "fold_0"] == pytest.approx(score, rel=1e-9)
-    assert score != model.score(X[fold], Surv(y[0][fold], y[1][fold], entry=0 * entry[fold]))
+    assert score != model.score(X[fold], Surv(y.time[fold], y.event[fold], entry=0 * entry[fold]))
 
 
 @pytest.mark.filterwarnings("ignore:.*time.* of zero moved")
@@ -417,7 +413,7 @@ def test_validation_of_groups_is_that_of_the_folds_and_trains_nothing_again(
     draws = np.random.default_rng(0)
     noise = pd.DataFrame(draws.normal(size=(150, 3)), columns=list("abc"))
     y = draws.exponential(size=150) + 0.01, draws.random(150) < 0.7
-    for X, target, differ in ((small_data.frame, _y(small_data), True), (noise, y, False)):
+    for X, target, differ in ((small_data.frame, small_data.y, True), (noise, y, False)):
         with monkeypatch.context() as patch:
             patch.setattr("sstorch.soft.estimator.train_batch", None)
             found = _search(candidates={"two": GROUPS}).fit(X, target)
@@ -440,7 +436,7 @@ def test_loaded_search_is_the_same_and_two_are_not_mixed(small_data: SurvivalDat
     pd.testing.assert_frame_equal(again.cv_results_, found.cv_results_)
     pd.testing.assert_frame_equal(again.nested_scores_, found.nested_scores_)
     assert again.summary() == found.summary()
-    X, y = small_data.frame, _y(small_data)
+    X, y = small_data.frame, small_data.y
     for method in ("predict", "apply"):
         np.testing.assert_array_equal(getattr(again, method)(X), getattr(found, method)(X))
     np.testing.assert_array_equal(again.folds_, found.folds_)

@@ -1,21 +1,16 @@
-"""Bootstrap of trees and the spread over starts."""
+"""Bootstraps of trees."""
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sstorch import GatePenalties, Penalties, SoftSurvivalTree, SurvivalData
+from sstorch import Penalties, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.optim import Nodec, Race
-from sstorch.soft import bootstrap_trees, start_trees
+from sstorch.soft import bootstrap_trees
 
 PLAIN = SoftSurvivalTree(
     depth=0, leaf="exponential", trainer="joint", init="random", n_starts=1, penalties=Penalties(ridge=0.0)
 )
-
-
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
 
 
 def test_bootstrap_has_the_spread_of_the_maximum_likelihood_estimate() -> None:
@@ -50,7 +45,7 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
         penalties=Penalties(ridge=0.01),
         random_state=3,
     )
-    sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    sample = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
     draws = np.random.default_rng((3, 3))
     for number in range(3):
         counts = draws.multinomial(120, np.full(120, 1 / 120))
@@ -60,7 +55,7 @@ def test_a_resample_is_the_rows_as_often_as_they_were_drawn(small_data: Survival
         alone.fit(small_data.frame.iloc[rows], (small_data.time[rows], small_data.event[rows]))
         curves = alone.predict_survival_function(small_data.frame, [5.0, 40.0])
         np.testing.assert_allclose(sample.survival(small_data.frame, [5.0, 40.0])[number], curves, atol=2e-4)
-    again = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    again = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
     np.testing.assert_array_equal(
         again.survival(small_data.frame, [5.0]), sample.survival(small_data.frame, [5.0])
     )
@@ -70,24 +65,24 @@ def test_curves_of_a_resample_have_its_knots(small_data: SurvivalData) -> None:
     estimator = clone(PLAIN).set_params(
         columns__numeric="spline", penalties__roughness=0.1, penalties__ridge=0.01, leaf="weibull"
     )
-    sample = bootstrap_trees(estimator, small_data.frame, _y(small_data), n_resamples=3)
+    sample = bootstrap_trees(estimator, small_data.frame, small_data.y, n_resamples=3)
     counts = np.random.default_rng((0, 3)).multinomial(120, np.full(120, 1 / 120))
     kept = small_data.reweighted(counts)
-    alone = clone(estimator).fit(kept.frame, _y(kept), sample_weight=kept.sample_weight)
+    alone = clone(estimator).fit(kept.frame, kept.y, sample_weight=kept.sample_weight)
     X, times = small_data.frame, [5.0, 40.0]
     curves = sample.survival(X, times)
     np.testing.assert_allclose(curves[0], alone.predict_survival_function(X, times), atol=2e-4)
     assert np.isfinite(curves).all()
     assert (sample.spread(X, times) > 0).all()
-    straight = bootstrap_trees(clone(estimator).set_params(columns__numeric="linear"), X, _y(small_data), 3)
+    straight = bootstrap_trees(clone(estimator).set_params(columns__numeric="linear"), X, small_data.y, 3)
     assert np.abs(straight.survival(X, times) - curves).max() > 0.01
 
 
 def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: SurvivalData) -> None:
     weight = np.where(np.arange(120) < 60, 0.5, 0.0)
-    own = bootstrap_trees(PLAIN, small_data.frame, _y(small_data), 4, sample_weight=weight)
+    own = bootstrap_trees(PLAIN, small_data.frame, small_data.y, 4, sample_weight=weight)
     part = small_data.subset(range(60))
-    alone = bootstrap_trees(PLAIN, part.frame, _y(part), 4)
+    alone = bootstrap_trees(PLAIN, part.frame, part.y, 4)
     X = small_data.frame[:5]
     np.testing.assert_allclose(own.survival(X, [9.0]), alone.survival(X, [9.0]), atol=1e-5)
     doubled = small_data.reweighted(np.where(np.arange(120) == 4, 2.0, 0.0))
@@ -97,32 +92,15 @@ def test_weights_multiply_and_rows_of_weight_zero_are_never_drawn(small_data: Su
         small_data.reweighted(np.full(120, -1.0))
 
 
-def test_starts_that_were_trained_to_the_end(small_data: SurvivalData) -> None:
-    trainer = Nodec(macro_iterations=3, race=Race((1,), 0.5))
-    penalties = GatePenalties(gate_ridge=1e-4)
-    estimator = SoftSurvivalTree(
-        1, trainer=trainer, init="random", n_starts=4, penalties=penalties, prediction="mixture"
-    )
-    sample = start_trees(estimator, small_data.frame, _y(small_data))
-    assert len(sample) == 2
-    fitted = estimator.fit(small_data.frame, _y(small_data))
-    curves = sample.survival(small_data.frame, [5.0, 40.0])
-    own = fitted.predict_survival_function(small_data.frame, [5.0, 40.0])
-    assert any(np.array_equal(other, own) for other in curves)
-    spread = sample.spread(small_data.frame, [5.0, 40.0])
-    np.testing.assert_allclose(spread, np.abs(curves[0] - curves[1]) / np.sqrt(2), atol=1e-12)
-    assert spread.max() > 1e-3
-
-
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_refusals(small_data: SurvivalData) -> None:
-    X, y = small_data.frame, _y(small_data)
+    X, y = small_data.frame, small_data.y
     with pytest.raises(ConfigError, match="n_resamples must be at least 1"):
         bootstrap_trees(PLAIN, X, y, n_resamples=0)
-    one = start_trees(PLAIN, X, y)
+    one = bootstrap_trees(PLAIN, X, y, n_resamples=1)
     with pytest.raises(ConfigError, match="spread of one tree alone"):
         one.spread(X, [5.0])
     with pytest.raises(ConfigError, match=r"level must be in \(0, 1\)"):
         one.band(X, [5.0], level=90)
     with pytest.raises(DataError, match="a bootstrap needs more"):
-        bootstrap_trees(PLAIN, X, (y[0], np.arange(120) < 1), n_resamples=20)
+        bootstrap_trees(PLAIN, X, (y.time, np.arange(120) < 1), n_resamples=20)

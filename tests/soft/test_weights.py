@@ -30,10 +30,6 @@ from sstorch.soft.design import counted_weight
 from sstorch.validation import concordance_of_groups, group_table, validate_groups
 
 
-def _y(data: SurvivalData) -> tuple[np.ndarray, np.ndarray]:
-    return data.time, data.event
-
-
 def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
     """Covariates of three kinds, times, two causes (0 is censored), and integer weights."""
     rng = np.random.default_rng(seed)
@@ -100,7 +96,7 @@ def test_estimated_penalties_count_the_effective_sample_size() -> None:
 @pytest.fixture(scope="module")
 def fitted(gbsg2: SurvivalData) -> SoftSurvivalTree:
     return PrognosticTree(depth=2, leaf="weibull", columns=Columns(numeric="linear")).fit(
-        gbsg2.frame, _y(gbsg2)
+        gbsg2.frame, gbsg2.y
     )
 
 
@@ -112,11 +108,11 @@ def uneven(gbsg2: SurvivalData) -> np.ndarray:
 def test_group_table_does_not_depend_on_the_scale_of_weights(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData, uneven: np.ndarray
 ) -> None:
-    plain = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0, 1500.0])
-    equal = group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0, 1500.0], sample_weight=np.full(686, 1 / 686))
+    plain = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0, 1500.0])
+    equal = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0, 1500.0], sample_weight=np.full(686, 1 / 686))
     pd.testing.assert_frame_equal(plain, equal, rtol=1e-12)
     one, other = (
-        group_table(fitted, gbsg2.frame, _y(gbsg2), [500.0, 1500.0], n_resamples=3, sample_weight=weight)
+        group_table(fitted, gbsg2.frame, gbsg2.y, [500.0, 1500.0], n_resamples=3, sample_weight=weight)
         for weight in (uneven, uneven / uneven.sum())
     )
     pd.testing.assert_frame_equal(one, other, rtol=1e-9)
@@ -147,7 +143,7 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
     whole = group_table(
         counting,
         gbsg2.frame,
-        Surv(*_y(gbsg2), entry=np.zeros(n), id=np.arange(n)),
+        Surv(gbsg2.time, gbsg2.event, entry=np.zeros(n), id=np.arange(n)),
         [500.0],
         sample_weight=weight,
     )
@@ -161,7 +157,7 @@ def test_rows_of_a_subject_are_one_in_weighted_limits(gbsg2: SurvivalData) -> No
 def test_summary_does_not_depend_on_the_scale_of_weights(gbsg2: SurvivalData, uneven: np.ndarray) -> None:
     tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear"))
     texts = [
-        tree.fit(gbsg2.frame, _y(gbsg2), sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
+        tree.fit(gbsg2.frame, gbsg2.y, sample_weight=weight).summary() for weight in (uneven, uneven / 1e4)
     ]
     assert texts[0] == texts[1]
     table, leaf = leaf_table(tree), tree.apply(gbsg2.frame)
@@ -196,13 +192,13 @@ def test_concordance_of_groups_takes_weights_and_entry_of_the_outcome(
     gbsg2: SurvivalData, uneven: np.ndarray
 ) -> None:
     entry, X = 0.3 * gbsg2.time * (np.arange(686) % 2), gbsg2.frame
-    y = Surv(*_y(gbsg2), entry=entry, weight=uneven)
+    y = Surv(gbsg2.time, gbsg2.event, entry=entry, weight=uneven)
     tree = PrognosticTree(depth=1, leaf="weibull", columns=Columns(numeric="linear")).fit(X, y)
     found = concordance_of_groups(tree, X[:300], y[:300], (X[300:], y[300:]))
     leaf = tree.apply(X)
     expected = metrics.concordance_of_groups(y[:300], leaf[:300], train=(y[300:], leaf[300:]))
     assert found == pytest.approx(expected, rel=1e-12)
-    some, others = _y(gbsg2.subset(range(300))), _y(gbsg2.subset(range(300, 686)))
+    some, others = gbsg2.subset(range(300)).y, gbsg2.subset(range(300, 686)).y
     plain = metrics.concordance_of_groups(some, leaf[:300], train=(others, leaf[300:]))
     assert abs(found - plain) > 1e-3
 
@@ -227,19 +223,17 @@ def test_frequency_weights_that_are_no_integers_raise(fitted: SoftSurvivalTree, 
         partial(recalibrate, fitted),
     ):
         with pytest.raises(DataError, match="weights='frequency' needs integers"):
-            call(gbsg2.frame, _y(gbsg2), **given)
+            call(gbsg2.frame, gbsg2.y, **given)
 
 
 def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:
     """Exponential leaves: e^a = sum w d / sum w H, with variance sum w^2 (d - e^a H)^2 / (sum w d)^2."""
-    tree = SurvivalRegression(leaf="exponential", columns=Columns(numeric="linear")).fit(
-        gbsg2.frame, _y(gbsg2)
-    )
+    tree = SurvivalRegression(leaf="exponential", columns=Columns(numeric="linear")).fit(gbsg2.frame, gbsg2.y)
     hazard = np.diag(tree.predict_cumulative_hazard_function(gbsg2.frame, gbsg2.time))
     uneven = np.random.default_rng(1).lognormal(0, 1, len(gbsg2))
     for weight in (uneven, np.ones(len(gbsg2))):
         for scale in (1.0, 1 / weight.sum(), 50.0):
-            found = recalibrate(tree, gbsg2.frame, _y(gbsg2), sample_weight=scale * weight).recalibration_
+            found = recalibrate(tree, gbsg2.frame, gbsg2.y, sample_weight=scale * weight).recalibration_
             rate = weight @ gbsg2.event / (weight @ hazard)
             error = np.sqrt(weight**2 @ (gbsg2.event - rate * hazard) ** 2) / (weight @ gbsg2.event)
             assert found.intercept == pytest.approx(np.log(rate), abs=1e-6)

@@ -145,13 +145,13 @@ def test_few_effects_among_many_columns_are_found(
     assert np.corrcoef(np.log(model.predict(x)), predictor)[0, 1] > 0.9
     assert estimation.n_coefficients == (300,)
     assert sum(estimation.term_freedom.values()) == pytest.approx(sum(estimation.freedom), abs=1e-6)
-    told = model.summary(details=True)
-    assert "columns with no visible effect of their own" in told
-    assert f"prior variances {estimation.column_prior}" in told
+    text = model.summary(details=True)
+    assert "columns with no visible effect of their own" in text
+    assert f"prior variances {estimation.column_prior}" in text
     model.save(tmp_path / "model")
     again = SurvivalRegression.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
-    assert again.summary(details=True) == told
+    assert again.summary(details=True) == text
 
 
 @pytest.mark.parametrize("leaf", ["weibull", "log_logistic", "log_normal"])

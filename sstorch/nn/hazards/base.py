@@ -23,12 +23,12 @@ class HazardFamily(nn.Module, ABC):
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times).
 
-    ``can_rise`` tells whether some parameters give a survival function that rises; ``closed_form`` whether
+    ``can_rise`` is whether some parameters give a survival function that rises; ``closed_form`` whether
     :meth:`loss_and_gradient` is written out by the family and so pays in training; ``overflows`` whether the
     loss can be infinite at finite parameters. ``ratio`` names what the exponential of a slope of g is, where
     it is the same at all times: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event).
     ``kernel`` names the compiled loss (``sstorch.optim.compiled.families``), if there is one; it is not
-    inherited. ``exportable`` tells whether :func:`torch.export.export` can trace
+    inherited. ``exportable`` is whether :func:`torch.export.export` can trace
     :meth:`cumulative_hazard`, which must not branch on values then.
 
     A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
@@ -418,7 +418,7 @@ class HazardFamily(nn.Module, ABC):
         return {"ancillary": self.ancillary}
 
     def describe(self, time_scale: float) -> str:
-        """A note for readers of the leaf table, beside the parameters; empty if there is none.
+        """A note for readers of the leaf table, next to the parameters; empty if there is none.
 
         Args:
             time_scale: unit of model time.

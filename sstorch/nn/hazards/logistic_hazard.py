@@ -44,7 +44,7 @@ class LogisticHazard(HazardFamily):
 
     Where no event is beyond the last end, as when the ends come from the events, the hazard there is next to
     nothing: the curve is level. A quantile that it does not reach within a thousand times the last end is not
-    reached, as one would say of Kaplan and Meier's curve (:meth:`horizon`), and what is so late counts in no
+    reached, as for Kaplan and Meier's curve (:meth:`horizon`), and what is so late counts in no
     mean.
 
     A time that is as near to an end as the square root of the machine precision, relatively, is at the end.

@@ -189,11 +189,7 @@ def _newton_step(hessian: Tensor, gradient: Tensor) -> Tensor:
 
 
 def check_placement(name: str, value: object, least: int, least_times: int) -> int | tuple[float, ...]:
-    """A number of points >= ``least``, or at least ``least_times`` positive increasing times of points.
-
-    Raises:
-        ConfigError: the value of the option called ``name`` is neither.
-    """
+    """A number of points, or increasing positive times of points; else ConfigError names the option."""
     if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
         return int(value)
     if isinstance(value, Iterable) and not isinstance(value, str | dict):
@@ -211,11 +207,7 @@ def check_placement(name: str, value: object, least: int, least_times: int) -> i
 def placement_times(
     log_time: Tensor, event: Tensor, weight: Tensor, name: str
 ) -> list[npt.NDArray[np.float64]]:
-    """Log times among which points are placed, one array a problem: those of the rows with an event.
-
-    All arguments are (R, M); rows of weight 0 do not count. A problem without events takes all its rows, with
-    a warning about the points' ``name``.
-    """
+    """Log times (R, M) of events, or with a warning of all rows, an array a problem."""
     times = log_time.double().cpu().numpy()
     real = (weight > 0).cpu().numpy()
     observed = real & (event > 0).cpu().numpy()
@@ -234,8 +226,7 @@ def placement_times(
 def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArray:
     """Boundary knots at the extreme event log times, internal ones at equally spaced percentiles.
 
-    The percentiles are those of Royston and Parmar: 33 and 67 for two internal knots, else 100 j / (m + 1).
-    Where they coincide, there are fewer than m + 2 knots.
+    Royston and Parmar's, 33 and 67 for two, else 100 j / (m + 1); fewer where they coincide.
     """
     percentiles = (
         [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]

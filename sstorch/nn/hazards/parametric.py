@@ -42,10 +42,7 @@ class RateFamily(HazardFamily):
 
 
 def log_rate(log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None) -> Tensor:
-    """Log of events per time at risk, (R, M) -> (R,), finite also without events.
-
-    Problems without events count half an average row as one, so that their rate is small but not zero.
-    """
+    """Log of events per time at risk, (R, M) -> (R,); without events of half an average row."""
     if log_entry is not None:
         # log(exp(y) - exp(entry)), time at risk from the entry on.
         log_time = log_time + torch.log(-torch.expm1((log_entry - log_time).clamp(max=-1e-12)))

@@ -91,10 +91,7 @@ def put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
 
 @compiled
 def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room):
-    """Inverse of the curvature at x, in blocks: of gates (B, b, b) and of leaves (L', b, b), or diagonals.
-
-    Where slopes are shared the leaves have one block.
-    """
+    """Inverse curvature at x: blocks of gates (B, b, b) and leaves (L', b, b), or diagonals."""
     n_gates, place = weights.n_gates, weights.place
     n_leaves = place.shape[0]
     _clear(of_gates)
@@ -102,7 +99,9 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
     for leaf in range(n_leaves):
         for j in range(place.shape[1]):
             room.theta[leaf, j] = x[place[leaf, j]]
-    m = rows.x.shape[1]
+    m, d = rows.x.shape[1], place.shape[1]
+    spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
+    _clear(spread)
     if weights.what == LEAVES:
         for leaf in range(n_leaves):
             first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
@@ -110,22 +109,16 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
             length, count = _pieces(first, last, most)
             set_shapes(model, room.theta[leaf], room)
             weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
-            spread = np.empty((place.shape[1], place.shape[1] if of_leaves.shape[1] > 1 else 1))
-            for j in range(spread.shape[0]):
-                fill(spread[j], spread.shape[1], 0.0)
             factor = (last - first) / max(1, length * count)
             for piece in range(count):
                 begin = first + (last - first - length) * piece // max(1, count - 1)
                 for lo in range(begin, begin + length, room.work.shape[1]):
                     n = min(room.work.shape[1], begin + length - lo)
-                    _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread, room)
-            _put_leaf(model, weights, leaf, factor, spread, of_leaves)
+                    _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread[leaf], room)
+            _put_leaf(model, weights, leaf, factor, spread[leaf], of_leaves)
     else:
         length, count = _pieces(0, m, MAX_ROWS)
         factor = m / max(1, length * count)
-        d = place.shape[1]
-        spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
-        _clear(spread)
         for piece in range(count):
             begin = (m - length) * piece // max(1, count - 1)
             for lo in range(begin, begin + length, room.work.shape[1]):
@@ -147,37 +140,30 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
 @compiled
 def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
     """Add the curvature of a block of rows in gates, and in leaves too if these are thawed."""
-    n_gates, p = weights.n_gates, model.p_gate
+    n_gates, p, g = weights.n_gates, model.p_gate, room.work[model.gates :]
     gate_sides(model, rows.x, lo, n, x, n_gates, room)
     if weights.what == LOGISTIC:
-        product(room.work[model.gates + 1], room.work[model.gates + 2], n, room.work[SPARE])
-        product(room.work[SPARE], weights.ends[0, lo:], n, room.work[model.gates + 0])
+        product(g[1], g[2], n, room.work[SPARE])
+        product(room.work[SPARE], weights.ends[0, lo:], n, g[0])
     else:
         if weights.what == JOINT:
             reach_ends(model, n_gates, n, room)
             weight = weights.ends[0, lo:]
             for leaf in range(weights.place.shape[0]):
-                product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
-                set_shapes(model, room.theta[leaf], room)
-                leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                relevant(room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf])
-                _leaf_curvature(
-                    model, rows, lo, n, room.theta[leaf], room.work[model.reach + leaf], of_leaves[leaf], room
-                )
+                reach, theta = room.work[model.reach + leaf], room.theta[leaf]
+                product(reach, weight, n, reach)
+                set_shapes(model, theta, room)
+                leaf_losses(model, rows, lo, n, theta, room)
+                relevant(reach, room.work[V], weight, n, room.work[model.ends + leaf])
+                _leaf_curvature(model, rows, lo, n, theta, reach, of_leaves[leaf], room)
         else:
             set_ends(model, weights, lo, n, room)
         expect(model, n, n_gates, room)
         reach_gates(model, n_gates, n, room)
         for b in range(n_gates):
-            _bend(
-                room.work[model.gates + 4 * b],
-                room.work[model.gates + 4 * b + 1],
-                room.work[model.gates + 4 * b + 2],
-                n,
-                room.work[model.gates + 4 * b],
-            )
+            _bend(g[4 * b], g[4 * b + 1], g[4 * b + 2], n, g[4 * b])
     for b in range(n_gates):
-        bend = room.work[model.gates + 4 * b]
+        bend = g[4 * b]
         if of_gates.shape[1] > 1:
             gram(rows.x, model.first_gate, p, lo, n, bend, of_gates[b], room.work[SPARE])
         else:
@@ -198,23 +184,9 @@ def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
     """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
     leaf_scores(model, rows.x, lo, n, theta, room)
     s, p, first = model.s, model.p_leaf, model.first_leaf
-    call_for_rows(
-        model.curvatures,
-        (
-            model.kind,
-            rows.columns,
-            lo,
-            rows.event[lo:],
-            n,
-            room.work[Z],
-            room.work[model.shape :],
-            room.work[model.linked :],
-            s,
-            room.work[model.second :],
-            room.work[SPARE],
-            room.work[DG],
-        ),
-    )
+    linked = room.work[Z], room.work[model.shape :], room.work[model.linked :], s
+    written = room.work[model.second :], room.work[SPARE], room.work[DG]
+    call_for_rows(model.curvatures, (model.kind, rows.columns, lo, rows.event[lo:], n, *linked, *written))
     pairs = n_pairs(model.kind, model.s)
     for pair in range(pairs):
         _weigh_second(weight, n, room.work[model.second + pair])

@@ -118,33 +118,50 @@ def _gompertz(x):
     )
 
 
+# Losses ``v`` of n rows at a leaf, their derivatives in g and, ``ds`` (s, n), in the shape parameters; and
+# second derivatives ``second`` (:func:`n_pairs`, n). All families' have the same arguments:
+#     kind: number of the kernel.
+#     columns: functions of time (q, m), of which those from ``lo`` on are the rows'; the first is log time.
+#     lo: first of the rows.
+#     c: events of the n rows.
+#     n: number of rows.
+#     g: linear predictors.
+#     shape: shape parameters (s, n), as they are.
+#     linked: the same as :func:`link` leaves them.
+#     s: number of shape parameters.
+#     v, dg, ds, second: written.
+#     spare, spare2: of n.
+
+
 @elementwise
-def _location_scale(kind, y, c, n, g, log_a, a, v, dg, ds):
+def _location_scale_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    y, log_a, a, of_shape = columns[0, lo : lo + n], shape[0], linked[0], ds[0]
     if kind == LOG_LOGISTIC:
         for i in range(n):
             z = a[i] * (y[i] - g[i])
             value, slope, _ = _log_logistic(z, c[i])
             v[i] = value - c[i] * (log_a[i] - y[i])
             dg[i] = -a[i] * slope
-            ds[i] = z * slope - c[i]
+            of_shape[i] = z * slope - c[i]
     elif kind == WEIBULL:
         for i in range(n):
             z = a[i] * (y[i] - g[i])
             value, slope, _ = _weibull(z, c[i])
             v[i] = value - c[i] * (log_a[i] - y[i])
             dg[i] = -a[i] * slope
-            ds[i] = z * slope - c[i]
+            of_shape[i] = z * slope - c[i]
     else:
         for i in range(n):
             z = a[i] * (y[i] - g[i])
             value, slope, _ = _log_normal(z, c[i])
             v[i] = value + c[i] * (log_a[i] + y[i])
             dg[i] = -a[i] * slope
-            ds[i] = c[i] - z * slope
+            of_shape[i] = c[i] - z * slope
 
 
 @elementwise
-def _location_scale_second(kind, y, c, n, g, a, second):
+def _location_scale_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    y, a = columns[0, lo : lo + n], linked[0]
     for i in range(n):
         z = a[i] * (y[i] - g[i])
         if kind == LOG_LOGISTIC:
@@ -167,18 +184,32 @@ def _exponential_rows(y, c, n, g, v, dg):
         dg[i] = hazard - c[i]
 
 
+@compiled
+def _exponential_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    _exponential_rows(columns[0, lo : lo + n], c, n, g, v, dg)
+
+
+@compiled
+def _exponential_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    _exponential_rows(columns[0, lo : lo + n], c, n, g, spare, second[0])
+    for i in range(n):
+        second[0, i] += c[i]
+
+
 @elementwise
-def _gompertz_rows(y, t, c, n, g, a, v, dg, ds):
+def _gompertz_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
+    y, t, a, of_shape = columns[0, lo : lo + n], columns[1, lo : lo + n], shape[0], ds[0]
     for i in range(n):
         ratio, slope, _ = _gompertz(a[i] * t[i])
         hazard = exp(g[i] + y[i] + ratio)
         v[i] = hazard - c[i] * (g[i] + a[i] * t[i])
         dg[i] = hazard - c[i]
-        ds[i] = t[i] * (hazard * slope - c[i])
+        of_shape[i] = t[i] * (hazard * slope - c[i])
 
 
 @elementwise
-def _gompertz_second(y, t, n, g, a, second):
+def _gompertz_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
+    y, t, a = columns[0, lo : lo + n], columns[1, lo : lo + n], shape[0]
     for i in range(n):
         ratio, slope, bend = _gompertz(a[i] * t[i])
         hazard = exp(g[i] + y[i] + ratio)
@@ -204,7 +235,7 @@ def _spline_eta(columns, lo, n, g, w, s, eta, slope):
 
 
 @elementwise
-def _spline_rows(kind, columns, lo, c, n, g, w, s, v, dg, ds, share):
+def _spline_losses(kind, columns, lo, c, n, g, shape, w, s, v, dg, ds, share):
     y = columns[0, lo : lo + n]
     _spline_eta(columns, lo, n, g, w, s, dg, share)
     for i in range(n):
@@ -225,7 +256,7 @@ def _spline_rows(kind, columns, lo, c, n, g, w, s, v, dg, ds, share):
 
 
 @elementwise
-def _spline_second(kind, columns, lo, c, n, g, w, s, second, bend, share):
+def _spline_curvatures(kind, columns, lo, c, n, g, shape, w, s, second, bend, share):
     _spline_eta(columns, lo, n, g, w, s, bend, share)
     for i in range(n):
         eta, slope = bend[i], max(share[i], TINY)
@@ -282,7 +313,7 @@ def _add_log(v, product, n):
 
 
 @compiled
-def _life_table_rows(columns, lo, c, n, g, alpha, s, v, dg, ds, product):
+def _life_table_losses(kind, columns, lo, c, n, g, alpha, linked, s, v, dg, ds, product):
     """Losses of :class:`~sstorch.nn.LogisticHazard`.
 
     Columns: y, number of the own interval, intervals begun, logs of the share left of the own one and of its
@@ -328,7 +359,7 @@ def _life_table_rows(columns, lo, c, n, g, alpha, s, v, dg, ds, product):
 
 
 @compiled
-def _life_table_second(columns, lo, c, n, g, alpha, s, second):
+def _life_table_curvatures(kind, columns, lo, c, n, g, alpha, linked, s, second, spare, spare2):
     number, count = columns[1, lo : lo + n], columns[2, lo : lo + n]
     for i in range(n):
         second[0, i] = 0.0
@@ -362,73 +393,6 @@ def _bend(alpha, k, count, n, g, out):
 
 
 # ------------------------------------------------------------------ all of them
-
-# Losses ``v`` of n rows at a leaf, their derivatives in g and, ``ds`` (s, n), in the shape parameters; and
-# second derivatives ``second`` (:func:`n_pairs`, n). All families' have the same arguments:
-#     kind: number of the kernel.
-#     columns: functions of time (q, m), of which those from ``lo`` on are the rows'; the first is log time.
-#     lo: first of the rows.
-#     c: events of the n rows.
-#     n: number of rows.
-#     g: linear predictors.
-#     shape: shape parameters (s, n), as they are.
-#     linked: the same as :func:`link` leaves them.
-#     s: number of shape parameters.
-#     v, dg, ds, second: written.
-#     spare, spare2: of n.
-
-
-@compiled
-def _exponential_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    _exponential_rows(columns[0, lo : lo + n], c, n, g, v, dg)
-
-
-@compiled
-def _exponential_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    _exponential_rows(columns[0, lo : lo + n], c, n, g, spare, second[0])
-    for i in range(n):
-        second[0, i] += c[i]
-
-
-@compiled
-def _location_scale_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    _location_scale(kind, columns[0, lo : lo + n], c, n, g, shape[0], linked[0], v, dg, ds[0])
-
-
-@compiled
-def _location_scale_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    _location_scale_second(kind, columns[0, lo : lo + n], c, n, g, linked[0], second)
-
-
-@compiled
-def _gompertz_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    _gompertz_rows(columns[0, lo : lo + n], columns[1, lo : lo + n], c, n, g, shape[0], v, dg, ds[0])
-
-
-@compiled
-def _gompertz_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    _gompertz_second(columns[0, lo : lo + n], columns[1, lo : lo + n], n, g, shape[0], second)
-
-
-@compiled
-def _spline_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    _spline_rows(kind, columns, lo, c, n, g, linked, s, v, dg, ds, spare)
-
-
-@compiled
-def _spline_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    _spline_second(kind, columns, lo, c, n, g, linked, s, second, spare, spare2)
-
-
-@compiled
-def _life_table_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
-    _life_table_rows(columns, lo, c, n, g, shape, s, v, dg, ds, spare)
-
-
-@compiled
-def _life_table_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
-    _life_table_second(columns, lo, c, n, g, shape, s, second)
-
 
 # Types of the arguments, and how those call who have the address of one of the two.
 _INT, _ROW, _ROWS = types.int64, types.float64[::1], types.float64[:, ::1]

@@ -88,8 +88,7 @@ def address(function: Any, signature: Any) -> int:
 def call_by_address(*signatures: Any) -> Any:
     """A function ``call(address, arguments)`` for kernels of some signatures, arguments in a tuple.
 
-    The code that calls does not contain the code that is called, as it does otherwise: what is called from
-    many places is compiled once. Arguments of other types do not compile: they would be taken for others.
+    What is called from many places is so compiled once. Arguments of other types do not compile.
     """
     returns = signatures[0].return_type
 

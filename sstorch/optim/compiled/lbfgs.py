@@ -141,14 +141,8 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
     m = options.history
     s, y = np.empty((m, d)), np.empty((m, d))
     rho, alpha = np.empty(m), np.empty(m)
-    trial_g, low_g, trial, direction, spare, change = (
-        np.empty(d),
-        np.empty(d),
-        np.empty(d),
-        np.empty(d),
-        np.empty(d),
-        np.empty(d),
-    )
+    trial_g, low_g, trial = np.empty(d), np.empty(d), np.empty(d)
+    direction, spare, change = np.empty(d), np.empty(d), np.empty(d)
     count, scale = 0, 1.0
     _apply(of_gates, of_leaves, g, direction)
     for j in range(d):

@@ -128,11 +128,7 @@ def squares(x, first, p, lo, n, v, out):
 
 @compiled
 def invert(h):
-    """Put the inverse of a symmetric matrix in its place, positive definite also where the matrix is not.
-
-    Off-diagonal parts are dropped where they spoil definiteness, as :class:`~sstorch.optim.lbfgs.BlockMetric`
-    does.
-    """
+    """Put the inverse of a symmetric matrix in its place, without off-diagonals unless it is definite."""
     d = h.shape[0]
     mean = 0.0
     for j in range(d):

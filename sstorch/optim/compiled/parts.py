@@ -26,7 +26,7 @@ from sstorch.optim.compiled.steps import LEAVES, MODEL, Penalties, Rows, Weights
 
 # All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
 # events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
-# same, ``owner`` (R,) tells which. Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
+# same, those of ``owner`` (R,). Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
 # Coefficients of penalties have one row a problem. Last, addresses of the two steps of a visit.
 _INT, _INTS, _NUMBERS = types.int64, types.int64[::1], types.float64[::1]
 _TWO, _THREE = types.float64[:, ::1], types.float64[:, :, ::1]
@@ -117,23 +117,15 @@ def _own_penalty(b, k, leaf):
 
 
 @compiled
-def leaf_penalties(b, k, first, count):
-    """Penalties of a step in which so many leaves from ``first`` on are thawed."""
+def leaf_penalties(b, k, first, count, ridge, lasso):
+    """Penalties of a step in which so many leaves from ``first`` on are thawed; ridge and lasso of gates."""
     constant = 0.0
     for leaf in range(b.leaves.shape[1]):
         if leaf < first or leaf >= first + count:
             constant += _own_penalty(b, k, leaf)
+    none, leaves = np.zeros(b.model.p_gate), b.leaves[k].copy()
     return Penalties(
-        np.zeros(b.model.p_gate),
-        0.0,
-        np.zeros(b.model.p_gate),
-        b.own[k],
-        b.apart[k],
-        b.leaves[k].copy(),
-        first,
-        b.cone_weight[k],
-        b.cone[k],
-        constant,
+        ridge, lasso, none, b.own[k], b.apart[k], leaves, first, b.cone_weight[k], b.cone[k], constant
     )
 
 
@@ -161,16 +153,13 @@ def _shared_places(model, n_leaves, d):
 
 @compiled
 def fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
-    """Minimise over leaves from ``first`` on; they stay as they are where one of them overflows.
-
-    Without a penalty that ties them leaves are minimised one by one.
-    """
+    """Minimise over leaves from ``first`` on; they stay as they are where one overflows."""
     count, d = ranges.shape[0], b.leaves.shape[2]
     gates = 0
     tied = shared
     for j in range(d):
         tied = tied or b.apart[k, j] > 0
-    penalties = leaf_penalties(b, k, first, count)
+    penalties = leaf_penalties(b, k, first, count, np.zeros(b.model.p_gate), 0.0)
     if tied:
         place = _shared_places(b.model, count, d) if shared else places(count, d, 0)
         x = np.empty((d + (count - 1) * (1 + b.model.s)) if shared else count * d)
@@ -190,18 +179,9 @@ def fit_leaves(b, k, first, rows, ends, ranges, shared, options, record, room):
     record[BEFORE] = record[AFTER] = penalties.constant
     record[ROWS] = rows.x.shape[1]
     for leaf in range(count):
-        one = Penalties(
-            penalties.ridge,
-            0.0,
-            penalties.frozen,
-            penalties.own,
-            penalties.apart,
-            penalties.leaves,
-            first + leaf,
-            penalties.cone_weight,
-            penalties.cone,
-            0.0,
-        )
+        of_leaves = penalties.own, penalties.apart, penalties.leaves
+        cone = penalties.cone_weight, penalties.cone
+        one = Penalties(penalties.ridge, 0.0, penalties.frozen, *of_leaves, first + leaf, *cone, 0.0)
         copy(b.leaves[k, first + leaf], d, found[leaf])
         at = min(leaf, ends.shape[0] - 1)
         weights = Weights(LEAVES, gates, ends[at : at + 1], ranges[leaf : leaf + 1], places(1, d, 0))

@@ -23,11 +23,7 @@ from sstorch.optim.lbfgs import LBFGSOptions
 
 
 class CompiledProblems:
-    """R problems on the CPU, in double precision, under an objective without penalties on rows.
-
-    Every call begins from the parameters of the trees as they are, and puts there what it trains. By default
-    as many threads share the problems as torch has.
-    """
+    """R problems on the CPU, in double precision, without penalties on rows, trained in place by a team."""
 
     def __init__(
         self, tree: SoftTree, objective: TrainingObjective, sample: Sample, team: Team | None = None
@@ -75,15 +71,15 @@ class CompiledProblems:
 
     def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """All parameters at once; the records (K, n) of :func:`whole.train_jointly`."""
-        b, records = self._problems(), np.empty((len(problems), N_RECORDS))
-        self._team.run(whole.train_jointly, b, problems, _options(options), records)
-        self._write(b)
-        return records
+        return self._train(whole.train_jointly, problems, options)
 
     def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         """Leaves alone; the records (K, n) of :func:`whole.train_leaves`."""
+        return self._train(whole.train_leaves, problems, options)
+
+    def _train(self, kernel: Any, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
         b, records = self._problems(), np.empty((len(problems), N_RECORDS))
-        self._team.run(whole.train_leaves, b, problems, _options(options), records)
+        self._team.run(kernel, b, problems, _options(options), records)
         self._write(b)
         return records
 
@@ -93,8 +89,8 @@ class CompiledProblems:
 
     def objective(self, problems: Tensor) -> Tensor:
         """E of some problems, (K,)."""
-        b, values = self._problems(), np.empty(len(problems))
-        self._team.run(whole.objectives, b, problems, values)
+        values = np.empty(len(problems))
+        self._team.run(whole.gradients, self._problems(), problems, values, np.empty((len(problems), 0)))
         return torch.from_numpy(values)
 
     def value_and_gradient(self, problems: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,25 +141,14 @@ def _array(values: Tensor) -> npt.NDArray[np.float64]:
 
 
 def _options(options: LBFGSOptions) -> Options:
-    return Options(
-        int(options.history),
-        int(options.max_iterations),
-        int(options.max_evaluations),
-        float(options.gradient_tolerance),
-        float(options.relative_tolerance),
-        int(options.max_line_search),
-        float(options.c1),
-        float(options.c2),
-    )
+    kinds = (int, int, int, float, float, int, float, float)
+    return Options(*(kind(getattr(options, name)) for name, kind in zip(Options._fields, kinds, strict=True)))
 
 
 def _times(
     family: HazardFamily, sample: Sample, counts: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], tuple[npt.NDArray[np.float64], ...]]:
-    """Events, functions of time, these at entry and marks of late entry, and who has which.
-
-    The problems of a split have the same as a rule, which is stored once.
-    """
+    """Events, functions of time, these at entry, marks of late entry, and who has which."""
     firsts = np.cumsum([0, *counts[:-1]])
     everyone = np.repeat(firsts, counts)
     parts = [sample.log_time, sample.event]

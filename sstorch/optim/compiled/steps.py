@@ -107,47 +107,24 @@ def product(a, b, n, out):
 @compiled
 def gate_sides(model, x, lo, n, gates, n_gates, room):
     """Probabilities of both sides of gates whose parameters follow each other: rows 4 b + 1 and 4 b + 2."""
-    width = model.p_gate + 1
+    width, g = model.p_gate + 1, room.work[model.gates :]
     for b in range(n_gates):
-        at = b * width
-        score(
-            x,
-            model.first_gate,
-            model.p_gate,
-            lo,
-            n,
-            gates[at : at + width],
-            gates[at + width - 1],
-            room.work[model.gates + 4 * b],
-        )
-        _sides(
-            room.work[model.gates + 4 * b],
-            n,
-            room.work[model.gates + 4 * b + 1],
-            room.work[model.gates + 4 * b + 2],
-        )
+        theta = gates[b * width : (b + 1) * width]
+        score(x, model.first_gate, model.p_gate, lo, n, theta, theta[model.p_gate], g[4 * b])
+        _sides(g[4 * b], n, g[4 * b + 1], g[4 * b + 2])
 
 
 @compiled
 def reach_ends(model, n_gates, n, room):
     """Probabilities of the ends from left to right, in ``room.reach``."""
-    fill(room.work[model.reach], n, 1.0)
+    g, reach = room.work[model.gates :], room.work[model.reach :]
+    fill(reach[0], n, 1.0)
     here = 1
     while here <= n_gates:
         for k in range(here - 1, -1, -1):
             b = here - 1 + k
-            product(
-                room.work[model.reach + k],
-                room.work[model.gates + 4 * b + 2],
-                n,
-                room.work[model.reach + 2 * k + 1],
-            )
-            product(
-                room.work[model.reach + k],
-                room.work[model.gates + 4 * b + 1],
-                n,
-                room.work[model.reach + 2 * k],
-            )
+            product(reach[k], g[4 * b + 2], n, reach[2 * k + 1])
+            product(reach[k], g[4 * b + 1], n, reach[2 * k])
         here *= 2
 
 
@@ -187,13 +164,11 @@ def reach_gates(model, n_gates, n, room):
 
 @compiled
 def _pull_gates(model, x, lo, n, n_gates, room, out):
-    width = model.p_gate + 1
+    width, g = model.p_gate + 1, room.work[model.gates :]
     for b in range(n_gates):
         at = b * width
-        pull_back(
-            x, model.first_gate, model.p_gate, lo, n, room.work[model.gates + 4 * b], out[at : at + width]
-        )
-        out[at + width - 1] += total(room.work[model.gates + 4 * b], n)
+        pull_back(x, model.first_gate, model.p_gate, lo, n, g[4 * b], out[at : at + width])
+        out[at + width - 1] += total(g[4 * b], n)
 
 
 @elementwise
@@ -236,52 +211,25 @@ def _less(late, part, n, out):
 
 
 @compiled
+def _losses_at(model, columns, lo, event, n, value, slope, slopes, room):
+    """Losses and derivatives of n rows at functions of time, into the rows of the room with these numbers."""
+    work = room.work
+    linked = work[Z], work[model.shape :], work[model.linked :], model.s
+    out = work[value], work[slope], work[slopes:], work[SPARE]
+    call_for_rows(model.losses, (model.kind, columns, lo, event, n, *linked, *out))
+
+
+@compiled
 def leaf_losses(model, rows, lo, n, theta, room):
     """Losses of n rows at a leaf, whose shapes are set, with their derivatives in g and in the shapes."""
     leaf_scores(model, rows.x, lo, n, theta, room)
-    s = model.s
-    event = rows.event[lo : lo + n]
-    call_for_rows(
-        model.losses,
-        (
-            model.kind,
-            rows.columns,
-            lo,
-            event,
-            n,
-            room.work[Z],
-            room.work[model.shape :],
-            room.work[model.linked :],
-            s,
-            room.work[V],
-            room.work[DG],
-            room.work[model.ds :],
-            room.work[SPARE],
-        ),
-    )
+    _losses_at(model, rows.columns, lo, rows.event[lo : lo + n], n, V, DG, model.ds, room)
     if rows.late.size:
-        call_for_rows(
-            model.losses,
-            (
-                model.kind,
-                rows.entry,
-                lo,
-                room.work[ZERO],
-                n,
-                room.work[Z],
-                room.work[model.shape :],
-                room.work[model.linked :],
-                s,
-                room.work[V0],
-                room.work[DG0],
-                room.work[model.ds0 :],
-                room.work[SPARE],
-            ),
-        )
+        _losses_at(model, rows.entry, lo, room.work[ZERO], n, V0, DG0, model.ds0, room)
         late = rows.late[lo : lo + n]
         _less(late, room.work[V0], n, room.work[V])
         _less(late, room.work[DG0], n, room.work[DG])
-        for k in range(s):
+        for k in range(model.s):
             _less(late, room.work[model.ds0 + k], n, room.work[model.ds + k])
 
 
@@ -324,19 +272,9 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
         for lo in range(0, m, size):
             n = min(size, m - lo)
             if weights.what == LOGISTIC:
-                score(
-                    rows.x,
-                    model.first_gate,
-                    model.p_gate,
-                    lo,
-                    n,
-                    x,
-                    x[model.p_gate],
-                    room.work[model.gates + 0],
-                )
-                _logistic(
-                    room.work[model.gates + 0], weights.ends[0, lo:], weights.ends[1, lo:], n, room.work[V]
-                )
+                z = room.work[model.gates]
+                score(rows.x, model.first_gate, model.p_gate, lo, n, x, x[model.p_gate], z)
+                _logistic(z, weights.ends[0, lo:], weights.ends[1, lo:], n, room.work[V])
                 value += total(room.work[V], n)
                 _pull_gates(model, rows.x, lo, n, n_gates, room, gradient)
                 continue
@@ -345,16 +283,13 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
                 reach_ends(model, n_gates, n, room)
                 weight = weights.ends[0, lo:]
                 for leaf in range(place.shape[0]):
-                    product(room.work[model.reach + leaf], weight, n, room.work[model.reach + leaf])
+                    reach = room.work[model.reach + leaf]
+                    product(reach, weight, n, reach)
                     set_shapes(model, room.theta[leaf], room)
                     leaf_losses(model, rows, lo, n, room.theta[leaf], room)
-                    relevant(
-                        room.work[model.reach + leaf], room.work[V], weight, n, room.work[model.ends + leaf]
-                    )
+                    relevant(reach, room.work[V], weight, n, room.work[model.ends + leaf])
                     if wants:
-                        _pull_leaf(
-                            model, rows.x, lo, n, room.work[model.reach + leaf], room, room.of_theta[leaf]
-                        )
+                        _pull_leaf(model, rows.x, lo, n, reach, room, room.of_theta[leaf])
                 expect(model, n, n_gates, room)
                 value += total(room.work[model.gates + 3] if n_gates else room.work[model.ends + 0], n)
             else:

@@ -11,22 +11,14 @@ from torch import Tensor
 
 
 class Team:
-    """The thread that calls, and size - 1 helpers who wait for the next call.
-
-    What a problem's result is does not depend on who works it out, nor on how many there are.
-    """
+    """The thread that calls, and size - 1 helpers who wait for the next call; results depend on neither."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._helpers = ThreadPoolExecutor(size, thread_name_prefix="sstorch")
 
     def run(self, kernel: Callable[..., None], problems: Any, positions: Tensor, *arguments: Any) -> None:
-        """Call a kernel on every thread: each takes the next position from a common queue until none is left.
-
-        One call a thread, not one a problem, between which the interpreter would have to change hands. The
-        kernel takes all problems, the positions (K,) to work on, the queue, and arguments whose rows belong
-        to positions.
-        """
+        """Call a kernel once a thread: each takes the next of the positions (K,) from a common queue."""
         queue = np.zeros(1, dtype=np.int64)
         given = (problems, positions.numpy(), queue, *arguments)
         helpers = [self._helpers.submit(kernel, *given) for _ in range(min(self.size, len(positions)) - 1)]

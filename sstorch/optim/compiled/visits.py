@@ -94,26 +94,17 @@ def _visiting(b, k, rows, node, room):
 
 
 @compiled
-def _empty_penalties(b):
-    d = b.leaves.shape[2]
-    return Penalties(
-        np.zeros(b.model.p_gate),
-        0.0,
-        np.zeros(b.model.p_gate),
-        np.zeros(d),
-        np.zeros(d),
-        np.empty((0, d)),
-        0,
-        0.0,
-        np.empty((0, 0)),
-        0.0,
-    )
+def _on_gates(b, ridge, lasso, frozen):
+    """Penalties of a step that thaws gates alone."""
+    none = np.zeros(b.leaves.shape[2])
+    nothing = np.empty((0, none.size))
+    return Penalties(ridge, lasso, frozen, none, none, nothing, 0, 0.0, np.empty((0, 0)), 0.0)
 
 
 @compiled
 def _gate_penalties(b, k, node, n_thawed):
     """Penalties of a BN step in which the first gates under a node are thawed."""
-    none, p = _empty_penalties(b), b.model.p_gate
+    p = b.model.p_gate
     frozen = np.zeros(p)
     thawed = np.zeros(b.gates.shape[1], np.bool_)
     for h in range(n_thawed):
@@ -122,14 +113,7 @@ def _gate_penalties(b, k, node, n_thawed):
         if not thawed[g]:
             for j in range(p):
                 frozen[j] += b.gates[k, g, j] ** 2
-    return Penalties(
-        b.ridge[k], b.lasso[k], frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0
-    )
-
-
-@compiled
-def _nowhere(d):
-    return np.empty((0, d), np.int64)
+    return _on_gates(b, b.ridge[k], b.lasso[k], frozen)
 
 
 @compiled
@@ -204,7 +188,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     e1, e2 = thresholds[0], thresholds[1]
     balanced = (e1 < share < 1 - e1) or e1 * n_rows < 1
     high = not balanced and (share <= e2 or share >= 1 - e2)
-    nowhere = _nowhere(b.leaves.shape[2])
+    nowhere = np.empty((0, b.leaves.shape[2]), np.int64)
     no_ranges = np.empty((0, 2), np.int64)
     subjects = mass / b.rows_per_subject[k]
     if balanced:
@@ -241,9 +225,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     for i in range(m):
         ends[0, i] = weight[i] / (2 * max(share if left[i] else 1 - share, TINY))
         ends[1, i] = ends[0, i] if labels[i] else 0.0
-    none = _empty_penalties(b)
-    ridge = np.ones(b.model.p_gate)
-    one = Penalties(ridge, 0.0, none.frozen, none.own, none.apart, none.leaves, 0, 0.0, none.cone, 0.0)
+    one = _on_gates(b, np.ones(b.model.p_gate), 0.0, np.zeros(b.model.p_gate))
     # Convex, and its start does not matter to its end; the present gate may be so hard that its gradient
     # vanishes.
     x = np.zeros(width)

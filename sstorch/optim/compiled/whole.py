@@ -12,13 +12,7 @@ from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
 from sstorch.optim.compiled.matrix import copy, fill, score, total
 from sstorch.optim.compiled.parts import copied, fit_leaves, leaf_penalties, picked, places, rows_of
 from sstorch.optim.compiled.records import JOINT_STEP, SHARE, write_record
-from sstorch.optim.compiled.steps import (
-    JOINT,
-    Penalties,
-    Weights,
-    evaluate,
-    make_room,
-)
+from sstorch.optim.compiled.steps import JOINT, Weights, evaluate, make_room
 
 
 @compiled
@@ -56,39 +50,13 @@ def _objective(b, k):
     for i in range(weight.size):
         share[0, i] = weight[i] / subjects if subjects > 0 else 0.0
     place = places(n_leaves, d, n_gates * (b.model.p_gate + 1))
-    leaves = leaf_penalties(b, k, 0, n_leaves)
-    penalties = Penalties(
-        b.ridge[k],
-        b.lasso[k],
-        leaves.frozen,
-        leaves.own,
-        leaves.apart,
-        leaves.leaves,
-        0,
-        leaves.cone_weight,
-        leaves.cone,
-        0.0,
-    )
+    penalties = leaf_penalties(b, k, 0, n_leaves, b.ridge[k], b.lasso[k])
     return Weights(JOINT, n_gates, share, np.empty((0, 2), np.int64), place), penalties
 
 
 @entry
-def objectives(b, problems, queue, values):
-    """E of some problems, (K,), written."""
-    room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
-    nothing = np.empty(0)
-    while True:
-        j = take(queue)
-        if j >= problems.size:
-            return
-        k = problems[j]
-        weights, penalties = _objective(b, k)
-        values[j] = evaluate(b.model, rows_of(b, k), weights, penalties, _flat(b, k), nothing, room)
-
-
-@entry
 def gradients(b, problems, queue, values, gradient):
-    """E of some problems (K,) and its gradient in all parameters (K, n), gates first; written."""
+    """E of some problems (K,) and its gradient in all parameters (K, n or 0), gates first; written."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     while True:
         j = take(queue)
@@ -101,10 +69,7 @@ def gradients(b, problems, queue, values, gradient):
 
 @entry
 def train_jointly(b, problems, queue, options, records):
-    """Minimise E of some problems over all parameters; they stay as they are where that overflows.
-
-    ``records`` (K, N_RECORDS) are written.
-    """
+    """Minimise E over all parameters into ``records`` (K, N_RECORDS); they stay where that overflows."""
     room = make_room(b.model, b.gates.shape[1], b.leaves.shape[1], b.leaves.shape[2])
     while True:
         j = take(queue)

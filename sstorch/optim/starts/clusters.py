@@ -74,10 +74,7 @@ def initialize_random(
 
 @torch.no_grad()
 def start_leaves(tree: SoftTree, sample: Sample) -> None:
-    """Make every leaf the family's maximum likelihood without covariates on all training rows of its problem.
-
-    Problems of a split have the same rows, so each split is fitted once.
-    """
+    """Make every leaf the maximum likelihood without covariates on its problem's rows, once a split."""
     counts = torch.tensor(sample.x.counts, device=sample.weight.device)
     first = (counts.cumsum(0) - counts)[counts > 0]
     rows = sample.select(first)

@@ -53,10 +53,7 @@ class _PartialLikelihood(Batched):
         )
 
     def breslow(self, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log relative risk of each row (K, n), hazard steps summed up to each (K, n + 1), log risk sets.
-
-        The steps are divided by the largest relative risk, and so are the relative risks.
-        """
+        """Log relative risks (K, n), scaled hazard steps up to each (K, n + 1), log risk sets."""
         score = torch.einsum("knp,kp->kn", self.x, beta).masked_fill(self.weight == 0, -torch.inf)
         score = score - score.amax(1, keepdim=True)
         relative = score.exp()

@@ -114,26 +114,15 @@ def gates_of_targets(
 
 def single_leaf(tree: SoftTree) -> SoftTree:
     """A tree of depth 0 with the family, features and time scale of another, its parameters zero."""
-    single = SoftTree(
-        tree.n_features,
-        0,
-        tree.family,
-        tree.batch_shape,
-        tree.log_time_scale.device,
-        tree.log_time_scale.dtype,
-        tree.n_gate_features,
-    )
+    single = tree.blank(0, tree.family, tree.batch_shape)
     single.set_time_scale(tree.log_time_scale.exp())
     return single
 
 
 def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: Sample) -> SoftTree:
-    """Leaves that are all the regression without gates; it is returned as a tree of depth 0.
+    """Leaves that are all the regression without gates, in place; it is returned as a tree of depth 0.
 
-    Args:
-        tree: R problems; its leaves are changed in place.
-        objective: its penalties on leaves act.
-        sample: training rows.
+    Penalties on leaves of the objective act; the sample is the training rows of the R problems.
     """
     teacher = single_leaf(tree)
     start_leaves(teacher, sample)
@@ -145,12 +134,9 @@ def initialize_regression(tree: SoftTree, objective: TrainingObjective, sample: 
 
 @torch.no_grad()
 def log_hazard_targets(tree: SoftTree, sample: Sample, log_time: Tensor) -> Tensor:
-    """Log cumulative hazard of each row at a time, times the root of the number of events, shape (R, M).
+    """Log cumulative hazard of each row at a time, times the root of the number of events, (R, M).
 
-    Args:
-        tree: R problems; the hazard of a row is that of its most probable leaf.
-        sample: their rows.
-        log_time: of each problem, original units, shape (R,).
+    The hazard of a row is that of its most probable leaf; `log_time` (R,) is in original units.
     """
     linear, shape = tree.linear_predictor(sample.x)[..., None], tree.shape_parameters(sample.x)[..., None, :]
     at = (log_time.to(tree.log_time_scale) - tree.log_time_scale)[:, None, None, None].expand_as(linear)
@@ -239,10 +225,7 @@ def distil_gates(
 
 
 class _Polish:
-    """Gates of several columns for K problems: leaves with a constant distribution describe the target.
-
-    From the splits of `trees`, features of gates (K, n, q), targets (K, J, n), and weights (K, n) of sum one.
-    """
+    """Gates of several columns for K problems by leaves that fit targets (K, J, n)."""
 
     def __init__(
         self,
@@ -371,10 +354,7 @@ def _n_leaves(node: int, splits: dict[int, Split]) -> int:
 def _balanced(
     scores: FloatArray, bias: FloatArray, weight: FloatArray, splits: dict[int, Split], min_leaf: float
 ) -> FloatArray:
-    """Constants of gates (B,), moved as little as leaves of the least weight ask for.
-
-    `scores` (n, B) of rows are without the constants, weights (n,) have the sum one.
-    """
+    """Constants of gates (B,) with `scores` (n, B), moved as little as the least weight asks for."""
     bias = bias.copy()
     rows_of = {1: np.flatnonzero(weight > 0)}
     lightest = weight[rows_of[1]].min()

@@ -66,10 +66,7 @@ def regression_tree(
 def column_values(
     x: GateRows, rows: IntArray, places: IntArray, categorical: bool, target: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, IntArray | None]:
-    """What a column is cut by in rows, (n,), and the level of a category, None of a number.
-
-    That is the number itself, or the mean of targets (J, n) in each category.
-    """
+    """What a column is cut by, (n,): a number, or means of targets (J, n) by its level, None of a number."""
     if not categorical:
         return x.number(int(places[0]), rows), None
     level = x.levels(places, rows)
@@ -103,11 +100,7 @@ def split_at(
 
 
 def _category_means(which: IntArray, n_levels: int, target: FloatArray, weight: FloatArray) -> FloatArray:
-    """Mean target of each row's category, those without one together, (n,).
-
-    Of several targets, (J, n), it is the first principal component of their means, which orders the
-    categories.
-    """
+    """Mean target (n,) of each row's category; of several the first principal component."""
     total = np.bincount(which, weight, n_levels + 1)
     sums = np.stack([np.bincount(which, weight * each, n_levels + 1) for each in target])
     means: FloatArray = sums / np.where(total > 0, total, 1.0)

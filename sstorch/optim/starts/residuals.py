@@ -37,10 +37,7 @@ _SAME = 1e-12
 def residual_bag(
     x: FloatArray | GateRows, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
 ) -> FloatArray:
-    """What trees that have not seen a row predict for its residual, (n,); 0 where all have seen it.
-
-    All rows (n, q) of a subject, 0 ... P - 1 in `subject` (n,), are seen or none.
-    """
+    """What trees that have not seen a row's `subject` predict for its residual, (n,); 0 where all have."""
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)
@@ -103,10 +100,7 @@ def _edges(column: FloatArray) -> FloatArray:
 def _grow(
     binned: _Binned, target: FloatArray, weight: FloatArray, inside: BoolArray, rng: np.random.Generator
 ) -> FloatArray:
-    """Predictions (T, n) of T least-squares trees for all rows, level by level, all trees at once.
-
-    Each sees the rows `inside` (T, n); `rng` draws the features that each node may use.
-    """
+    """Predictions (T, n) of T least-squares trees of the rows `inside` (T, n), all trees level by level."""
     n_trees, n, q = len(inside), len(binned.rows), binned.rows.n_features
     n_bins, tried = max(2, int(binned.bins.max(initial=0)) + 1), max(1, int(np.ceil(_COLUMNS * q)))
     tree, row = np.nonzero(inside & (weight > 0))
@@ -190,9 +184,34 @@ def model_tree(
     Lines of each side are of standardised `lines` (n, p), gates of features (n, q). Errors of the targets (J,
     n) are weighted by their precision (J, n) and summed; rows weigh (n,), with sum one.
     """
-    design = np.column_stack([np.ones(len(x)), lines])
-    grower = _Grower(GateRows.of(x), design, target, precision, weight, columns, min_leaf)
-    nodes = [grower.node(1, np.flatnonzero(weight > 0))]
+    design, rows_of_gates = np.column_stack([np.ones(len(x)), lines]), GateRows.of(x)
+    deviation = rows_of_gates.deviations(weight)
+
+    def with_split(number: int, rows: IntArray) -> _Node:
+        """A node with its best split."""
+        best = _Node(number, rows, _LEAST_GAIN, None, np.zeros(len(rows), dtype=bool))
+        w, t, own, features = weight[rows], target[:, rows], precision[:, rows], design[rows]
+        if w.sum() < 2 * min_leaf:
+            return best
+        for column, (places, categorical) in enumerate(zip(columns.places, columns.categorical, strict=True)):
+            value, level = column_values(rows_of_gates, rows, places, categorical, t, w)
+            cuts = _cuts(value)
+            if len(cuts) == 0:
+                continue
+            side = np.searchsorted(cuts, value, side="left")
+            mass = np.bincount(side, w, len(cuts) + 1).cumsum()[:-1]
+            allowed = np.minimum(mass, w.sum() - mass) >= min_leaf - 1e-9
+            if not allowed.any():
+                continue
+            gain = sum(_gains(features, *each, side, len(cuts)) for each in zip(t, own, strict=True))
+            gain = np.where(allowed, gain, -np.inf)
+            k = int(gain.argmax())
+            if gain[k] > best.gain:
+                split = split_at(column, places, level, value, float(cuts[k]), w, deviation)
+                best = _Node(number, rows, float(gain[k]), split, side <= k)
+        return best
+
+    nodes = [with_split(1, np.flatnonzero(weight > 0))]
     splits: dict[int, Split] = {}
     while len(nodes) < n_leaves:
         open_nodes = [node for node in nodes if node.split is not None and node.number < 2**depth]
@@ -203,54 +222,8 @@ def model_tree(
         nodes.remove(node)
         splits[node.number] = node.split
         for number, rows in ((0, node.rows[node.left]), (1, node.rows[~node.left])):
-            nodes.append(grower.node(2 * node.number + number, rows))
+            nodes.append(with_split(2 * node.number + number, rows))
     return splits
-
-
-@dataclass
-class _Grower:
-    """Finds the best split of nodes."""
-
-    x: GateRows
-    design: FloatArray
-    target: FloatArray
-    precision: FloatArray
-    weight: FloatArray
-    columns: GateColumns
-    min_leaf: float
-
-    def __post_init__(self) -> None:
-        self._deviation = self.x.deviations(self.weight)
-
-    def node(self, number: int, rows: IntArray) -> _Node:
-        """A node with its best split."""
-        best = _Node(number, rows, _LEAST_GAIN, None, np.zeros(len(rows), dtype=bool))
-        weight = self.weight[rows]
-        if weight.sum() < 2 * self.min_leaf:
-            return best
-        target, precision, design = self.target[:, rows], self.precision[:, rows], self.design[rows]
-        for column, (places, categorical) in enumerate(
-            zip(self.columns.places, self.columns.categorical, strict=True)
-        ):
-            value, level = column_values(self.x, rows, places, categorical, target, weight)
-            cuts = _cuts(value)
-            if len(cuts) == 0:
-                continue
-            side = np.searchsorted(cuts, value, side="left")
-            mass = np.bincount(side, weight, len(cuts) + 1).cumsum()[:-1]
-            allowed = np.minimum(mass, weight.sum() - mass) >= self.min_leaf - 1e-9
-            if not allowed.any():
-                continue
-            gain = sum(
-                _gains(design, each, own, side, len(cuts))
-                for each, own in zip(target, precision, strict=True)
-            )
-            gain = np.where(allowed, gain, -np.inf)
-            k = int(gain.argmax())
-            if gain[k] > best.gain:
-                split = split_at(column, places, level, value, float(cuts[k]), weight, self._deviation)
-                best = _Node(number, rows, float(gain[k]), split, side <= k)
-        return best
 
 
 def _cuts(value: FloatArray) -> FloatArray:

@@ -37,22 +37,14 @@ def stride_of(x: DesignMatrix) -> int:
 
 
 def gate_curvature(x: DesignMatrix, logits: Tensor, losses: Tensor) -> Tensor:
-    """Second derivatives of the expected loss in the parameters of gates, as :func:`curvature_blocks`.
-
-    ``logits`` (K, B, M) are those of a full binary tree, ``losses`` (K, B + 1, M) those at its leaves,
-    weights multiplied in.
-    """
+    """Curvature of gates by ``logits`` (K, B, M) and weighted ``losses`` (K, B + 1, M)."""
     return curvature_blocks(x, (routing_slopes(logits, losses) * (1 - 2 * torch.sigmoid(logits))).abs_())
 
 
 def leaf_curvature(
     family: HazardFamily, leaves: LeafParameters, sample: Sample, probability: Tensor
 ) -> Tensor:
-    """Second derivatives of the expected loss in the parameters of L leaves, (K, L, d, d).
-
-    ``probability`` (K, L, M) has the row weights multiplied in; the order is that of
-    :meth:`LeafParameters.unflatten`.
-    """
+    """Curvature (K, L, d, d) of the expected loss in leaves, weighted ``probability`` (K, L, M)."""
     count = 1 + leaves.shape.shape[-1]
     parts = []
     for some in problem_blocks(len(probability), count * probability[0].numel(), probability.device):
@@ -73,10 +65,7 @@ def leaf_curvature(
 
 
 def curvature_blocks(x: DesignMatrix, weight: Tensor) -> Tensor:
-    """Second moments of features and a one with weights (K, n, M), shape (K, n, p + 1, p + 1).
-
-    Where that is too large these are the diagonals alone, (K, n (p + 1), 1, 1).
-    """
+    """Moments of features and a one by weights (K, n, M): blocks (K, n, p + 1, p + 1), or their diagonals."""
     if x.stored.shape[-1] + 1 <= MAX_BLOCK:
         return x.gram(weight)
     return _diagonal(_squares(x, weight))

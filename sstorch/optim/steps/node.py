@@ -10,9 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.batched import SHARED
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.functional import softplus
-from sstorch.nn.routing import log_path_probability
 from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
 from sstorch.objective.closed_form import (
     gate_value_and_gradient,
@@ -83,9 +82,7 @@ class BranchStep(Step):
 
     def plain_data(self, x: Tensor) -> Tensor:
         """See :meth:`Step.plain_data`: E restricted to the subtree and to I_s, up to a constant."""
-        topology = Topology(len(self.nodes).bit_length())
-        log_probability = log_path_probability(topology, self._thawed(x).logits(self.sample.x))
-        return expected_loss(log_probability.exp(), self.losses)
+        return expected_loss(self._thawed(x).leaf_probability(self.sample.x), self.losses)
 
     @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -129,12 +126,10 @@ class LogisticStep(Step):
     C = 1. The penalty is needed, since the present routing is linear and so its classes are separable.
 
     Attributes:
-        node: the gate.
         weight: o_i, shape (K, M).
         left_weight: o_i where the label is left, else 0, shape (K, M).
     """
 
-    node: int = field(metadata=SHARED)
     weight: Tensor
     left_weight: Tensor
 
@@ -144,7 +139,7 @@ class LogisticStep(Step):
         gate = tree.gate(node)
         parameters = (gate.weight, gate.bias)
         freeze_except(tree, parameters)
-        return cls(tree, parameters, None, sample, node, weight, weight * left)
+        return cls(tree, parameters, None, sample, weight, weight * left)
 
     @override
     def plain_data(self, x: Tensor) -> Tensor:
