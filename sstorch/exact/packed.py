@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from math import comb
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.exact.moments import MANY_ROWS, Moments, RowSums
+from sstorch.threads import on_threads
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
@@ -126,13 +127,13 @@ def _products(columns: Tensor, k: int) -> Tensor:
 class PackedCells:
     """Cells of all sets of up to `depth` features, for a task without steps."""
 
-    def __init__(self, sums: RowSums, depth: int) -> None:
-        self._n = len(sums.columns)
+    def __init__(self, sums: RowSums, depth: int, n_threads: int) -> None:
+        self._n, self._n_threads = len(sums.columns), n_threads
         if depth == 3 and len(sums.rows) >= MANY_ROWS:
             self._moments = self._by_first(sums)
             return
-        if depth == 4 and len(sums.rows) >= MANY_ROWS:
-            self._moments = self._by_second(sums)
+        if depth in (4, 5) and len(sums.rows) >= MANY_ROWS:
+            self._moments = self._by_third(sums, depth)
             return
         n_left = depth // 2
         n_right = depth - n_left
@@ -152,28 +153,37 @@ class PackedCells:
         pairs = _products(sums.columns, 2)
         small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
         two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
-        moments = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
-        for start in range(2, n, _FIRST_AT_ONCE):
+
+        def below(start: int) -> list[Tensor]:
             stop = min(n, start + _FIRST_AT_ONCE)
-            below = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
-            three = sums.multiply(below, sums.weighted(sums.rows[:, start:stop]))
-            moments += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+            smaller = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
+            three = sums.multiply(smaller, sums.weighted(sums.rows[:, start:stop]))
+            return [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+
+        moments = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
+        moments += chain.from_iterable(on_threads(below, range(2, n, _FIRST_AT_ONCE), self._n_threads))
         return torch.cat(moments, dim=1)
 
-    def _by_second(self, sums: RowSums) -> Tensor:
-        """Moments of up to 4 features: for each second feature, those above it with the pairs below it."""
-        n = self._n
-        moments = sums.values.new_empty(len(sums.values), offset(n, 5))
-        smaller = self._by_first(sums)
+    def _by_third(self, sums: RowSums, size: int) -> Tensor:
+        """Moments of up to 4 or 5 features: for each third smallest, those above it with pairs below it."""
+        n, device = self._n, sums.values.device
+        smaller = self._by_first(sums) if size == 4 else self._by_third(sums, 4)
+        moments = sums.values.new_empty(len(sums.values), offset(n, size + 1))
         moments[:, : smaller.shape[1]] = smaller
-        for b in range(2, n - 1):
-            rows = sums.columns[b].nonzero()[:, 0]
+
+        def fill(third: int) -> None:
+            rows = sums.columns[third].nonzero()[:, 0]
             literals = sums.columns.index_select(1, rows)
-            pairs = _products(literals[:b], 2)[b + 1 :]
-            products = sums.multiply(pairs, sums.weighted(literals[b + 1 :].T.contiguous(), rows))
-            for a in range(b + 1, n):
-                start = offset(n, 4) + comb(a, 4) + comb(b, 3)
-                moments[:, start : start + comb(b, 2)] = products[..., a - b - 1]
+            pairs = _products(literals[:third], 2)[third + 1 :]
+            n_above = n - third - 1
+            above = _products(literals[third + 1 :], size - 3)[offset(n_above, size - 3) :]
+            products = sums.multiply(pairs, sums.weighted(above.T.contiguous(), rows))
+            sets = [*(members(n, size - 3)[:, : len(above)] + third + 1), np.full(len(above), third)]
+            start = offset(n, size) + sum(_binomials(n)[x, size - i] for i, x in enumerate(sets))
+            place = torch.from_numpy(start).to(device)[:, None] + torch.arange(len(pairs), device=device)
+            moments.scatter_(1, place.view(1, -1).expand(len(moments), -1), products.mT.flatten(1))
+
+        on_threads(fill, range(2, n - size + 3), self._n_threads)
         return moments
 
 
@@ -254,11 +264,11 @@ def _tops(n: int, size: int) -> list[tuple[int, ...]]:
 class IndicatorCells:
     """Cells of all sets of up to `depth` features, for each step of a task."""
 
-    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
+    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int, n_threads: int) -> None:
         self._accumulate, self._values = accumulate, moments.values
         self._steps = list(pairwise(moments.steps))
         self._many = {
-            number: PackedCells(_row_sums(moments, begin, end), depth)
+            number: PackedCells(_row_sums(moments, begin, end), depth, n_threads)
             for number, (begin, end) in enumerate(self._steps)
             if end - begin >= FEW_ROWS
         }

@@ -63,14 +63,15 @@ class Rows:
             packed=has_branch_costs(task),
         )
 
-    def torch_plan(self, depth: int, memory: int, place: torch.device) -> Plan:
+    def torch_plan(self, depth: int, memory: int, place: torch.device, n_threads: int) -> Plan:
         """A search on a device. Raises ConfigError: it does not fit the memory."""
         task, work = self.task, self.torch_work(depth)
         check(work, self.patterns.n_features, depth, memory)
         moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
         sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
         cost_of_test = branch_cost(task, self.patterns.columns)
-        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
+        threads = n_threads if place.type == "cpu" else 1
+        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test, n_threads=threads)
         return Plan(partial(search_tables, problem), work, (depth,))
 
     def compiled_plan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -209,10 +210,13 @@ def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatA
 
 
 class Payments:
-    """Payments of the rows of each set of literals when it is split; `sizes` counts rows first."""
+    """Payments of the rows of each set of literals of a problem when it is split."""
 
-    def __init__(self, sizes: Moments, cost: BranchCost, depth: int) -> None:
-        self._rows, self._cost, self._n = PackedCells(sizes.row_sums(), depth), cost, sizes.n_features
+    def __init__(self, problem: Problem, depth: int) -> None:
+        assert problem.sizes is not None
+        assert problem.branch_cost is not None
+        self._rows = PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
+        self._cost, self._n = problem.branch_cost, problem.sizes.n_features
 
     def at(self, k: int) -> Tensor:
         """(2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature.
@@ -260,7 +264,8 @@ class Problem:
     """Rows to grow trees on, a task, and the conditions that leaves have to meet.
 
     `sizes` are entries that count what leaves need, rows first, and `least` how much of each a leaf needs;
-    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`.
+    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`. Where
+    `n_threads` share the work, torch takes one core on each.
     """
 
     def __init__(
@@ -270,22 +275,26 @@ class Problem:
         sizes: Moments | None,
         *least: int,
         branch_cost: BranchCost | None = None,
+        n_threads: int = 1,
     ) -> None:
         self.task, self.moments, self.sizes = task, moments, sizes
-        self.least, self.branch_cost = least, branch_cost
+        self.least, self.branch_cost, self.n_threads = least, branch_cost, n_threads
         self.n_cells = 0
 
     def where(self, feature: int, present: bool) -> Problem:
         """The rows in which the literal of a feature is 1, or is 0."""
-        moments = self.moments.where(self.moments.has(feature) == present)
-        sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
-        return Problem(self.task, moments, sizes, *self.least, branch_cost=self.branch_cost)
+        part = copy(self)
+        part.moments = self.moments.where(self.moments.has(feature) == present)
+        part.sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
+        part.n_cells = 0
+        return part
 
     def leaf(self) -> Tensor:
         """Cost of all rows as one leaf, a scalar tensor."""
         steps = self.moments.total()
         if self.task.n_steps > 1:
             steps = self.task.accumulate(steps)
+        self.n_cells += 1
         return self.cost(steps, None if self.sizes is None else self.sizes.total())
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
@@ -300,7 +309,6 @@ class Problem:
         if sizes is not None:
             for count, least in zip(next(sizes), self.least, strict=True):
                 cost.masked_fill_(count < least, INFINITY)
-        self.n_cells += cost.numel()
         return cost
 
 

@@ -127,7 +127,7 @@ def solve(
         all_sizes = max_nodes is not None
         plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
     else:
-        plan = rows.torch_plan(depth, memory, place)
+        plan = rows.torch_plan(depth, memory, place, n_threads)
     begin = time.perf_counter()
     searches: list[Found] = []
     depths = plan.depths
@@ -135,7 +135,7 @@ def solve(
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit, bool(verbose))
-    with torch_threads(n_threads), deadline.listening():
+    with torch_threads(1), deadline.listening():
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not searches[-1].complete:
