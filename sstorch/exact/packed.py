@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import IntArray
-from sstorch.exact.moments import MANY_ROWS, Moments, RowSums
+from sstorch.exact.moments import Moments, RowSums
 from sstorch.threads import on_threads
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
@@ -96,71 +96,45 @@ def supersets(n: int, k: int, device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(order.reshape(-1, n - k + 1).T)).to(device)
 
 
-@lru_cache(maxsize=32)
-def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.device) -> Tensor:
-    """(all sets up to k elements,) where the table of right by left products has each set's moment."""
-    width = offset(n, n_left + 1)
-    places = []
-    for size in range(k + 1):
-        sets = members(n, size)
-        on_right = min(size, n_right)
-        left, right = sets[: size - on_right], sets[size - on_right :]
-        row = offset(n, on_right) + _rank(right, n)
-        places.append(row * width + offset(n, size - on_right) + _rank(left, n))
-    return torch.from_numpy(np.concatenate(places)).to(device)
-
-
-def _products(columns: Tensor, k: int) -> Tensor:
-    """(all sets up to k elements, n_rows) products of columns (F, n_rows)."""
-    n, n_rows = columns.shape
-    blocks = [columns.new_ones(1, n_rows)]
-    for size in range(1, k + 1):
-        smaller = blocks[-1]
-        out = columns.new_empty(comb(n, size), n_rows)
-        for top in range(size - 1, n):
-            start, count = comb(top, size), comb(top, size - 1)
-            torch.mul(columns[top], smaller[:count], out=out[start : start + count])
-        blocks.append(out)
-    return torch.cat(blocks)
-
-
 class PackedCells:
     """Cells of all sets of up to `depth` features, for a task without steps."""
 
     def __init__(self, sums: RowSums, depth: int, n_threads: int) -> None:
         self._n, self._n_threads = len(sums.columns), n_threads
-        if depth == 3 and len(sums.rows) >= MANY_ROWS:
-            self._moments = self._by_first(sums)
-            return
-        if depth in (4, 5) and len(sums.rows) >= MANY_ROWS:
-            self._moments = self._by_third(sums, depth)
-            return
-        n_left = depth // 2
-        n_right = depth - n_left
-        right = _products(sums.columns, n_right)
-        left = right[: offset(self._n, n_left + 1)].T
-        table = sums.multiply(right, sums.weighted(left)).flatten(1)
-        places = _product_places(self._n, depth, n_left, n_right, table.device)
-        self._moments = _gather(table, places)
+        self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
+        if depth <= 2:
+            self._moments = self._pairs(sums, depth)
+        else:
+            self._moments = self._by_first(sums) if depth == 3 else self._by_third(sums, depth)
 
     def cells(self, k: int, part: slice) -> Iterator[Tensor]:
         """Sets of k features: (C, s_1, ..., s_k, n_sets), in falling order of the features."""
         yield signed(self._moments, self._n, k, part)
 
+    def _pairs(self, sums: RowSums, depth: int) -> Tensor:
+        """Moments of up to 1 or 2 features."""
+        rows = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
+        table = sums.multiply(rows.T.contiguous(), sums.weighted(rows if depth > 1 else rows[:, :1]))
+        if depth < 2:
+            return table[..., 0]
+        return torch.cat([table[..., 0], table[:, self._two[0] + 1, self._two[1] + 1]], dim=1)
+
+    def _products(self, columns: Tensor) -> Tensor:
+        """(pairs, n_rows), products of the pairs of columns (F, n_rows), at most all features."""
+        first, second = self._two[:, : comb(len(columns), 2)]
+        return columns.index_select(0, first).mul_(columns.index_select(0, second))
+
     def _by_first(self, sums: RowSums) -> Tensor:
         """Moments of up to 3 features: some first features at a time, with the pairs below them."""
         n = self._n
-        pairs = _products(sums.columns, 2)
-        small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
-        two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
+        pairs = self._products(sums.columns)
 
         def below(start: int) -> list[Tensor]:
             stop = min(n, start + _FIRST_AT_ONCE)
-            smaller = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
-            three = sums.multiply(smaller, sums.weighted(sums.rows[:, start:stop]))
+            three = sums.multiply(pairs[: comb(stop - 1, 2)], sums.weighted(sums.rows[:, start:stop]))
             return [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
 
-        moments = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
+        moments = [self._pairs(sums, 2)]
         moments += chain.from_iterable(on_threads(below, range(2, n, _FIRST_AT_ONCE), self._n_threads))
         return torch.cat(moments, dim=1)
 
@@ -174,9 +148,8 @@ class PackedCells:
         def fill(third: int) -> None:
             rows = sums.columns[third].nonzero()[:, 0]
             literals = sums.columns.index_select(1, rows)
-            pairs = _products(literals[:third], 2)[third + 1 :]
-            n_above = n - third - 1
-            above = _products(literals[third + 1 :], size - 3)[offset(n_above, size - 3) :]
+            pairs = self._products(literals[:third])
+            above = literals[third + 1 :] if size == 4 else self._products(literals[third + 1 :])
             products = sums.multiply(pairs, sums.weighted(above.T.contiguous(), rows))
             sets = [*(members(n, size - 3)[:, : len(above)] + third + 1), np.full(len(above), third)]
             start = offset(n, size) + sum(_binomials(n)[x, size - i] for i, x in enumerate(sets))
@@ -185,11 +158,6 @@ class PackedCells:
 
         on_threads(fill, range(2, n - size + 3), self._n_threads)
         return moments
-
-
-def _gather(table: Tensor, index: Tensor) -> Tensor:
-    """(C, n) the columns of a table; faster than `index_select` along the last axis."""
-    return table.gather(1, index.expand(len(table), -1))
 
 
 def ranges(size: int, step: int) -> Iterator[slice]:
@@ -201,7 +169,8 @@ def ranges(size: int, step: int) -> Iterator[slice]:
 def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
     """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
     index = subsets(n, k, moments.device)[..., part]
-    cells = _gather(moments, index.flatten()).view(len(moments), *index.shape)
+    # Faster than `index_select` along the last axis.
+    cells = moments.gather(1, index.reshape(1, -1).expand(len(moments), -1)).view(-1, *index.shape)
     for axis in range(1, k + 1):
         cells.select(axis, 0).sub_(cells.select(axis, 1))
     return cells
