@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.engine import compiles, obstacle
 from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import Rows
+from sstorch.exact.plan import Rows, compiles, obstacle
 from sstorch.exact.problem import INFINITY, Found, check_limits
 from sstorch.exact.solution import Counters, Solution
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_events

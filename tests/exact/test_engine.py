@@ -20,8 +20,8 @@ from sstorch.exact import (
     LogLikelihood,
     solve,
 )
-from sstorch.exact.engine import compiles
 from sstorch.exact.moments import Patterns
+from sstorch.exact.plan import compiles
 from sstorch.exact.problem import Work
 from sstorch.exceptions import ConfigError, DataWarning
 
