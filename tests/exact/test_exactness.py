@@ -65,11 +65,6 @@ def test_all_budgets_equal_brute_force(part):
         check(seed, OBJECTIVES[seed % 3])
 
 
-def test_compiled_budgets_equal_brute_force():
-    for seed in range(200, 230):
-        check(seed, "log_likelihood", "compiled")
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_search_root_by_root_equals_brute_force(objective, monkeypatch):
     monkeypatch.setattr(search, "fits", lambda problem, depth: depth < 2)

@@ -323,14 +323,6 @@ def test_broken_costs_of_tests_are_named(cost, message):
         check_task(task, features)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_survival_tasks_keep_their_promises(seed):
-    features, time, event = reference.random_problem(seed, n_features=(3, 5))
-    for task in (LogLikelihood(time, event), IntegratedBrier(time, event, leaf_curve="ipcw")):
-        check_task(task, features)
-    check_task(IntegratedBrier(time, event), features, n_trials=5)
-
-
 def test_without_time_costs_of_tests_are_searched_as_far_as_it_goes():
     rng = np.random.default_rng(0)
     features, labels = rng.random((300, 12)) < 0.5, rng.integers(0, 2, 300)
