@@ -361,6 +361,7 @@ def test_the_checks_of_scikit_learn_pass(estimator: BaseEstimator) -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [OptimalTreeClassifier, OptimalTreeRegressor])
 def test_with_the_defaults_all_but_those_of_weights_pass(kind: type[BaseEstimator]) -> None:
     reason = (

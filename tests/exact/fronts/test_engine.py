@@ -14,6 +14,7 @@ from sstorch.exact.fronts.problem import FrontProblem
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import budget, splits
 from sstorch.exceptions import ConfigError, DataError
+from tests.conftest import nightly
 from tests.exact.fronts import reference
 
 
@@ -169,7 +170,7 @@ def many_questions(seed):
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_bounds_leave_no_point_of_the_front_out(seed, nodes):
     features, y, _ = many_questions(seed)
     weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
@@ -221,7 +222,7 @@ def test_engine_that_cannot_search_raises(settings, message):
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_bounds_leave_no_fair_tree_out(seed, nodes):
     features, y, group = many_questions(seed)
     for limit in (0.002, 0.06):
