@@ -18,7 +18,7 @@ from sstorch.exact.moments import Moments
 from sstorch.exact.packed import FEW_ROWS, PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
 from sstorch.exact.tree import BinaryTree, Nested
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
 # Cells of all sets of the largest size, and bytes of products of literals, that are searched at once.
@@ -310,6 +310,19 @@ class Problem:
             for count, least in zip(next(sizes), self.least, strict=True):
                 cost.masked_fill_(count < least, INFINITY)
         return cost
+
+
+def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the task") -> None:
+    """Check rows of a matrix against those of a task, or of another source, and of a leaf.
+
+    Raises DataError: they differ, or no leaf could have as many. Raises ConfigError: `min_leaf` is below 1.
+    """
+    if n_rows != other_rows:
+        raise DataError(f"features: {n_rows} rows, but {other} has {other_rows}")
+    if min_leaf < 1:
+        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
+    if min_leaf > n_rows:
+        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:

@@ -66,7 +66,7 @@ def fits(problem: Problem, depth: int) -> bool:
 
 
 def _leaf_alone(problem: Problem, depth: int, max_nodes: int, complete: bool) -> Found:
-    """What is known without any split."""
+    """The result of a search without splits."""
     costs = dict.fromkeys(budgets(depth, max_nodes), float(problem.leaf()))
     return Found(costs, lambda target: None, problem.n_cells, complete)
 

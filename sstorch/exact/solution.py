@@ -230,7 +230,7 @@ class Solution:
             ConfigError: the task has no `decisions`.
         """
         if not has_decisions(self.task):
-            raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
+            raise ConfigError(f"{type(self.task).__name__} has no `decisions`: its leaves hold none")
         tree = self.tree() if tree is None else tree
         return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
 

@@ -283,7 +283,7 @@ def test_auto_searches_what_torch_has_no_room_for():
         (
             CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"lookahead": 1},
-            "does not know costs of tests",
+            "does not support costs of tests",
         ),
     ],
 )

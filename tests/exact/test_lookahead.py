@@ -165,7 +165,7 @@ def test_other_trees_are_deep_too(tree, y, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"feature_costs": {f"x{j}": 1.0 for j in range(5)}}, "it does not know costs of tests"),
+        ({"feature_costs": {f"x{j}": 1.0 for j in range(5)}}, "it does not support costs of tests"),
         ({"objective": "f1"}, "lookahead does not go with objective='f1'"),
     ],
 )

@@ -23,7 +23,7 @@ from sstorch.exact.fronts.search import (
     nondominated_front,
 )
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
+from sstorch.exact.problem import Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import ENGINES, Engine
@@ -257,7 +257,7 @@ def solve_front(
             `linear`; ``"auto"`` is compiled for these at depth 3 with 40 features or more. Fronts are the
             same; of several trees with equal totals the engines may choose different ones. The first
             compiled search on a machine compiles, for some seconds; the machine code is kept on disk.
-        verbose: 1 says on standard error how far a search of depth 3 is, once a second.
+        verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
         The front, and the tree of each of its points.
@@ -391,12 +391,7 @@ def _check(
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
     check_limits(max_nodes, time_limit)
-    if min_leaf < 1:
-        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
-    if n_rows != task.n_rows:
-        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
-    if min_leaf > n_rows:
-        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+    check_rows(n_rows, task.n_rows, min_leaf)
     total = np.abs(task.channels()).sum(axis=1, dtype=np.float64)
     if (total >= 2.0**53).any():
         raise ConfigError(
