@@ -23,6 +23,8 @@ CELLS_AT_ONCE = 1 << 15
 # First features of triples that share a matrix product: fewer waste less, more need fewer products.
 _FIRST_AT_ONCE = 12
 
+# Rows by sets: up to so many, one matrix product of all is faster than many of parts.
+_ROW_BY_ROW = 1 << 17
 # From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
 FEW_ROWS = 4
 # Rows for which it is held at once in which cells they lie.
@@ -104,6 +106,8 @@ class PackedCells:
         self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
         if depth <= 2:
             self._moments = self._pairs(sums, depth)
+        elif len(sums.rows) * offset(self._n, depth + 1) <= _ROW_BY_ROW:
+            self._moments = self._row_by_row(sums, depth)
         else:
             self._moments = self._by_first(sums) if depth == 3 else self._by_third(sums, depth)
 
@@ -118,6 +122,17 @@ class PackedCells:
         if depth < 2:
             return table[..., 0]
         return torch.cat([table[..., 0], table[:, self._two[0] + 1, self._two[1] + 1]], dim=1)
+
+    def _row_by_row(self, sums: RowSums, depth: int) -> Tensor:
+        """Moments from what each row has of all sets."""
+        products = [sums.values.new_ones(1, len(sums.rows))]
+        for k in range(1, depth + 1):
+            first, *others = torch.from_numpy(members(self._n, k)).to(sums.values.device)
+            product = sums.columns.index_select(0, first)
+            for feature in others:
+                product.mul_(sums.columns.index_select(0, feature))
+            products.append(product)
+        return sums.values @ torch.cat(products).T
 
     def _products(self, columns: Tensor) -> Tensor:
         """(pairs, n_rows), products of the pairs of columns (F, n_rows), at most all features."""
