@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, combinations, pairwise
+from itertools import chain, pairwise
 from math import comb
 from typing import NamedTuple
 
@@ -192,14 +192,10 @@ def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
 
 
 class FeaturePart(NamedTuple):
-    """Neighbouring sets of `size` features in colexicographic order: a range among all `sets` of this size.
-
-    `runs` has the features above the two smallest, and how many pairs there are below these.
-    """
+    """A range among all sets of `size` features in colexicographic order."""
 
     size: int
     sets: slice
-    runs: tuple[tuple[tuple[int, ...], int], ...]
 
     @property
     def cells(self) -> int:
@@ -208,41 +204,19 @@ class FeaturePart(NamedTuple):
         return count << self.size
 
 
-def parts(n: int, size: int, most: int) -> Iterator[FeaturePart]:
-    """All sets of a size, at most as many at once, but at least those with the same features on top."""
-    if size == 0:
-        yield FeaturePart(0, slice(0, 1), ())
-        return
-    begin = count = 0
-    runs: list[tuple[tuple[int, ...], int]] = []
-    for top in _tops(n, size):
-        pairs = comb(top[-1] if top else n, min(size, 2))
-        if runs and count + pairs > most:
-            yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
-            begin, count, runs = begin + count, 0, []
-        runs.append((top, pairs))
-        count += pairs
-    yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
-
-
 def chunks(n: int, depth: int, most: int) -> Iterator[list[FeaturePart]]:
-    """All sets of up to `depth` features, small sizes together; at most so many cells, as far as can be."""
+    """All sets of up to `depth` features, small sizes together; at most so many cells."""
     chunk: list[FeaturePart] = []
     cells = 0
     for size in range(depth + 1):
-        for part in parts(n, size, max(1, most >> size)):
-            more = part.cells
-            if chunk and cells + more > most:
+        for sets in ranges(comb(n, size), max(1, most >> size)):
+            part = FeaturePart(size, sets)
+            if chunk and cells + part.cells > most:
                 yield chunk
                 chunk, cells = [], 0
             chunk.append(part)
-            cells += more
+            cells += part.cells
     yield chunk
-
-
-def _tops(n: int, size: int) -> list[tuple[int, ...]]:
-    """All but the two smallest features, falling, of sets of a size in colexicographic order."""
-    return sorted(top[::-1] for top in combinations(range(2, n), max(size - 2, 0)))
 
 
 class IndicatorCells:
@@ -261,14 +235,7 @@ class IndicatorCells:
         few = [torch.arange(*step) for step in small]
         rows = moments.literals[torch.cat(few).to(moments.values.device) if few else []][:, 1:-1]
         present = rows.to(torch.uint8)
-        # (rows, 2, F), and (rows, 2, 2, C(F, 2)): the signs of all single features and pairs.
-        self._single = torch.stack([1 - present, present], dim=1)
-        n = present.shape[1]
-        self._pairs = present.new_empty(len(present), 2, 2, comb(n, 2))
-        for x in range(1, n):
-            below = self._single[:, None, :, :x]
-            run = slice(comb(x, 2), comb(x + 1, 2))
-            torch.bitwise_and(self._single[:, :, None, x : x + 1], below, out=self._pairs[..., run])
+        self._signs = torch.stack([1 - present, present], dim=1)  # (rows, 2, F)
 
     def cells(self, chunk: Sequence[FeaturePart]) -> Iterator[Tensor]:
         """(C, all cells) of each step: of each part signs in falling order of the features, then sets."""
@@ -291,23 +258,13 @@ class IndicatorCells:
 
     def _within(self, part: FeaturePart, rows: slice) -> Tensor:
         """(rows, cells) uint8: which rows of small steps lie in which cell."""
-        single, pair = self._single[rows], self._pairs[rows]
-        count, n_rows = part.sets.stop - part.sets.start, len(single)
-        if part.size <= 2:
-            every = (single.new_ones(n_rows, 1), single, pair)[part.size]
-            return every.flatten(1)
-        out = single.new_empty(n_rows, *(2,) * part.size, count)
-        place = 0
-        for top, pairs in part.runs:
-            above = single[:, :, top[0]]
-            for feature in top[1:]:
-                above = above.unsqueeze(-1) & single[:, :, feature].view(n_rows, *(1,) * (above.ndim - 1), 2)
-            torch.bitwise_and(
-                above.view(*above.shape, 1, 1, 1),
-                pair[..., :pairs].view(n_rows, *(1,) * len(top), 2, 2, pairs),
-                out=out[..., place : place + pairs],
-            )
-            place += pairs
+        signs = self._signs[rows]
+        shape = [len(signs), *(1,) * part.size, part.sets.stop - part.sets.start]
+        out = signs.new_ones(shape)
+        for axis, features in enumerate(members(signs.shape[2], part.size)[:, part.sets], start=1):
+            shape[axis] = 2
+            out = out & signs[:, :, torch.from_numpy(features)].view(shape)
+            shape[axis] = 1
         return out.flatten(1)
 
 

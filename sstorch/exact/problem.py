@@ -133,8 +133,7 @@ def packable(n_entries: int, n_features: int, n_steps: int, n_channels: int, dep
     if n_steps > 1:
         sums = n_channels * sum(comb(n_features, k) for k in range(depth + 1))
         large = min(n_steps, n_entries // FEW_ROWS)
-        room = max(8 * sums * large, 4 * n_entries * comb(n_features, 2))
-        return cells <= _MOST_CELLS_WITH_STEPS and room <= _MOST_PRODUCTS
+        return cells <= _MOST_CELLS_WITH_STEPS and 8 * sums * large <= _MOST_PRODUCTS
     products = 8 * n_entries * sum(comb(n_features, k) for k in range(1 + depth - depth // 2))
     return cells <= _MOST_CELLS and (depth <= 2 or products <= _MOST_PRODUCTS)
 
@@ -155,9 +154,8 @@ def estimate(
     tables = cells * (2 * together + 6 if packed else together + 6)
     if n_steps == 1:
         products = n_entries * sum(sets[: 1 + together - together // 2]) + n_channels * sum(sets)
-    else:  # the signs of pairs, in bytes, and sums of steps with many rows
-        large = min(n_steps, n_entries // FEW_ROWS)
-        products = n_entries * comb(n_features, 2) // 2 + n_channels * sum(sets) * large
+    else:  # sums of steps with many rows
+        products = n_channels * sum(sets) * min(n_steps, n_entries // FEW_ROWS)
     rows = n_entries * (n_features + 2 + n_channels) * (2 + depth - together)
     seconds = cells * n_steps * _SECONDS_PER_CELL
     seconds += 2 * n_channels * n_entries * sets[together] * _SECONDS_PER_FLOP
