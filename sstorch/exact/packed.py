@@ -185,7 +185,7 @@ def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
     """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
     index = subsets(n, k, moments.device)[..., part]
     # Faster than `index_select` along the last axis.
-    cells = moments.gather(1, index.reshape(1, -1).expand(len(moments), -1)).view(-1, *index.shape)
+    cells = moments.gather(1, index.reshape(1, -1).expand(moments.shape[0], -1)).view(-1, *index.shape)
     for axis in range(1, k + 1):
         cells.select(axis, 0).sub_(cells.select(axis, 1))
     return cells

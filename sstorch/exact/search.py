@@ -223,13 +223,14 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor], n_threads: int)
                 sums += levels.paid[k][first]
             for part in parts:
                 place = index[:, part]
-                candidates = flat.gather(1, place.reshape(1, -1).expand(len(flat), -1))
+                candidates = flat.gather(1, place.reshape(1, -1).expand(flat.shape[0], -1))
                 least[first][..., part] = candidates.view(*sums.shape[:-2], *place.shape).amin(dim=-2)
 
     n_first, parts = 0, [slice(None)]
     if leaf.device.type == "cpu":
         parts = list(ranges(index.shape[1], max(1, _SUMS_AT_ONCE // len(index))))
-        while n_first < k - 1 and k * n_sets << (k - 1 - n_first) > _SUMS_AT_ONCE:
+        most = _SUMS_AT_ONCE if n_threads == 1 else _SUMS_AT_ONCE // 4
+        while n_first < k - 1 and k * n_sets << (k - 1 - n_first) > most:
             n_first += 1
     on_threads(split, list(product((0, 1), repeat=n_first)), n_threads)
     return table
