@@ -226,6 +226,7 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor], n_threads: int)
                 candidates = flat.gather(1, place.reshape(1, -1).expand(flat.shape[0], -1))
                 least[first][..., part] = candidates.view(*sums.shape[:-2], *place.shape).amin(dim=-2)
 
+    # On a CPU sums that fit the cache, and something to do for each thread.
     n_first, parts = 0, [slice(None)]
     if leaf.device.type == "cpu":
         parts = list(ranges(index.shape[1], max(1, _SUMS_AT_ONCE // len(index))))
