@@ -27,7 +27,7 @@ from sstorch.exact import (
     policy_scores,
     solve,
 )
-from sstorch.exact.engine import obstacle
+from sstorch.exact.plan import obstacle
 from sstorch.exact.problem import total_branch_cost
 from sstorch.optim import ENGINES, Engine
 

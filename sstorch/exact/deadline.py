@@ -1,4 +1,4 @@
-"""When a search has to stop before it is done, and what it says until then."""
+"""Time limit, interrupts and progress of a search."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import chain, pairwise
 from math import comb
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from sstorch._types import IntArray
-from sstorch.exact.moments import MANY_ROWS, Moments, RowSums
+from sstorch.exact.moments import Moments, RowSums
+from sstorch.threads import on_threads
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
@@ -22,6 +23,8 @@ CELLS_AT_ONCE = 1 << 15
 # First features of triples that share a matrix product: fewer waste less, more need fewer products.
 _FIRST_AT_ONCE = 12
 
+# Rows by sets: up to so many, one matrix product of all is faster than many of parts.
+_ROW_BY_ROW = 1 << 17
 # From so many rows in a step on, moments and inclusion-exclusion are faster than their cells one by one.
 FEW_ROWS = 4
 # Rows for which it is held at once in which cells they lie.
@@ -95,91 +98,81 @@ def supersets(n: int, k: int, device: torch.device) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(order.reshape(-1, n - k + 1).T)).to(device)
 
 
-@lru_cache(maxsize=32)
-def _product_places(n: int, k: int, n_left: int, n_right: int, device: torch.device) -> Tensor:
-    """(all sets up to k elements,) where the table of right by left products has each set's moment."""
-    width = offset(n, n_left + 1)
-    places = []
-    for size in range(k + 1):
-        sets = members(n, size)
-        on_right = min(size, n_right)
-        left, right = sets[: size - on_right], sets[size - on_right :]
-        row = offset(n, on_right) + _rank(right, n)
-        places.append(row * width + offset(n, size - on_right) + _rank(left, n))
-    return torch.from_numpy(np.concatenate(places)).to(device)
-
-
-def _products(columns: Tensor, k: int) -> Tensor:
-    """(all sets up to k elements, n_rows) products of columns (F, n_rows)."""
-    n, n_rows = columns.shape
-    blocks = [columns.new_ones(1, n_rows)]
-    for size in range(1, k + 1):
-        smaller = blocks[-1]
-        out = columns.new_empty(comb(n, size), n_rows)
-        for top in range(size - 1, n):
-            start, count = comb(top, size), comb(top, size - 1)
-            torch.mul(columns[top], smaller[:count], out=out[start : start + count])
-        blocks.append(out)
-    return torch.cat(blocks)
-
-
 class PackedCells:
     """Cells of all sets of up to `depth` features, for a task without steps."""
 
-    def __init__(self, sums: RowSums, depth: int) -> None:
-        self._n = len(sums.columns)
-        if depth == 3 and len(sums.rows) >= MANY_ROWS:
-            self._moments = self._by_first(sums)
-            return
-        if depth == 4 and len(sums.rows) >= MANY_ROWS:
-            self._moments = self._by_second(sums)
-            return
-        n_left = depth // 2
-        n_right = depth - n_left
-        right = _products(sums.columns, n_right)
-        left = right[: offset(self._n, n_left + 1)].T
-        table = sums.multiply(right, sums.weighted(left)).flatten(1)
-        places = _product_places(self._n, depth, n_left, n_right, table.device)
-        self._moments = _gather(table, places)
+    def __init__(self, sums: RowSums, depth: int, n_threads: int) -> None:
+        self._n, self._n_threads = len(sums.columns), n_threads
+        self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
+        if depth <= 2:
+            self._moments = self._pairs(sums, depth)
+        elif len(sums.rows) * offset(self._n, depth + 1) <= _ROW_BY_ROW:
+            self._moments = self._row_by_row(sums, depth)
+        else:
+            self._moments = self._by_first(sums) if depth == 3 else self._by_third(sums, depth)
 
     def cells(self, k: int, part: slice) -> Iterator[Tensor]:
         """Sets of k features: (C, s_1, ..., s_k, n_sets), in falling order of the features."""
         yield signed(self._moments, self._n, k, part)
 
+    def _pairs(self, sums: RowSums, depth: int) -> Tensor:
+        """Moments of up to 1 or 2 features."""
+        rows = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
+        table = sums.multiply(rows.T.contiguous(), sums.weighted(rows if depth > 1 else rows[:, :1]))
+        if depth < 2:
+            return table[..., 0]
+        return torch.cat([table[..., 0], table[:, self._two[0] + 1, self._two[1] + 1]], dim=1)
+
+    def _row_by_row(self, sums: RowSums, depth: int) -> Tensor:
+        """Moments from what each row has of all sets."""
+        products = [sums.values.new_ones(1, len(sums.rows))]
+        for k in range(1, depth + 1):
+            first, *others = torch.from_numpy(members(self._n, k)).to(sums.values.device)
+            product = sums.columns.index_select(0, first)
+            for feature in others:
+                product.mul_(sums.columns.index_select(0, feature))
+            products.append(product)
+        return sums.values @ torch.cat(products).T
+
+    def _products(self, columns: Tensor) -> Tensor:
+        """(pairs, n_rows), products of the pairs of columns (F, n_rows), at most all features."""
+        first, second = self._two[:, : comb(len(columns), 2)]
+        return columns.index_select(0, first).mul_(columns.index_select(0, second))
+
     def _by_first(self, sums: RowSums) -> Tensor:
         """Moments of up to 3 features: some first features at a time, with the pairs below them."""
         n = self._n
-        pairs = _products(sums.columns, 2)
-        small = torch.cat([sums.rows.new_ones(len(sums.rows), 1), sums.rows], dim=1)
-        two = sums.multiply(pairs[: n + 1], sums.weighted(small)).flatten(1)
-        moments = [_gather(two, _product_places(n, 2, 1, 1, two.device))]
-        for start in range(2, n, _FIRST_AT_ONCE):
+        pairs = self._products(sums.columns)
+
+        def below(start: int) -> list[Tensor]:
             stop = min(n, start + _FIRST_AT_ONCE)
-            below = pairs[n + 1 : n + 1 + comb(stop - 1, 2)]
-            three = sums.multiply(below, sums.weighted(sums.rows[:, start:stop]))
-            moments += [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+            three = sums.multiply(pairs[: comb(stop - 1, 2)], sums.weighted(sums.rows[:, start:stop]))
+            return [three[:, : comb(a, 2), a - start] for a in range(start, stop)]
+
+        moments = [self._pairs(sums, 2)]
+        moments += chain.from_iterable(on_threads(below, range(2, n, _FIRST_AT_ONCE), self._n_threads))
         return torch.cat(moments, dim=1)
 
-    def _by_second(self, sums: RowSums) -> Tensor:
-        """Moments of up to 4 features: for each second feature, those above it with the pairs below it."""
-        n = self._n
-        moments = sums.values.new_empty(len(sums.values), offset(n, 5))
-        smaller = self._by_first(sums)
+    def _by_third(self, sums: RowSums, size: int) -> Tensor:
+        """Moments of up to 4 or 5 features: for each third smallest, those above it with pairs below it."""
+        n, device = self._n, sums.values.device
+        smaller = self._by_first(sums) if size == 4 else self._by_third(sums, 4)
+        moments = sums.values.new_empty(len(sums.values), offset(n, size + 1))
         moments[:, : smaller.shape[1]] = smaller
-        for b in range(2, n - 1):
-            rows = sums.columns[b].nonzero()[:, 0]
+
+        def fill(third: int) -> None:
+            rows = sums.columns[third].nonzero()[:, 0]
             literals = sums.columns.index_select(1, rows)
-            pairs = _products(literals[:b], 2)[b + 1 :]
-            products = sums.multiply(pairs, sums.weighted(literals[b + 1 :].T.contiguous(), rows))
-            for a in range(b + 1, n):
-                start = offset(n, 4) + comb(a, 4) + comb(b, 3)
-                moments[:, start : start + comb(b, 2)] = products[..., a - b - 1]
+            pairs = self._products(literals[:third])
+            above = literals[third + 1 :] if size == 4 else self._products(literals[third + 1 :])
+            products = sums.multiply(pairs, sums.weighted(above.T.contiguous(), rows))
+            sets = [*(members(n, size - 3)[:, : len(above)] + third + 1), np.full(len(above), third)]
+            start = offset(n, size) + sum(_binomials(n)[x, size - i] for i, x in enumerate(sets))
+            place = torch.from_numpy(start).to(device)[:, None] + torch.arange(len(pairs), device=device)
+            moments.scatter_(1, place.view(1, -1).expand(len(moments), -1), products.mT.flatten(1))
+
+        on_threads(fill, range(2, n - size + 3), self._n_threads)
         return moments
-
-
-def _gather(table: Tensor, index: Tensor) -> Tensor:
-    """(C, n) the columns of a table; faster than `index_select` along the last axis."""
-    return table.gather(1, index.expand(len(table), -1))
 
 
 def ranges(size: int, step: int) -> Iterator[slice]:
@@ -191,21 +184,18 @@ def ranges(size: int, step: int) -> Iterator[slice]:
 def signed(moments: Tensor, n: int, k: int, part: slice) -> Tensor:
     """Cells (C, 2, ..., 2, n_sets) of some k-sets from the moments (C, all sets) of their subsets."""
     index = subsets(n, k, moments.device)[..., part]
-    cells = _gather(moments, index.flatten()).view(len(moments), *index.shape)
+    # Faster than `index_select` along the last axis.
+    cells = moments.gather(1, index.reshape(1, -1).expand(moments.shape[0], -1)).view(-1, *index.shape)
     for axis in range(1, k + 1):
         cells.select(axis, 0).sub_(cells.select(axis, 1))
     return cells
 
 
 class FeaturePart(NamedTuple):
-    """Neighbouring sets of `size` features in colexicographic order: a range among all `sets` of this size.
-
-    `runs` has the features above the two smallest, and how many pairs there are below these.
-    """
+    """A range among all sets of `size` features in colexicographic order."""
 
     size: int
     sets: slice
-    runs: tuple[tuple[tuple[int, ...], int], ...]
 
     @property
     def cells(self) -> int:
@@ -214,51 +204,29 @@ class FeaturePart(NamedTuple):
         return count << self.size
 
 
-def parts(n: int, size: int, most: int) -> Iterator[FeaturePart]:
-    """All sets of a size, at most as many at once, but at least those with the same features on top."""
-    if size == 0:
-        yield FeaturePart(0, slice(0, 1), ())
-        return
-    begin = count = 0
-    runs: list[tuple[tuple[int, ...], int]] = []
-    for top in _tops(n, size):
-        pairs = comb(top[-1] if top else n, min(size, 2))
-        if runs and count + pairs > most:
-            yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
-            begin, count, runs = begin + count, 0, []
-        runs.append((top, pairs))
-        count += pairs
-    yield FeaturePart(size, slice(begin, begin + count), tuple(runs))
-
-
 def chunks(n: int, depth: int, most: int) -> Iterator[list[FeaturePart]]:
-    """All sets of up to `depth` features, small sizes together; at most so many cells, as far as can be."""
+    """All sets of up to `depth` features, small sizes together; at most so many cells."""
     chunk: list[FeaturePart] = []
     cells = 0
     for size in range(depth + 1):
-        for part in parts(n, size, max(1, most >> size)):
-            more = part.cells
-            if chunk and cells + more > most:
+        for sets in ranges(comb(n, size), max(1, most >> size)):
+            part = FeaturePart(size, sets)
+            if chunk and cells + part.cells > most:
                 yield chunk
                 chunk, cells = [], 0
             chunk.append(part)
-            cells += more
+            cells += part.cells
     yield chunk
-
-
-def _tops(n: int, size: int) -> list[tuple[int, ...]]:
-    """All but the two smallest features, falling, of sets of a size in colexicographic order."""
-    return sorted(top[::-1] for top in combinations(range(2, n), max(size - 2, 0)))
 
 
 class IndicatorCells:
     """Cells of all sets of up to `depth` features, for each step of a task."""
 
-    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int) -> None:
+    def __init__(self, moments: Moments, accumulate: Accumulate, depth: int, n_threads: int) -> None:
         self._accumulate, self._values = accumulate, moments.values
         self._steps = list(pairwise(moments.steps))
         self._many = {
-            number: PackedCells(_row_sums(moments, begin, end), depth)
+            number: PackedCells(_row_sums(moments, begin, end), depth, n_threads)
             for number, (begin, end) in enumerate(self._steps)
             if end - begin >= FEW_ROWS
         }
@@ -267,14 +235,7 @@ class IndicatorCells:
         few = [torch.arange(*step) for step in small]
         rows = moments.literals[torch.cat(few).to(moments.values.device) if few else []][:, 1:-1]
         present = rows.to(torch.uint8)
-        # (rows, 2, F), and (rows, 2, 2, C(F, 2)): the signs of all single features and pairs.
-        self._single = torch.stack([1 - present, present], dim=1)
-        n = present.shape[1]
-        self._pairs = present.new_empty(len(present), 2, 2, comb(n, 2))
-        for x in range(1, n):
-            below = self._single[:, None, :, :x]
-            run = slice(comb(x, 2), comb(x + 1, 2))
-            torch.bitwise_and(self._single[:, :, None, x : x + 1], below, out=self._pairs[..., run])
+        self._signs = torch.stack([1 - present, present], dim=1)  # (rows, 2, F)
 
     def cells(self, chunk: Sequence[FeaturePart]) -> Iterator[Tensor]:
         """(C, all cells) of each step: of each part signs in falling order of the features, then sets."""
@@ -297,23 +258,13 @@ class IndicatorCells:
 
     def _within(self, part: FeaturePart, rows: slice) -> Tensor:
         """(rows, cells) uint8: which rows of small steps lie in which cell."""
-        single, pair = self._single[rows], self._pairs[rows]
-        count, n_rows = part.sets.stop - part.sets.start, len(single)
-        if part.size <= 2:
-            every = (single.new_ones(n_rows, 1), single, pair)[part.size]
-            return every.flatten(1)
-        out = single.new_empty(n_rows, *(2,) * part.size, count)
-        place = 0
-        for top, pairs in part.runs:
-            above = single[:, :, top[0]]
-            for feature in top[1:]:
-                above = above.unsqueeze(-1) & single[:, :, feature].view(n_rows, *(1,) * (above.ndim - 1), 2)
-            torch.bitwise_and(
-                above.view(*above.shape, 1, 1, 1),
-                pair[..., :pairs].view(n_rows, *(1,) * len(top), 2, 2, pairs),
-                out=out[..., place : place + pairs],
-            )
-            place += pairs
+        signs = self._signs[rows]
+        shape = [len(signs), *(1,) * part.size, part.sets.stop - part.sets.start]
+        out = signs.new_ones(shape)
+        for axis, features in enumerate(members(signs.shape[2], part.size)[:, part.sets], start=1):
+            shape[axis] = 2
+            out = out & signs[:, :, torch.from_numpy(features)].view(shape)
+            shape[axis] = 1
         return out.flatten(1)
 
 

@@ -19,6 +19,7 @@ from sstorch.exact.search import search_tables
 from sstorch.exact.survival_tasks import IntegratedBrier
 from sstorch.exact.task import Entries, Task, has_branch_costs
 from sstorch.exceptions import ConfigError
+from sstorch.optim import ENGINES, Engine
 
 if TYPE_CHECKING:
     from sstorch.exact.compiled.search import CompiledProblem
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 # takes less, and those that it may take where there is no room for tables.
 _MAX_BOUNDED_DEPTH = 3
 _LONG_TABLES, _LONG_BOUNDS = 60.0, 3600.0
+
+# "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate,
+# or search root by root. The choice is by the problem alone, never by what a machine has compiled before.
+_LONG = 20.0
 
 Run = Callable[[int, int, Deadline], Found]
 
@@ -63,14 +68,15 @@ class Rows:
             packed=has_branch_costs(task),
         )
 
-    def torch_plan(self, depth: int, memory: int, place: torch.device) -> Plan:
+    def torch_plan(self, depth: int, memory: int, place: torch.device, n_threads: int) -> Plan:
         """A search on a device. Raises ConfigError: it does not fit the memory."""
         task, work = self.task, self.torch_work(depth)
         check(work, self.patterns.n_features, depth, memory)
         moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
         sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
         cost_of_test = branch_cost(task, self.patterns.columns)
-        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test)
+        threads = n_threads if place.type == "cpu" else 1
+        problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test, n_threads=threads)
         return Plan(partial(search_tables, problem), work, (depth,))
 
     def compiled_plan(
@@ -179,3 +185,30 @@ class Rows:
             n_threads -= 1
             work = estimate_compiled(*size, n_threads)
         return work, n_threads
+
+
+def obstacle(task: Task, device: torch.device) -> str | None:
+    """Why the compiled engine cannot search for trees of a task; None if it can."""
+    if device.type != "cpu":
+        return f"it runs on the CPU alone, not on {device.type}: use device='cpu'"
+    if form_of(task) is None:
+        kind = "compiled cost of tests" if has_branch_costs(task) else "compiled cost"
+        return f"{type(task).__name__} has no {kind}"
+    return None
+
+
+def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memory: int) -> bool:
+    """Whether the compiled engine is to search, given the work for torch and the bytes that may be used.
+
+    Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if engine == "torch":
+        return False
+    reason = obstacle(task, device)
+    if engine == "auto":
+        return reason is None and (work.searches > 1 or work.seconds > _LONG or work.bytes > memory)
+    if reason is not None:
+        raise ConfigError(f"engine='compiled' cannot search this: {reason}; use engine='torch'")
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -17,7 +18,7 @@ from sstorch.exact.moments import Moments
 from sstorch.exact.packed import FEW_ROWS, PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
 from sstorch.exact.tree import BinaryTree, Nested
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
 # Cells of all sets of the largest size, and bytes of products of literals, that are searched at once.
@@ -132,8 +133,7 @@ def packable(n_entries: int, n_features: int, n_steps: int, n_channels: int, dep
     if n_steps > 1:
         sums = n_channels * sum(comb(n_features, k) for k in range(depth + 1))
         large = min(n_steps, n_entries // FEW_ROWS)
-        room = max(8 * sums * large, 4 * n_entries * comb(n_features, 2))
-        return cells <= _MOST_CELLS_WITH_STEPS and room <= _MOST_PRODUCTS
+        return cells <= _MOST_CELLS_WITH_STEPS and 8 * sums * large <= _MOST_PRODUCTS
     products = 8 * n_entries * sum(comb(n_features, k) for k in range(1 + depth - depth // 2))
     return cells <= _MOST_CELLS and (depth <= 2 or products <= _MOST_PRODUCTS)
 
@@ -154,9 +154,8 @@ def estimate(
     tables = cells * (2 * together + 6 if packed else together + 6)
     if n_steps == 1:
         products = n_entries * sum(sets[: 1 + together - together // 2]) + n_channels * sum(sets)
-    else:  # the signs of pairs, in bytes, and sums of steps with many rows
-        large = min(n_steps, n_entries // FEW_ROWS)
-        products = n_entries * comb(n_features, 2) // 2 + n_channels * sum(sets) * large
+    else:  # sums of steps with many rows
+        products = n_channels * sum(sets) * min(n_steps, n_entries // FEW_ROWS)
     rows = n_entries * (n_features + 2 + n_channels) * (2 + depth - together)
     seconds = cells * n_steps * _SECONDS_PER_CELL
     seconds += 2 * n_channels * n_entries * sets[together] * _SECONDS_PER_FLOP
@@ -209,10 +208,13 @@ def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatA
 
 
 class Payments:
-    """Payments of the rows of each set of literals when it is split; `sizes` counts rows first."""
+    """Payments of the rows of each set of literals of a problem when it is split."""
 
-    def __init__(self, sizes: Moments, cost: BranchCost, depth: int) -> None:
-        self._rows, self._cost, self._n = PackedCells(sizes.row_sums(), depth), cost, sizes.n_features
+    def __init__(self, problem: Problem, depth: int) -> None:
+        assert problem.sizes is not None
+        assert problem.branch_cost is not None
+        self._rows = PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
+        self._cost, self._n = problem.branch_cost, problem.sizes.n_features
 
     def at(self, k: int) -> Tensor:
         """(2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature.
@@ -260,7 +262,8 @@ class Problem:
     """Rows to grow trees on, a task, and the conditions that leaves have to meet.
 
     `sizes` are entries that count what leaves need, rows first, and `least` how much of each a leaf needs;
-    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`.
+    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`. Where
+    `n_threads` share the work, torch takes one core on each.
     """
 
     def __init__(
@@ -270,22 +273,26 @@ class Problem:
         sizes: Moments | None,
         *least: int,
         branch_cost: BranchCost | None = None,
+        n_threads: int = 1,
     ) -> None:
         self.task, self.moments, self.sizes = task, moments, sizes
-        self.least, self.branch_cost = least, branch_cost
+        self.least, self.branch_cost, self.n_threads = least, branch_cost, n_threads
         self.n_cells = 0
 
     def where(self, feature: int, present: bool) -> Problem:
         """The rows in which the literal of a feature is 1, or is 0."""
-        moments = self.moments.where(self.moments.has(feature) == present)
-        sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
-        return Problem(self.task, moments, sizes, *self.least, branch_cost=self.branch_cost)
+        part = copy(self)
+        part.moments = self.moments.where(self.moments.has(feature) == present)
+        part.sizes = None if self.sizes is None else self.sizes.where(self.sizes.has(feature) == present)
+        part.n_cells = 0
+        return part
 
     def leaf(self) -> Tensor:
         """Cost of all rows as one leaf, a scalar tensor."""
         steps = self.moments.total()
         if self.task.n_steps > 1:
             steps = self.task.accumulate(steps)
+        self.n_cells += 1
         return self.cost(steps, None if self.sizes is None else self.sizes.total())
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
@@ -300,8 +307,20 @@ class Problem:
         if sizes is not None:
             for count, least in zip(next(sizes), self.least, strict=True):
                 cost.masked_fill_(count < least, INFINITY)
-        self.n_cells += cost.numel()
         return cost
+
+
+def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the task") -> None:
+    """Check rows of a matrix against those of a task, or of another source, and of a leaf.
+
+    Raises DataError: they differ, or no leaf could have as many. Raises ConfigError: `min_leaf` is below 1.
+    """
+    if n_rows != other_rows:
+        raise DataError(f"features: {n_rows} rows, but {other} has {other_rows}")
+    if min_leaf < 1:
+        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
+    if min_leaf > n_rows:
+        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
 
 
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -15,6 +16,7 @@ from sstorch._types import FloatArray
 from sstorch.exact.deadline import NEVER, Deadline, OutOfTimeError
 from sstorch.exact.packed import (
     CELLS_AT_ONCE,
+    FeaturePart,
     IndicatorCells,
     PackedCells,
     chunks,
@@ -35,6 +37,10 @@ from sstorch.exact.problem import (
     splits,
 )
 from sstorch.exact.tree import Nested
+from sstorch.threads import on_threads
+
+# Sums of two subtrees that are compared at once, on a CPU.
+_SUMS_AT_ONCE = 1 << 16
 
 
 def search_tables(problem: Problem, depth: int, max_nodes: int, deadline: Deadline) -> Found:
@@ -60,7 +66,7 @@ def fits(problem: Problem, depth: int) -> bool:
 
 
 def _leaf_alone(problem: Problem, depth: int, max_nodes: int, complete: bool) -> Found:
-    """What is known without any split."""
+    """The result of a search without splits."""
     costs = dict.fromkeys(budgets(depth, max_nodes), float(problem.leaf()))
     return Found(costs, lambda target: None, problem.n_cells, complete)
 
@@ -133,53 +139,63 @@ def _search(problem: Problem, levels: Levels, deadline: Deadline) -> None:
     leaves = _leaf_costs(problem, depth, deadline)
     table = torch.empty(0)
     if problem.branch_cost is not None:
-        assert problem.sizes is not None
-        payments = Payments(problem.sizes, problem.branch_cost, depth)
+        payments = Payments(problem, depth)
         levels.paid = {k: payments.at(k) for k in range(depth, 0, -1)}
     for k in range(depth, 0, -1):
         leaf = leaves(k)
         levels.costs[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}
-        table = _split(levels, k, levels.costs[k])
+        table = _split(levels, k, levels.costs[k], problem.n_threads)
     levels.costs[0] = levels.values(0, leaves(0).view(()), table[..., 0])
 
 
 def _leaf_costs(problem: Problem, depth: int, deadline: Deadline) -> Callable[[int], Tensor]:
     """A function that gives the costs (2, ..., 2, C(F, k)) of all leaves with k literals."""
     n = problem.moments.n_features
-    sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth)
+    sizes = None if problem.sizes is None else PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
     if problem.task.n_steps > 1:
         leaves = _streamed(problem, depth, sizes, deadline)
         return lambda k: leaves[k]
-    source = PackedCells(problem.moments.row_sums(), depth)
+    source = PackedCells(problem.moments.row_sums(), depth, problem.n_threads)
 
     def costs(k: int) -> Tensor:
         if k == 0:
             return problem.leaf()
-        parts = []
-        for part in ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k)):
+        out = problem.moments.values.new_empty(*(2,) * k, comb(n, k))
+
+        def fill(part: slice) -> None:
             deadline.check()
             below = None if sizes is None else sizes.cells(k, part)
-            parts.append(problem.cost(source.cells(k, part), below))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            out[..., part] = problem.cost(source.cells(k, part), below)
+
+        on_threads(fill, list(ranges(comb(n, k), max(1, CELLS_AT_ONCE >> k))), problem.n_threads)
+        problem.n_cells += out.numel()
+        return out
 
     return costs
 
 
 def _streamed(problem: Problem, depth: int, sizes: PackedCells | None, deadline: Deadline) -> list[Tensor]:
     """The same for all k, for a task with steps."""
-    cells = IndicatorCells(problem.moments, problem.task.accumulate, depth)
+    cells = IndicatorCells(problem.moments, problem.task.accumulate, depth, problem.n_threads)
     by_size: list[list[Tensor]] = [[] for _ in range(depth + 1)]
     # A dozen arrays of cells are at work.
-    for chunk in chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2):
+    every = list(chunks(problem.moments.n_features, depth, CELLS_AT_ONCE // 2))
+
+    def costs(chunk: list[FeaturePart]) -> list[Tensor]:
         deadline.check()
-        cost = problem.task.cost(cells.cells(chunk))
-        for part, values in zip(chunk, cost.split([part.cells for part in chunk]), strict=True):
-            below = None if sizes is None else sizes.cells(part.size, part.sets)
-            by_size[part.size].append(problem.masked(values.view(*(2,) * part.size, -1), below))
+        cost = problem.task.cost(cells.cells(chunk)).split([part.cells for part in chunk])
+        below = (None if sizes is None else sizes.cells(part.size, part.sets) for part in chunk)
+        shaped = (values.view(*(2,) * part.size, -1) for part, values in zip(chunk, cost, strict=True))
+        return [problem.masked(values, size) for values, size in zip(shaped, below, strict=True)]
+
+    for chunk, found in zip(every, on_threads(costs, every, problem.n_threads), strict=True):
+        for part, values in zip(chunk, found, strict=True):
+            by_size[part.size].append(values)
+            problem.n_cells += part.cells
     return [torch.cat(parts, dim=-1) for parts in by_size]
 
 
-def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
+def _split(levels: Levels, k: int, values: dict[Budget, Tensor], n_threads: int) -> Tensor:
     """Least cost of the (k - 1)-sets for every budget but the leaf's: (n_budgets, 2, ..., 2, C(F, k - 1))."""
     leaf = values[Budget(0, 0)]
     n, n_sets = levels.n_features, leaf.shape[-1]
@@ -187,21 +203,37 @@ def _split(levels: Levels, k: int, values: dict[Budget, Tensor]) -> Tensor:
     targets = levels.budgets(k - 1)[1:]
     signs = leaf.shape[: k - 1]
     table = leaf.new_empty(len(targets), *signs, index.shape[1])
-    sums = leaf.new_empty(*signs, k, n_sets)
-    for least, target in zip(table, targets, strict=True):
-        for j in range(k):
-            out = sums.select(-2, j)
-            for number, (left, right) in enumerate(splits(target)):
-                without, with_it = values[left].select(j, 0), values[right].select(j, 1)
-                if number == 0:
-                    torch.add(without, with_it, out=out)
-                else:
-                    torch.minimum(out, without + with_it, out=out)
-        if k in levels.paid:
-            sums += levels.paid[k]
+
+    def split(first: tuple[int, ...]) -> None:
+        """Fill the entries of the table with the given first signs."""
+        sums = leaf.new_empty(*signs[len(first) :], k, n_sets)
         flat = sums.view(-1, k * n_sets)
-        candidates = flat.gather(1, index.view(1, -1).expand(len(flat), -1))
-        torch.amin(candidates.view(*signs, *index.shape), dim=-2, out=least)
+        at: tuple[int | slice, ...] = (*first, *[slice(None)] * (k - 1 - len(first)))
+        for least, target in zip(table, targets, strict=True):
+            for j in range(k):
+                out = sums.select(-2, j)
+                absent, present = ((*at[:j], sign, *at[j:]) for sign in (0, 1))
+                for number, (left, right) in enumerate(splits(target)):
+                    without, with_it = values[left][absent], values[right][present]
+                    if number == 0:
+                        torch.add(without, with_it, out=out)
+                    else:
+                        torch.minimum(out, without + with_it, out=out)
+            if k in levels.paid:
+                sums += levels.paid[k][first]
+            for part in parts:
+                place = index[:, part]
+                candidates = flat.gather(1, place.reshape(1, -1).expand(flat.shape[0], -1))
+                least[first][..., part] = candidates.view(*sums.shape[:-2], *place.shape).amin(dim=-2)
+
+    # On a CPU sums that fit the cache, and something to do for each thread.
+    n_first, parts = 0, [slice(None)]
+    if leaf.device.type == "cpu":
+        parts = list(ranges(index.shape[1], max(1, _SUMS_AT_ONCE // len(index))))
+        most = _SUMS_AT_ONCE if n_threads == 1 else _SUMS_AT_ONCE // 4
+        while n_first < k - 1 and k * n_sets << (k - 1 - n_first) > most:
+            n_first += 1
+    on_threads(split, list(product((0, 1), repeat=n_first)), n_threads)
     return table
 
 

@@ -108,15 +108,16 @@ class Solution:
         self.task, self._patterns = task, patterns
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self.counters = counters
-        self._best: dict[Budget, tuple[float, Found]] = {}
+        # Of each budget the least cost, the search that found it, and within which budget.
+        self._best: dict[Budget, tuple[float, Found, Budget]] = {}
         for found in searches:
             for state, value in found.costs.items():
                 if state not in self._best or value < self._best[state][0]:
-                    self._best[state] = (value, found)
+                    self._best[state] = (value, found, state)
         self._spread()
         constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
-        for state, (cost, _) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
+        for state, (cost, *_) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
             # There are no trees deeper than those that were searched.
             reached = budget(min(state.depth, depth), state.nodes)
             bound = min(cost, max(floor, *(found.lower_bound(reached) for found in searches)))
@@ -126,10 +127,10 @@ class Solution:
     def _spread(self) -> None:
         """A budget that no search has finished can do what smaller ones can."""
         for state in budgets(self.max_depth, self.max_nodes):
-            for other, (cost, found) in list(self._best.items()):
+            for other, known in list(self._best.items()):
                 fits = other.depth <= state.depth and other.nodes <= state.nodes
-                if fits and (state not in self._best or cost < self._best[state][0]):
-                    self._best[state] = (cost, found)
+                if fits and (state not in self._best or known[0] < self._best[state][0]):
+                    self._best[state] = known
 
     @cached_property
     def loss(self) -> float:
@@ -210,8 +211,8 @@ class Solution:
             TrainingError: the tree's loss, recomputed from the rows, is not the loss of the search.
         """
         optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
-        state = budget(optimum.depth, optimum.nodes)
-        nested = self._best[state][1].tree(self._reached(state))
+        _, found, within = self._best[budget(optimum.depth, optimum.nodes)]
+        nested = found.tree(within)
         tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
         loss = self._loss(tree)
         # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
@@ -229,7 +230,7 @@ class Solution:
             ConfigError: the task has no `decisions`.
         """
         if not has_decisions(self.task):
-            raise ConfigError(f"{type(self.task).__name__} does not say anything in a leaf: no `decisions`")
+            raise ConfigError(f"{type(self.task).__name__} has no `decisions`: its leaves hold none")
         tree = self.tree() if tree is None else tree
         return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
 
@@ -237,20 +238,6 @@ class Solution:
         """The tree's loss from the definition."""
         leaf = tree.apply(self._patterns.features)
         return self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
-
-    def _reached(self, state: Budget) -> Budget:
-        """The budget within which the search behind a state found its cost."""
-        cost, found = self._best[state]
-        if state in found.costs:
-            return state
-        return next(
-            other
-            for other in found.costs
-            if other in self._best
-            and self._best[other][0] == cost
-            and other.depth <= state.depth
-            and other.nodes <= state.nodes
-        )
 
     def path(self, *, depth: int | None = None) -> list[PathStep]:
         """All trees, up to a depth, that are best for some penalty per leaf, from smallest to largest."""

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.engine import compiles, obstacle
 from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import Rows
-from sstorch.exact.problem import INFINITY, Found, check_limits
+from sstorch.exact.plan import Rows, compiles, obstacle
+from sstorch.exact.problem import INFINITY, Found, check_limits, check_rows
 from sstorch.exact.solution import Counters, Solution
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_events
 from sstorch.exceptions import ConfigError, DataError
@@ -60,7 +59,7 @@ def solve(
         leaf_penalty: loss that each leaf costs in the choice of `Solution.tree()`, in the unit of the task's
             loss. Trees for all other penalties are in the solution, too.
         min_leaf: least number of rows of a leaf.
-        min_events: least number of events of a leaf, for tasks that know of events.
+        min_events: least number of events of a leaf, for tasks with events.
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
             trees found, and how far they can be from the optimum. Ctrl-C ends the time; a second one raises.
         memory: bytes that the search may take.
@@ -76,7 +75,7 @@ def solve(
         lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
             rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
             the best one: `Solution.gap` says how far it can be. Searched by the compiled engine alone.
-        verbose: 1 says on standard error how far the search is, once a second.
+        verbose: 1 reports progress on standard error, once a second.
 
     Returns:
         The solution.
@@ -106,7 +105,8 @@ def solve(
     if n_threads is not None and n_threads < 1:
         raise ConfigError(f"n_threads={n_threads}: expected at least 1, or None for as many as torch has")
     n_threads = n_threads or torch.get_num_threads()
-    _check_rows(patterns.n_rows, task, min_leaf, min_events)
+    check_rows(patterns.n_rows, task.n_rows, min_leaf)
+    _check_events(task, min_events)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
     # A test that tells no rows apart may still make later ones cheaper: leaves without rows are none.
@@ -117,7 +117,7 @@ def solve(
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None:
-        reason = "it does not know costs of tests" if priced else obstacle(task, place)
+        reason = "it does not support costs of tests" if priced else obstacle(task, place)
         if reason is not None:
             raise ConfigError(f"lookahead is for the compiled engine alone, and {reason}")
         if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
@@ -127,7 +127,7 @@ def solve(
         all_sizes = max_nodes is not None
         plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
     else:
-        plan = rows.torch_plan(depth, memory, place)
+        plan = rows.torch_plan(depth, memory, place, n_threads)
     begin = time.perf_counter()
     searches: list[Found] = []
     depths = plan.depths
@@ -135,7 +135,7 @@ def solve(
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit, bool(verbose))
-    with torch_threads(n_threads), deadline.listening():
+    with torch_threads(1), deadline.listening():
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not searches[-1].complete:
@@ -150,7 +150,7 @@ def solve(
         searches=searches,
         floor=-INFINITY if searches[-1].complete else _floor(task, patterns, entries, place),
         depth=depth,
-        # Of shallower trees it would say nothing.
+        # The bound does not apply to shallower trees.
         objective_bound=searches[-1].objective_bound if d == depth else -INFINITY,
         max_depth=max_depth,
         max_nodes=limit,
@@ -196,20 +196,14 @@ def _check_settings(
     return most if max_nodes is None else min(max_nodes, most)
 
 
-def _check_rows(n_rows: int, task: Task, min_leaf: int, min_events: int) -> None:
-    """Check sizes against the rows."""
-    if n_rows != task.n_rows:
-        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
-    if min_leaf < 1 or min_events < 0:
-        raise ConfigError(
-            f"min_leaf={min_leaf}, min_events={min_events}: expected at least 1 row and 0 events"
-        )
-    if min_leaf > n_rows:
-        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+def _check_events(task: Task, min_events: int) -> None:
+    """Check the least number of events of a leaf against the rows."""
+    if min_events < 0:
+        raise ConfigError(f"min_events={min_events}: expected at least 0")
     if min_events == 0:
         return
     if not has_events(task):
-        raise ConfigError(f"min_events={min_events}: this task does not know which rows have events")
+        raise ConfigError(f"min_events={min_events}: this task has no events")
     n_events = int(np.count_nonzero(task.event))
     if min_events > n_events:
         raise DataError(

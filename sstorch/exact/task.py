@@ -48,37 +48,6 @@ class Task(Protocol):
         n_rows: N.
         n_steps: number of steps; 1 for a loss without a time axis.
         constant: what the loss of every tree contains besides the costs of its leaves.
-
-    Examples:
-        Leaves that predict one number, with a loss of their own: squares, twice where a subject is old.
-
-        >>> import numpy as np
-        >>> from sstorch.exact import Entries, check_task, solve
-        >>> class OldCountTwice:
-        ...     n_steps, constant = 1, 0.0
-        ...     def __init__(self, y, age):
-        ...         self.y, self.weight, self.n_rows = y, np.where(age > 60, 2.0, 1.0), len(y)
-        ...     def entries(self):
-        ...         rows, w, y = np.arange(self.n_rows), self.weight, self.y
-        ...         return Entries(rows, np.zeros_like(rows), np.stack([w, w * y, w * y**2]))
-        ...     def accumulate(self, sums):
-        ...         return sums
-        ...     def cost(self, cells):
-        ...         w, wy, wyy = next(cells)
-        ...         return wyy - wy**2 / w.clamp_min(1e-300)
-        ...     def floor(self, cells):
-        ...         return self.cost(cells)
-        ...     def loss(self, leaf):
-        ...         w = np.bincount(leaf, self.weight)
-        ...         mean = np.bincount(leaf, self.weight * self.y) / np.where(w > 0, w, 1.0)
-        ...         return float((self.weight * (self.y - mean[leaf]) ** 2).sum())
-        >>> rng = np.random.default_rng(0)
-        >>> features, age = rng.random((80, 6)) < 0.5, rng.uniform(40, 80, 80)
-        >>> task = OldCountTwice(2.0 * features[:, 0] + features[:, 1] + 0.1 * rng.normal(size=80), age)
-        >>> check_task(task, features)
-        >>> solution = solve(features, task, max_depth=2)
-        >>> solution.certificate, solution.tree().feature.tolist()
-        ('optimal', [0, 1, -1, -1, 1, -1, -1])
     """
 
     @property
@@ -117,7 +86,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class SurvivalTask(Task, Protocol):
-    """A task that knows which rows have events, so that leaves can be asked for some.
+    """A task with events, of which leaves may need some.
 
     Attributes:
         event: (N,) bool, True where the event was observed.
@@ -155,7 +124,7 @@ class BranchCostTask(Task, Protocol):
 
 
 def has_events(task: Task) -> TypeGuard[SurvivalTask]:
-    """Whether a task knows which rows have events."""
+    """Whether a task has events."""
     return hasattr(task, "event")
 
 

@@ -110,8 +110,11 @@ def brier(rows, time, event, ipcw=False, weight=None):
     return total / (grid[-1] - grid[0]) / sum(weight)
 
 
-def all_trees(features, cost, max_depth, allowed):
-    """Least cost of any tree by (depth, nodes), from every split of every set of rows."""
+def all_trees(features, cost, max_depth, allowed, pay=None):
+    """Least cost of any tree by (depth, nodes), from every split of every set of rows.
+
+    A split costs pay(columns above, column) for each row; nothing without `pay`.
+    """
     n, p = features.shape
 
     @functools.cache
@@ -119,7 +122,7 @@ def all_trees(features, cost, max_depth, allowed):
         return cost(rows) if allowed(rows) else math.inf
 
     @functools.cache
-    def least(rows, depth, nodes):
+    def least(rows, above, depth, nodes):
         found = leaf(rows)
         if depth == 0 or nodes == 0:
             return found
@@ -127,14 +130,16 @@ def all_trees(features, cost, max_depth, allowed):
             parts = [tuple(i for i in rows if features[i, j] == v) for v in (False, True)]
             if not all(parts):
                 continue
+            below = above | {j} if pay else above
+            paid = len(rows) * pay(above, j) if pay else 0.0
             for left in range(nodes):
-                a = least(parts[0], depth - 1, min(left, 2 ** (depth - 1) - 1))
-                b = least(parts[1], depth - 1, min(nodes - 1 - left, 2 ** (depth - 1) - 1))
-                found = min(found, a + b)
+                a = least(parts[0], below, depth - 1, min(left, 2 ** (depth - 1) - 1))
+                b = least(parts[1], below, depth - 1, min(nodes - 1 - left, 2 ** (depth - 1) - 1))
+                found = min(found, a + b + paid)
         return found
 
     every = tuple(range(n))
-    return {(d, m): least(every, d, m) for d in range(max_depth + 1) for m in range(d, 2**d)}
+    return {(d, m): least(every, frozenset(), d, m) for d in range(max_depth + 1) for m in range(d, 2**d)}
 
 
 def random_problem(seed, n_rows=(8, 26), n_features=(1, 5)):

@@ -1,7 +1,4 @@
-"""Plain loops: losses of classes, treatments and means by definition, and all trees whose tests cost."""
-
-import functools
-import math
+"""Plain loops: losses of classes, treatments and means by definition, and prices of tests."""
 
 import numpy as np
 
@@ -34,29 +31,6 @@ def price(attribute, above, column, full, discounted, group):
     if group[asked] >= 0 and any(group[a] == group[asked] for a in known):
         return discounted[asked]
     return full[asked]
-
-
-def all_priced_trees(features, cost, pay, max_depth, allowed):
-    """Least cost of any tree by (depth, nodes); a split of rows costs pay(columns above, column) for each."""
-    p = features.shape[1]
-
-    @functools.cache
-    def least(rows, above, depth, nodes):
-        found = cost(rows) if allowed(rows) else math.inf
-        if depth == 0 or nodes == 0:
-            return found
-        for j in range(p):
-            parts = [tuple(i for i in rows if features[i, j] == v) for v in (False, True)]
-            if not all(parts):
-                continue
-            for left in range(nodes):
-                a = least(parts[0], above | {j}, depth - 1, min(left, 2 ** (depth - 1) - 1))
-                b = least(parts[1], above | {j}, depth - 1, min(nodes - 1 - left, 2 ** (depth - 1) - 1))
-                found = min(found, a + b + len(rows) * pay(above, j))
-        return found
-
-    every = tuple(range(len(features)))
-    return {(d, m): least(every, frozenset(), d, m) for d in range(max_depth + 1) for m in range(d, 2**d)}
 
 
 def random_features(seed, n_rows=(8, 24), n_features=(1, 5)):

@@ -124,11 +124,6 @@ def test_tests_that_cost_equal_brute_force(part, engine):
             return total
 
         solution = solve(features, task, depth, min_leaf=min_leaf, engine=engine)
-        least = reference_tasks.all_priced_trees(
-            features,
-            cost,
-            pay,
-            depth,
-            lambda rows: len(rows) >= min_leaf,  # noqa: B023
-        )
+        allowed = lambda rows: len(rows) >= min_leaf  # noqa: B023, E731
+        least = reference.all_trees(features, cost, depth, allowed, pay)
         compare(solution, least, features, loss_of, min_leaf)

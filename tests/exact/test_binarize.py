@@ -3,9 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 
-from sstorch import load_dataset
 from sstorch.exact import Binarizer, Rule
 from sstorch.exceptions import ConfigError, DataError, FormatError
 
@@ -89,27 +87,12 @@ def test_missing_values_get_a_rule_and_answer_no(frame):
     assert not answers["sex = m"].to_numpy()[20:100].any()
 
 
-def test_rules_come_from_the_training_rows(frame):
-    half = Binarizer().fit(frame[:150])
-    again = Binarizer().fit(frame[:150].copy())
-    half.transform(frame)
-    assert [r.name for r in half.rules_] == [r.name for r in again.rules_]
-
-
 def test_rules_survive_json(frame):
     for preset in ("surtree", "osst"):
         for rule in Binarizer(preset, n_categories=4).fit(frame).rules_:
             assert Rule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False))) == rule
     with pytest.raises(FormatError, match="kind"):
         Rule.from_dict({"column": "a", "kind": "near", "low": 0, "high": 1, "values": []})
-
-
-def test_it_is_a_scikit_learn_transformer():
-    data = load_dataset("gbsg2")
-    binarizer = clone(Binarizer("quantiles", n_thresholds=3))
-    answers = binarizer.fit_transform(data.frame)
-    assert answers.shape == (686, len(binarizer.get_feature_names_out()))
-    assert answers.dtype == np.bool_
 
 
 @pytest.mark.parametrize(

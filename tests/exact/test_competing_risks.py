@@ -10,7 +10,6 @@ from sstorch import OptimalSurvivalTree, OptimalSurvivalTreeCV, Surv, metrics
 from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.validation import group_table
-from tests.conftest import nightly
 from tests.exact import reference
 
 CAUSES = {1: "relapse", 2: "death"}
@@ -24,26 +23,6 @@ def random_causes(seed):
     cause = np.where(event, rng.integers(1, n_causes + 1, len(time)), 0)
     cause[:n_causes] = np.arange(1, n_causes + 1)  # every cause somewhere
     return features, time, cause, n_causes
-
-
-@pytest.mark.parametrize("part", [0, *map(nightly, range(1, 10))])
-def test_all_budgets_equal_brute_force(part):
-    for seed in range(12 * part, 12 * part + 12):
-        features, time, cause, n_causes = random_causes(seed)
-        hazards = {k: reference.hazards(time.tolist(), (cause == k).tolist()) for k in range(1, n_causes + 1)}
-
-        def cost(rows, time=time, cause=cause, hazards=hazards):
-            return sum(reference.deviance(rows, time, cause == k, hazard) for k, hazard in hazards.items())
-
-        min_leaf = 1 + seed % 4
-        task = CompetingLogLikelihood(time, cause)
-        solution = solve(features, task, 2, min_leaf=min_leaf)
-        least = reference.all_trees(features, cost, 2, lambda rows, least=min_leaf: len(rows) >= least)
-        assert set(solution.optima) == set(least)
-        for (depth, nodes), expected in least.items():
-            assert solution.optima[depth, nodes].loss == pytest.approx(expected, rel=1e-10, abs=1e-12)
-            leaf = solution.tree(depth=depth, nodes=nodes, leaf_penalty=0.0).apply(features)
-            assert task.loss(leaf) == pytest.approx(expected, rel=1e-10, abs=1e-12)
 
 
 def test_one_cause_is_survival():

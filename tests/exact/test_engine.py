@@ -20,8 +20,8 @@ from sstorch.exact import (
     LogLikelihood,
     solve,
 )
-from sstorch.exact.engine import compiles
 from sstorch.exact.moments import Patterns
+from sstorch.exact.plan import compiles
 from sstorch.exact.problem import Work
 from sstorch.exceptions import ConfigError, DataWarning
 
@@ -79,10 +79,12 @@ def test_curves_follow_from_rows_and_from_blocks(depth, followed, monkeypatch):
     monkeypatch.setattr("sstorch.exact.compiled.search._CELLS_AT_ONCE", 100)
     time = np.where(RNG.random(150) < 0.2, 0.1, TIME)  # ties, some rows censored before the first event
     event = EVENT & (time > 0.5)
-    for task in (IntegratedBrier(time, event), IntegratedBrier(time, event, n_buckets=4)):
+    weight = RNG.lognormal(sigma=2.0, size=150)
+    for options in ({}, {"n_buckets": 4}, {"sample_weight": weight}):
+        task = IntegratedBrier(time, event, **options)
         known = solve(FEATURES, task, depth, min_leaf=4, engine="torch")
         found = [solve(FEATURES, task, depth, min_leaf=4, engine="compiled", n_threads=n) for n in (1, 3)]
-        np.testing.assert_allclose(found[0].table().loss, known.table().loss, rtol=1e-11)
+        np.testing.assert_allclose(found[0].table().loss, known.table().loss, rtol=1e-10)
         np.testing.assert_array_equal(*(solution.table().loss for solution in found))
         assert found[0].tree().depth <= depth
 
@@ -281,7 +283,7 @@ def test_auto_searches_what_torch_has_no_room_for():
         (
             CostSensitive(CAUSE, feature_costs=FeatureCosts.of(["x"] * 13, {"x": 1.0})),
             {"lookahead": 1},
-            "does not know costs of tests",
+            "does not support costs of tests",
         ),
     ],
 )

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter, NelsonAalenFitter
-from scipy.special import xlogy
 from sklearn.base import clone
 
 from sstorch import (
@@ -13,18 +12,10 @@ from sstorch import (
     Surv,
     metrics,
 )
-from sstorch.exact import CompetingLogLikelihood, LogLikelihood, check_task, solve
+from sstorch.exact import CompetingLogLikelihood, LogLikelihood
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.reading import export_text
 from tests.exact import reference
-
-
-def problem(seed):
-    """A random problem whose rows entered at a whole number or a half before their time, or at zero."""
-    features, time, event = reference.random_problem(seed)
-    rng = np.random.default_rng(seed + 1000)
-    entry = np.floor(2 * rng.uniform(0, 0.99, len(time)) * time) / 2
-    return features, time, event, np.where(rng.random(len(time)) < 0.3, 0.0, entry)
 
 
 def cohort(n=300, seed=0):
@@ -33,32 +24,6 @@ def cohort(n=300, seed=0):
     time = rng.exponential(np.exp(-frame["a"] - 0.5 * (frame["b"] == 1)))
     entry = np.where(rng.random(n) < 0.5, time * rng.uniform(0, 0.9, n), 0.0)
     return frame, time, rng.random(n) < 0.7, entry
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_all_budgets_equal_brute_force(seed):
-    features, time, event, entry = problem(seed)
-    task = LogLikelihood(time, event, entry=entry)
-    exposure = reference.exposures(time.tolist(), event.tolist(), entry.tolist())
-    np.testing.assert_allclose(task.hazard, exposure, rtol=1e-12, atol=1e-15)
-
-    def half_deviance(rows):
-        rows = list(rows)
-        d, h = event[rows].astype(float), np.array(exposure)[rows]
-        if not d.any():
-            return 0.0
-        fitted = d.sum() / h.sum() * h
-        return float((xlogy(d, d / np.where(d > 0, fitted, 1.0)) - (d - fitted)).sum())
-
-    depth, min_leaf = 2 + seed % 2, 1 + seed % 3
-    solution = solve(features, task, depth, min_leaf=min_leaf)
-    least = reference.all_trees(features, half_deviance, depth, lambda rows: len(rows) >= min_leaf)
-    assert set(solution.optima) == set(least)
-    for (d, n), expected in least.items():
-        assert solution.optima[d, n].loss == pytest.approx(expected, rel=1e-10, abs=1e-12)
-        leaf = solution.tree(depth=d, nodes=n, leaf_penalty=0.0).apply(features)
-        assert task.loss(leaf) == pytest.approx(expected, rel=1e-10, abs=1e-12)
-    check_task(task, features)
 
 
 def test_without_late_entry_nothing_changes():

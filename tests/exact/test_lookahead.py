@@ -14,7 +14,6 @@ from sstorch import (
     OptimalTreeRegressor,
     Search,
     Surv,
-    load_dataset,
 )
 from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, solve
 from sstorch.exact.deadline import Deadline
@@ -111,23 +110,6 @@ def test_without_time_it_is_a_smaller_tree(monkeypatch):
     assert TASK.loss(found.tree().apply(FEATURES)) == pytest.approx(found.loss, rel=1e-10)
 
 
-@pytest.mark.nightly
-def test_a_survival_tree_of_depth_six(tmp_path):
-    data = load_dataset("gbsg2").subset(range(300))
-    tree = OptimalSurvivalTree(6, search=Search(lookahead=1), min_leaf=10).fit(
-        data.frame, (data.time, data.event)
-    )
-    shallow = OptimalSurvivalTree(3, min_leaf=10).fit(data.frame, (data.time, data.event))
-    assert tree.tree_.depth <= 6
-    assert tree.loss_ < shallow.loss_
-    assert not tree.certified_
-    assert "above the optimum" in tree.summary()
-    tree.save(tmp_path / "tree")
-    loaded = OptimalSurvivalTree.load(tmp_path / "tree")
-    assert loaded.search.lookahead == 1
-    np.testing.assert_array_equal(loaded.apply(data.frame), tree.apply(data.frame))
-
-
 @pytest.mark.parametrize(
     ("depth", "settings", "message"),
     [
@@ -183,7 +165,7 @@ def test_other_trees_are_deep_too(tree, y, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"feature_costs": {f"x{j}": 1.0 for j in range(5)}}, "it does not know costs of tests"),
+        ({"feature_costs": {f"x{j}": 1.0 for j in range(5)}}, "it does not support costs of tests"),
         ({"objective": "f1"}, "lookahead does not go with objective='f1'"),
     ],
 )

@@ -52,14 +52,6 @@ def test_order_names_and_repeats_of_columns_do_not_matter(data):
     assert solution.tree().names[0] == "rule 0"
 
 
-def test_repeating_all_rows_repeats_the_tree(data):
-    features, time, event = data
-    once = solve(features, IntegratedBrier(time, event), 2)
-    twice = solve(np.tile(features, (2, 1)), IntegratedBrier(np.tile(time, 2), np.tile(event, 2)), 2)
-    assert twice.counters.n_patterns == once.counters.n_patterns
-    assert twice.loss == pytest.approx(once.loss, rel=1e-9)
-
-
 @pytest.mark.parametrize("objective", [LogLikelihood, IntegratedBrier])
 def test_a_time_limit_leaves_a_tree_and_an_honest_gap(objective):
     rng = np.random.default_rng(1)

@@ -69,39 +69,6 @@ def test_integrated_brier_is_the_convention_osst_of_the_metrics():
     assert task.loss(leaf) == pytest.approx(score, rel=1e-12)
 
 
-def test_without_censoring_the_loss_is_a_gini_impurity_over_time():
-    time = np.array([1.0, 2.0, 4.0, 7.0, 9.0, 12.0])
-    task = IntegratedBrier(time, np.ones(6))
-    survival = 1 - np.arange(1, 7) / 6
-    width = np.append(np.diff(time), 0.0) / 11.0
-    assert task.loss(np.zeros(6, dtype=int)) == pytest.approx(
-        float((width * survival * (1 - survival)).sum())
-    )
-
-
-def test_the_root_has_a_hazard_ratio_of_one():
-    """Sums of Nelson-Aalen hazards at the observed times are the number of events."""
-    rng = np.random.default_rng(0)
-    time, event = rng.exponential(1.0, 200), rng.random(200) < 0.5
-    event[time.argmin()] = True
-    assert LogLikelihood(time, event).hazard.sum() == pytest.approx(event.sum(), rel=1e-12)
-
-
-def test_a_split_raises_the_loss_of_kaplan_meier_leaves_only():
-    """The best curve of a leaf never does worse on a part of its rows; Kaplan-Meier can."""
-    raised = 0
-    for seed in range(200):
-        features, time, event = reference.random_problem(seed, n_rows=(12, 20))
-        leaf = features[:, 0].astype(int)
-        for curve in ("kaplan_meier", "ipcw"):
-            task = IntegratedBrier(time, event, leaf_curve=curve)
-            gain = task.loss(np.zeros_like(leaf)) - task.loss(leaf)
-            if curve == "ipcw":
-                assert gain >= -1e-14
-            raised += curve == "kaplan_meier" and gain < -1e-9
-    assert raised > 0
-
-
 def test_buckets_put_times_at_left_ends():
     time = np.array([0.0, 1.0, 2.4, 2.6, 5.0, 10.0]) + 1.0
     event = np.array([1, 1, 0, 1, 1, 1])

@@ -6,8 +6,6 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -23,6 +21,7 @@ from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.problem import INFINITY, Found, budget
 from sstorch.exact.tree import Nested, nested_size
 from sstorch.optim.compiled.jit import compiled, entry
+from sstorch.threads import on_threads
 
 
 class Sparse(NamedTuple):
@@ -199,7 +198,7 @@ class Lookahead:
 
     def _halves(
         self, rows: IntArray, levels: int, deadline: Deadline
-    ) -> Iterator[tuple[float, tuple[Nested, Nested]]]:
+    ) -> list[tuple[float, tuple[Nested, Nested]]]:
         """Cost of the best trees below each feature, infinite where there was no time or nothing is cut."""
 
         def below(feature: int) -> tuple[float, tuple[Nested, Nested]]:
@@ -211,11 +210,7 @@ class Lookahead:
             return absent[0] + present[0], (absent[1], present[1])
 
         features = range(self.problem.literals.shape[1])
-        if levels < self.levels or self.n_threads == 1:
-            yield from map(below, features)
-        else:
-            with ThreadPoolExecutor(self.n_threads, thread_name_prefix="sstorch") as pool:
-                yield from pool.map(below, features)
+        return on_threads(below, features, self.n_threads if levels == self.levels else 1)
 
     def _completed(
         self, problem: CompiledProblem, tree: Nested, level: int, deadline: Deadline

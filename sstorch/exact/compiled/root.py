@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from sstorch.exact.compiled.two_levels import (
 )
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.problem import INFINITY
+from sstorch.threads import on_threads
 
 _NUMBERS = itertools.count()
 
@@ -79,13 +79,7 @@ class Root:
         ]
         self.intervals = [interval for interval in self.intervals if interval.high > 0]
         heapq.heapify(self.intervals)
-        spaces = self.spaces
-        if len(spaces) == 1:
-            self._work(spaces[0], deadline)
-            return
-        with ThreadPoolExecutor(len(spaces), thread_name_prefix="sstorch") as pool:
-            for task in [pool.submit(self._work, space, deadline) for space in spaces]:
-                task.result()
+        on_threads(lambda space: self._work(space, deadline), self.spaces, len(self.spaces))
 
     def _work(self, space: Space, deadline: Deadline) -> None:
         """Take intervals as long as there are any."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import comb
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Found, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
+from sstorch.threads import on_threads
 
 # Cells at once: those of all channels and budgets fit the second level cache, of many channels the third.
 _CELLS_AT_ONCE = 1 << 14
@@ -263,35 +264,31 @@ class CompiledProblem:
         # This thread has the tables themselves, the others their own, which in the end lower them.
         helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
         first = 0
-        with ThreadPoolExecutor(n_threads, thread_name_prefix="sstorch") as pool:
-            # Between steps the interpreter sees to interrupts.
-            for last in _steps(n, depth, n_threads):
-                if deadline.passed:
-                    break
-                done = comb(first, depth) / max(comb(n, depth), 1)
-                deadline.say(f"{done:.0%} of the sets of {depth} features")
-                for longest in range(max(1, depth - 3), depth - 1):
-                    task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
-                    running = [pool.submit(helper.visit, *task) for helper in helpers]
-                    visit(tables, rows, *task)
-                    for one in running:
-                        one.result()
-                first = last
-            largest, queue = depth - 3, np.zeros(1, dtype=np.int64)
-            _lower(tables, helpers, depth - 1)
-            if helpers and largest > 0:
-                # Sets of one feature less; of still smaller ones there are few.
-                for helper in helpers:
-                    level = slice(*tables.begin[depth - 1 : depth + 1])
-                    helper.tables.least[level] = tables.least[level]
-                task = depth, first, largest, largest, queue
-                running = [pool.submit(finish, helper.tables, *task) for helper in helpers]
-                finish(tables, *task)
-                for one in running:
-                    one.result()
-                _lower(tables, helpers, depth - 2)
-                largest -= 1
-            finish(tables, depth, first, largest, 0, queue)
+        # Between steps the interpreter sees to interrupts.
+        for last in _steps(n, depth, n_threads):
+            if deadline.passed:
+                break
+            done = comb(first, depth) / max(comb(n, depth), 1)
+            deadline.say(f"{done:.0%} of the sets of {depth} features")
+            for longest in range(max(1, depth - 3), depth - 1):
+                task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
+                calls = [partial(visit, tables, rows, *task)]
+                calls += [partial(helper.visit, *task) for helper in helpers]
+                on_threads(operator.call, calls, n_threads)
+            first = last
+        largest, queue = depth - 3, np.zeros(1, dtype=np.int64)
+        _lower(tables, helpers, depth - 1)
+        if helpers and largest > 0:
+            # Sets of one feature less; of still smaller ones there are few.
+            for helper in helpers:
+                level = slice(*tables.begin[depth - 1 : depth + 1])
+                helper.tables.least[level] = tables.least[level]
+            task = depth, first, largest, largest, queue
+            every = [tables, *(helper.tables for helper in helpers)]
+            on_threads(lambda own: finish(own, *task), every, n_threads)
+            _lower(tables, helpers, depth - 2)
+            largest -= 1
+        finish(tables, depth, first, largest, 0, queue)
         return first
 
     def _tables(self, depth: int, max_nodes: int) -> Tables:
@@ -360,12 +357,8 @@ class _BestTrees:
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        sides = (feature, 0, halves[0]), (feature, 1, halves[1])
-        if self.n_threads > 1 and target.depth > 2:
-            with ThreadPoolExecutor(2, thread_name_prefix="sstorch") as pool:
-                absent, present = pool.map(self._below, *zip(*sides, strict=True))
-        else:
-            absent, present = (self._below(*side) for side in sides)
+        n_threads = self.n_threads if target.depth > 2 else 1
+        absent, present = on_threads(lambda sign: self._below(feature, sign, halves[sign]), (0, 1), n_threads)
         return int(self.problem.features[feature]), absent, present
 
     def _below(self, feature: int, sign: int, target: Budget) -> Nested:

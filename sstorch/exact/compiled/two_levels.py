@@ -255,11 +255,11 @@ def leaf(t, w, rows):
 
 @compiled
 def _begin_column(t, w, rows, column, m, known, k):
-    """Bounds below and above each threshold of a column from what is known; returns the next k."""
+    """Bounds below and above each threshold of a column from known ones; returns the next k."""
     first = k
     while k < len(known) and known[k, 0] == column:
         k += 1
-    # What is known of rows below a threshold holds for later ones, of those above it for earlier ones.
+    # Bounds of rows below a threshold hold for later ones, those of rows above it for earlier ones.
     last = first
     bound = 0.0
     for j in range(m):
@@ -368,7 +368,7 @@ def halves_of(t: Columns, order: Rows, column: int, threshold: int) -> tuple[Row
 
 
 def merged(space: Space, known: FloatArray) -> FloatArray:
-    """What is known of more rows: what was tried there, and else what is known of some of them."""
+    """Bounds for a superset of rows: those of the thresholds tried there, else those of some of the rows."""
     both = np.concatenate([space.tried[: space.n_tried[0]], known])
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     kept = np.ones(len(both), dtype=np.bool_)

@@ -38,14 +38,14 @@ from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import NestedParameters
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 class ExactTree(NestedParameters, FrameEstimator):
     """Base class of exact trees, of whatever objective; not for use by itself.
 
-    A subclass names its file format, and the numbers and tables that are saved beside those of all trees; it
-    gives what it holds of the leaves as arrays.
+    A subclass names its file format, and the numbers and tables that are saved with those of all trees, where
+    a fit has them; it gives what it holds of the leaves as arrays.
     """
 
     _format: ClassVar[str]
@@ -215,11 +215,9 @@ class ExactTree(NestedParameters, FrameEstimator):
         check_is_fitted(self, "tree_")
         state = self._state()
         tensors = {name: torch.tensor(array) for name, array in self._leaf_arrays().items()}
-        for name in self._table_names():
-            table: pd.DataFrame = getattr(self, name)
-            state[name] = list(table.columns)
-            for j in range(table.shape[1]):
-                tensors[f"{name}.{j}"] = torch.tensor(table.iloc[:, j].to_numpy())
+        for name, columns in state["tables"].items():
+            for j in range(len(columns)):
+                tensors[f"{name}.{j}"] = torch.tensor(getattr(self, name).iloc[:, j].to_numpy())
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
 
     def _state(self) -> dict[str, Any]:
@@ -237,12 +235,9 @@ class ExactTree(NestedParameters, FrameEstimator):
             },
             "schema": self.schema_.to_dict(),
             "n_samples_fit": self.n_samples_fit_,
-            **{name: float(getattr(self, name)) for name in self._numbers},
+            "numbers": {name: float(getattr(self, name)) for name in self._numbers if hasattr(self, name)},
+            "tables": {name: list(getattr(self, name)) for name in self._tables if hasattr(self, name)},
         }
-
-    def _table_names(self) -> tuple[str, ...]:
-        """Attributes that are tables of numbers."""
-        return self._tables
 
     @abstractmethod
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -269,10 +264,12 @@ class ExactTree(NestedParameters, FrameEstimator):
         self.n_samples_fit_ = int(state["n_samples_fit"])
         if unknown := {rule.column for rule in self.rules_} - set(self.schema_.columns):
             raise ValueError(f"rules about unknown columns {sorted(unknown)}")
-        for name in self._numbers:
-            setattr(self, name, float(state[name]))
-        for name in self._tables:
-            setattr(self, name, table_of_file(state[name], name, tensors))
+        for name in set(self._numbers) & set(state["numbers"]):
+            setattr(self, name, float(state["numbers"][name]))
+        for name in set(self._tables) & set(state["tables"]):
+            columns = enumerate(state["tables"][name])
+            arrays = {str(column): tensors[f"{name}.{j}"].numpy() for j, column in columns}
+            setattr(self, name, pd.DataFrame(arrays))
         self._set_leaf_arrays(tensors)
 
 
@@ -303,14 +300,12 @@ class LoadableTree(ExactTree):
 class ArrayLeaves(LoadableTree):
     """Base class of exact trees that hold a row of each of some arrays per leaf; not for use by itself.
 
-    A subclass names the attributes that are such arrays, the one, if any, that names classes or treatments,
-    and tables and numbers that only some fits have.
+    A subclass names the attributes that are such arrays, and the one, if any, that names classes or
+    treatments.
     """
 
     _arrays: ClassVar[tuple[str, ...]]
     _labels: ClassVar[str | None] = None
-    _optional_tables: ClassVar[tuple[str, ...]] = ()
-    _optional_numbers: ClassVar[tuple[str, ...]] = ()
 
     leaf_rows_: IntArray
 
@@ -327,13 +322,7 @@ class ArrayLeaves(LoadableTree):
             names: npt.NDArray[Any] = getattr(self, self._labels)
             dtype = names.dtype.str if names.dtype.kind != "O" else "object"
             state[self._labels] = {"dtype": dtype, "values": names.tolist()}
-        state["tables"] = [name for name in self._optional_tables if hasattr(self, name)]
-        numbers = [name for name in self._optional_numbers if hasattr(self, name)]
-        state["numbers"] = {name: float(getattr(self, name)) for name in numbers}
         return state
-
-    def _table_names(self) -> tuple[str, ...]:
-        return *(name for name in self._optional_tables if hasattr(self, name)), *self._tables
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {name: getattr(self, name) for name in self._arrays}
@@ -347,10 +336,6 @@ class ArrayLeaves(LoadableTree):
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super()._set_state(state, tensors)
-        for name in state["tables"]:
-            setattr(self, name, table_of_file(state[name], name, tensors))
-        for name, number in state["numbers"].items():
-            setattr(self, name, float(number))
         if self._labels is not None:
             names = state[self._labels]
             setattr(self, self._labels, np.array(names["values"], dtype=names["dtype"]))
@@ -403,8 +388,3 @@ def _tree(state: Mapping[str, Any], n_rules: int) -> BinaryTree:
     ):
         raise ValueError("the nodes do not form a tree over its rules")
     return BinaryTree(feature, absent, present, names, order)
-
-
-def table_of_file(columns: list[str], name: str, tensors: Mapping[str, Tensor]) -> pd.DataFrame:
-    """A table that :meth:`ExactTree.save` wrote."""
-    return pd.DataFrame({str(column): tensors[f"{name}.{j}"].numpy() for j, column in enumerate(columns)})

@@ -61,7 +61,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _forget_results(self) -> None:
         """Drop results about another tree."""
-        for name in (*RESULTS, "group_table_", "recalibration_"):
+        for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_"):
             self.__dict__.pop(name, None)
 
     def _state(self) -> dict[str, Any]:

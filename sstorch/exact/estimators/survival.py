@@ -22,7 +22,7 @@ from sstorch.data.time_unit import median_text, round_horizons
 from sstorch.deploy import Counts, Deployable, Deployed, Formula
 from sstorch.deploy.calculator import Field
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text, table_of_file
+from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
 from sstorch.exact.estimators.competing_risks import CauseLeaves
 from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
@@ -55,6 +55,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
     _format = "sstorch.optimal_survival_tree"
     _settings_class = SurvivalSettings
     _numbers = (*ExactTree._numbers, "zero_time_", "horizon_")
+    _tables = (*ExactTree._tables, "leaf_table_")
 
     leaf_table_: pd.DataFrame
     _settings: SurvivalSettings
@@ -158,11 +159,9 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
                 None.
             DataError: the curve of a row is 0 at ``after``.
         """
-        self._refuse_unknown_future(after)
-        leaf = self._leaf(X)
-        if after is None:
-            return self.curves_.quantile(q)[leaf]
-        return self.curves_.residual_quantile(q, leaf, self._alive(leaf, after))
+        leaf, after = self._leaf_and_time(X, after)
+        curves = self.curves_
+        return curves.quantile(q)[leaf] if after is None else curves.residual_quantile(q, leaf, after)
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
@@ -177,18 +176,20 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
                 None.
             DataError: the curve of a row is 0 at ``after``.
         """
+        leaf, after = self._leaf_and_time(X, after)
+        curves = self.curves_
+        return curves.restricted_mean(tau)[leaf] if after is None else curves.residual_mean(tau, leaf, after)
+
+    def _leaf_and_time(self, X: object, after: npt.ArrayLike | None) -> tuple[IntArray, FloatArray | None]:
+        """Leaf of each row, and times `after` at which rows are alive, (n,) each, checked."""
         self._refuse_unknown_future(after)
         leaf = self._leaf(X)
         if after is None:
-            return self.curves_.restricted_mean(tau)[leaf]
-        return self.curves_.residual_mean(tau, leaf, self._alive(leaf, after))
-
-    def _alive(self, leaf: IntArray, after: npt.ArrayLike) -> FloatArray:
-        """Times at which rows are alive, (n,), checked."""
+            return leaf, None
         times = check_after(after, len(leaf))
         with np.errstate(divide="ignore"):
             check_alive(np.log(self.curves_.survival_at(times[:, None], leaf)[:, 0]), times)
-        return times
+        return leaf, times
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         """Step functions of the leaves; beyond the last training event they keep their value.
@@ -296,9 +297,6 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
         return "\n\n".join(parts)
 
-    def _table_names(self) -> tuple[str, ...]:
-        return self._tables if self._competing else ("leaf_table_", *self._tables)
-
     def _state(self) -> dict[str, Any]:
         state, report = super()._state(), vars(self).get("recalibration_")
         if self._competing:
@@ -319,7 +317,6 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             if report is not None:
                 self.recalibration_ = {name: Recalibration.from_dict(each) for name, each in report.items()}
             return
-        self.leaf_table_ = table_of_file(state["leaf_table_"], "leaf_table_", tensors)
         self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
         if report is not None:
             self.recalibration_ = Recalibration.from_dict(report)

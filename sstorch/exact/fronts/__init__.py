@@ -2,14 +2,13 @@
 
 from sstorch.exact.fronts.problem import FrontTask, Order, check_front_task
 from sstorch.exact.fronts.roc_hull import RankingTree, RocSolution, solve_roc_hull
-from sstorch.exact.fronts.solve import DecidedTree, FrontCounters, FrontSolution, solve_front
-from sstorch.exact.fronts.tasks import ConfusionFront, FairSurvival, GroupFairness, disparity, f_beta
+from sstorch.exact.fronts.solve import DecidedTree, FrontSolution, solve_front
+from sstorch.exact.fronts.tasks import ConfusionFront, FairSurvival, GroupFairness, disparity
 
 __all__ = [
     "ConfusionFront",
     "DecidedTree",
     "FairSurvival",
-    "FrontCounters",
     "FrontSolution",
     "FrontTask",
     "GroupFairness",
@@ -18,7 +17,6 @@ __all__ = [
     "RocSolution",
     "check_front_task",
     "disparity",
-    "f_beta",
     "solve_front",
     "solve_roc_hull",
 ]

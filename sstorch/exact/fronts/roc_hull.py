@@ -14,10 +14,10 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.fronts.tasks import two_values, whole_weights
 from sstorch.exact.moments import Moments, Patterns
-from sstorch.exact.problem import check_limits, pair_cells
+from sstorch.exact.problem import check_limits, check_rows, pair_cells
 from sstorch.exact.task import Entries
 from sstorch.exact.tree import BinaryTree, Nested
-from sstorch.exceptions import ConfigError, DataError, TrainingError
+from sstorch.exceptions import ConfigError, TrainingError
 
 _CHUNK = 1 << 20
 
@@ -149,13 +149,10 @@ def solve_roc_hull(
     patterns = Patterns.of(features)
     labels = two_values("y", y, "positive")
     weight, _ = whole_weights(sample_weight, len(labels))
-    if patterns.n_rows != len(labels):
-        raise DataError(f"features: {patterns.n_rows} rows, but y has {len(labels)}")
+    check_rows(patterns.n_rows, len(labels), min_leaf, "y")
     if not 0 <= max_depth <= 2:
         raise ConfigError(f"max_depth={max_depth}: the area is optimised for depths 0 to 2")
     check_limits(max_nodes, None)
-    if not 1 <= min_leaf <= patterns.n_rows:
-        raise ConfigError(f"min_leaf={min_leaf}: expected 1 to the {patterns.n_rows} rows")
     product = int(weight[labels == 1].sum()) * int(weight[labels == 0].sum())
     if not 0 < product < 2**60:
         raise ConfigError("sample_weight: a class has no weight, or weights are too fine to multiply exactly")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 
 import numpy as np
@@ -23,14 +23,13 @@ from sstorch.exact.fronts.search import (
     nondominated_front,
 )
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, budget, budgets, check_limits, splits
+from sstorch.exact.problem import Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import ENGINES, Engine
 
 _MULTIPLIER = 0x5851F42D4C957F2D
 
-Score = Callable[[IntArray], FloatArray]
 # Feature of the root, budgets of both subtrees, point of the left one; None where it has to be found.
 Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 # From so many features on "auto" has machine code made, at depth 3.
@@ -99,23 +98,6 @@ def _decisions(tree: Nested) -> list[int]:
 
 
 @dataclass(frozen=True)
-class FrontCounters:
-    """Size and time of a search.
-
-    Attributes:
-        n_rows: N.
-        n_patterns: distinct rows of the binary matrix.
-        n_features: distinct columns that split anything.
-        seconds: time of the search, without preparation.
-    """
-
-    n_rows: int
-    n_patterns: int
-    n_features: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class DecidedTree:
     """A tree and the decisions of its leaves.
 
@@ -150,7 +132,6 @@ class FrontSolution:
             the search short.
         lower_bound: with the order ``"balance"`` at depth 3, the least first total (integer units) that a
             tree within the limit can have; equal to that of the best tree if certified.
-        counters: size and time of the search.
     """
 
     def __init__(
@@ -163,7 +144,6 @@ class FrontSolution:
         origins: Sequence[Origin],
         certified: bool,
         lower_bound: float,
-        counters: FrontCounters,
     ) -> None:
         if not points.shape[1]:
             raise DataError("no tree satisfies min_leaf and the limit of the task; loosen one of them")
@@ -171,7 +151,7 @@ class FrontSolution:
         self._points, self._origins = points, origins
         self.task: FrontTask = problem.task
         self.totals: IntArray = points.T.cpu().numpy()
-        self.certified, self.counters = certified, counters
+        self.certified = certified
         self.lower_bound = float(self.totals[:, 0].min()) if certified else lower_bound
 
     def __len__(self) -> int:
@@ -188,38 +168,33 @@ class FrontSolution:
         """``"optimal"``, or that the search was cut short."""
         return "optimal" if self.certified else "not proved: the search was cut short"
 
-    def table(self, score: Score | None = None) -> pd.DataFrame:
+    def table(self) -> pd.DataFrame:
         """The front: both totals in the user's units, and the score."""
         table = pd.DataFrame(self.values, columns=list(self.task.names))
         for column, unit in zip(table.columns, self.task.unit, strict=True):
             if unit == 1.0:
                 table[column] = table[column].astype(np.int64)
-        return table.assign(score=self._scores(score))
+        return table.assign(score=self._scores)
 
-    def best(self, score: Score | None = None) -> int:
-        """Number of the point with the largest score, the first of equal ones.
-
-        Args:
-            score: from totals (n, 2) to (n,), larger is better; None is that of the task. It must not fall
-                when a total improves: only then is the best point of the front the best of all trees.
+    def best(self) -> int:
+        """Number of the point with the largest score of the task, the first of equal ones.
 
         Raises:
             ConfigError: the score is not a number for some point.
         """
-        return int(np.argmax(self._scores(score)))
+        return int(np.argmax(self._scores))
 
-    def tree(self, number: int | None = None, *, score: Score | None = None) -> DecidedTree:
+    def tree(self, number: int | None = None) -> DecidedTree:
         """The tree of a point of the front.
 
         Args:
             number: of the point; None is the best one.
-            score: as in `best`.
 
         Raises:
             ConfigError: there is no such point.
             TrainingError: the tree's totals, recomputed from the rows, are not those of the search.
         """
-        number = self.best(score) if number is None else number
+        number = self.best() if number is None else number
         if not 0 <= number < len(self):
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
         point, origin, problem = self._points[:, number], self._origins[number], self._problem
@@ -237,10 +212,11 @@ class FrontSolution:
                 f"the tree has the totals {totals.tolist()}, but the search reports "
                 f"{self.totals[number].tolist()}; please report this"
             )
-        return DecidedTree(tree, decision, totals, float(self._scores(score)[number]))
+        return DecidedTree(tree, decision, totals, float(self._scores[number]))
 
-    def _scores(self, score: Score | None) -> FloatArray:
-        scores = np.asarray((self.task.score if score is None else score)(self.totals), dtype=np.float64)
+    @cached_property
+    def _scores(self) -> FloatArray:
+        scores = np.asarray(self.task.score(self.totals), dtype=np.float64)
         if scores.shape != (len(self),) or np.isnan(scores).any():
             raise ConfigError(
                 f"score: expected one number for each of the {len(self)} points, got {scores.shape}, "
@@ -281,7 +257,7 @@ def solve_front(
             `linear`; ``"auto"`` is compiled for these at depth 3 with 40 features or more. Fronts are the
             same; of several trees with equal totals the engines may choose different ones. The first
             compiled search on a machine compiles, for some seconds; the machine code is kept on disk.
-        verbose: 1 says on standard error how far a search of depth 3 is, once a second.
+        verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
         The front, and the tree of each of its points.
@@ -308,7 +284,6 @@ def solve_front(
     target = _check(patterns.n_rows, task, max_depth, max_nodes, min_leaf, time_limit)
     _check_memory(patterns, task, target.depth, memory)
     problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
-    begin = time.perf_counter()
     deadline = Deadline(time_limit, bool(verbose))
     small = budget(min(2, target.depth), target.nodes)
     row_points = _row_points(task, patterns, target.depth, torch.device(device), memory, engine)
@@ -336,9 +311,6 @@ def solve_front(
         origins=origins,
         certified=complete,
         lower_bound=lower_bound,
-        counters=FrontCounters(
-            patterns.n_rows, len(patterns.literals), patterns.n_features, time.perf_counter() - begin
-        ),
     )
     deadline.tell(lambda: solution.certificate)
     return solution
@@ -419,12 +391,7 @@ def _check(
     if not 0 <= max_depth <= MAX_FRONT_DEPTH:
         raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
     check_limits(max_nodes, time_limit)
-    if min_leaf < 1:
-        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
-    if n_rows != task.n_rows:
-        raise DataError(f"features: {n_rows} rows, but the task has {task.n_rows}")
-    if min_leaf > n_rows:
-        raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
+    check_rows(n_rows, task.n_rows, min_leaf)
     total = np.abs(task.channels()).sum(axis=1, dtype=np.float64)
     if (total >= 2.0**53).any():
         raise ConfigError(

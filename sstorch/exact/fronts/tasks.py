@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from math import ceil, floor, log2
 from numbers import Real
 from typing import Literal, get_args
@@ -23,8 +21,6 @@ from sstorch.exceptions import ConfigError, DataError
 _WEIGHT_BITS = 20
 
 Metric = Literal["accuracy", "balanced_accuracy", "f1", "mcc"]
-# From false negatives, false positives, positives and negatives to a score.
-Measure = Callable[[FloatArray, FloatArray, float, float], FloatArray]
 Parity = Literal["demographic_parity", "equal_opportunity"]
 _LOSS_BITS = 30
 _SURVIVAL_BITS = 20
@@ -95,8 +91,7 @@ class ConfusionFront:
         sample_weight: multiples of 2**-20 (whole numbers, say); None counts each once. Weights other
             than these would not be added exactly: round them first.
         metric: what is best: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 where it is
-            negative or not defined), or a function of false negatives (n,), false positives (n,), and the
-            weights of all positive and of all negative rows.
+            negative or not defined).
 
     Raises:
         DataError: labels other than 0 and 1, or all alike, or wrong weights.
@@ -113,7 +108,7 @@ class ConfusionFront:
     offset = (0.0, 0.0)
 
     def __init__(
-        self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric | Measure = "f1"
+        self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None, metric: Metric = "f1"
     ) -> None:
         self.y = two_values("y", y, "positive")
         self.weight, unit = whole_weights(sample_weight, len(self.y))
@@ -122,8 +117,9 @@ class ConfusionFront:
         self.negatives = unit * float(self.weight[self.y == 0].sum())
         if not (self.positives and self.negatives):
             raise ConfigError("sample_weight: all rows of one class have the weight 0")
+        if metric not in get_args(Metric):
+            raise ConfigError(f"metric={metric!r} does not exist; choose one of {get_args(Metric)}")
         self.metric = metric
-        self.score = self.by(metric)
 
     def channels(self) -> IntArray:
         """Weights of positive and of negative rows, (2, N)."""
@@ -141,69 +137,28 @@ class ConfusionFront:
         missed, alarmed = (self.y == 1) & (predicted == 0), (self.y == 0) & (predicted == 1)
         return np.array([self.weight[missed].sum(), self.weight[alarmed].sum()], dtype=np.int64)
 
-    def by(self, metric: Metric | Measure) -> Callable[[IntArray], FloatArray]:
-        """A score for `FrontSolution.best` and `tree`.
+    def score(self, totals: IntArray) -> FloatArray:
+        """The metric.
 
-        Raises:
-            ConfigError: an unknown metric.
+        MCC is (t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives
+        t > f. The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t >
+        t - f: it rises with t, and, with the classes exchanged, falls with f.
         """
-        measure = metric if callable(metric) else _MEASURES.get(metric)
-        if measure is None:
-            raise ConfigError(f"metric={metric!r} does not exist; choose one of {get_args(Metric)}")
-        return partial(self._score, measure)
-
-    def _score(self, measure: Measure, totals: IntArray) -> FloatArray:
         missed, alarmed = (totals * np.array(self.unit)).T
-        return measure(missed, alarmed, self.positives, self.negatives)
-
-
-def f_beta(beta: float) -> Measure:
-    """The F-beta score, in which recall counts beta times as much as precision; 0 without a hit.
-
-    Raises:
-        ConfigError: `beta` is not positive.
-    """
-    if not 0.0 < beta < float("inf"):
-        raise ConfigError(f"beta={beta!r}: expected a positive number")
-
-    def measure(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-        hits = (1.0 + beta**2) * (positives - missed)
-        score: FloatArray = hits / (hits + beta**2 * missed + alarmed)
-        return score
-
-    return measure
-
-
-def _accuracy(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-    score: FloatArray = 1.0 - (missed + alarmed) / (positives + negatives)
-    return score
-
-
-def _balanced(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-    score: FloatArray = 1.0 - (missed / positives + alarmed / negatives) / 2.0
-    return score
-
-
-def _mcc(missed: FloatArray, alarmed: FloatArray, positives: float, negatives: float) -> FloatArray:
-    """(t - f) sqrt(PN) / sqrt(q (P + N - q)), q = tP + fN, for rates of true and false positives t > f.
-
-    The logarithm's derivative by t is 1 / (t - f) - P / 2q + P / 2(P + N - q), and 2q / P >= 2t > t - f: it
-    rises with t, and, with the classes exchanged, falls with f.
-    """
-    flagged = positives - missed + alarmed
-    rest = positives + negatives - flagged
-    rates = 1.0 - missed / positives - alarmed / negatives
-    spread = flagged * rest
-    score = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
-    return np.where((spread > 0.0) & (rates > 0.0), score, 0.0)
-
-
-_MEASURES: dict[str, Measure] = {
-    "accuracy": _accuracy,
-    "balanced_accuracy": _balanced,
-    "f1": f_beta(1.0),
-    "mcc": _mcc,
-}
+        positives, negatives = self.positives, self.negatives
+        if self.metric == "f1":
+            hits: FloatArray = 2.0 * (positives - missed)
+            return np.asarray(hits / (hits + missed + alarmed))
+        errors = missed / positives + alarmed / negatives
+        if self.metric == "balanced_accuracy":
+            return np.asarray(1.0 - errors / 2.0)
+        if self.metric == "accuracy":
+            return np.asarray(1.0 - (missed + alarmed) / (positives + negatives))
+        flagged = positives - missed + alarmed
+        rates = 1.0 - missed / positives - alarmed / negatives
+        spread = flagged * (positives + negatives - flagged)
+        score = rates * np.sqrt(positives * negatives / np.where(spread > 0.0, spread, 1.0))
+        return np.where((spread > 0.0) & (rates > 0.0), score, 0.0)
 
 
 class GroupFairness:
@@ -430,14 +385,6 @@ class FairSurvival:
             sums = self.channels()[:, leaf == number].sum(axis=1)
             total += self.points(torch.from_numpy(sums))[:, 0].numpy()
         return total
-
-    def predicted_survival(self, leaf: IntArray) -> FloatArray:
-        """S(horizon) of each leaf of a partition of the rows, (N,) leaf of each row."""
-        events = np.bincount(leaf, weights=self.event)
-        exposure = np.bincount(leaf, weights=self._hazard * self._hazard_unit)
-        ratio = np.maximum(events, 0.5) / np.where(exposure > 0.0, exposure, 1.0)
-        survival: FloatArray = np.exp(-ratio * self._hazard_then)
-        return survival
 
     def score(self, totals: IntArray) -> FloatArray:
         """The loss with its sign turned, per row."""

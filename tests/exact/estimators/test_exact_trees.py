@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -362,6 +361,7 @@ def test_the_checks_of_scikit_learn_pass(estimator: BaseEstimator) -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [OptimalTreeClassifier, OptimalTreeRegressor])
 def test_with_the_defaults_all_but_those_of_weights_pass(kind: type[BaseEstimator]) -> None:
     reason = (
@@ -371,9 +371,3 @@ def test_with_the_defaults_all_but_those_of_weights_pass(kind: type[BaseEstimato
     expected = OBJECTS | dict.fromkeys(checks, reason)
     results = check_estimator(kind(2), expected_failed_checks=expected)
     assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(expected)
-
-
-def test_grid_search_takes_them(iris: Any) -> None:
-    search = GridSearchCV(OptimalTreeClassifier(), {"max_depth": [0, 1, 2]}, cv=3).fit(*iris)
-    assert search.best_params_ == {"max_depth": 2}
-    assert search.best_score_ > 0.9

@@ -56,15 +56,6 @@ def test_leaf_penalty_and_path_come_from_the_search(gbsg2: SurvivalData) -> None
     assert len(whole.optima_) > 3
 
 
-def test_a_time_limit_that_does_not_suffice_is_said(gbsg2: SurvivalData) -> None:
-    tree = OptimalSurvivalTree(max_depth=3, search=Search(time_limit=1e-9)).fit(
-        gbsg2.frame, (gbsg2.time, gbsg2.event)
-    )
-    assert not tree.certified_
-    assert tree.gap_ > 0
-    assert "above the optimum for depth 3" in tree.summary()
-
-
 # ---------------------------------------------------------------------- curves
 
 
@@ -140,21 +131,6 @@ def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData, le
         assert tree.loss_ * (1 - 1e-9) <= score < tree.loss_ * 1.05
         other = OptimalSurvivalTree(**{**settings, "leaf_curve": "kaplan_meier"}).fit(small_data.frame, y)
         assert tree.loss_ < other.loss_
-
-
-def test_ipcw_curves_without_censoring_are_kaplan_meier() -> None:
-    rng = np.random.default_rng(3)
-    x = (rng.uniform(size=(60, 2)) < 0.5).astype(float)
-    y = (np.ceil(10 * rng.exponential(size=60) * (1 + x[:, 0])), np.ones(60))
-    settings = {"max_depth": 1, "objective": "integrated_brier", "binarize": False}
-    one = OptimalSurvivalTree(**settings, leaf_curve="ipcw").fit(x, y)
-    two = OptimalSurvivalTree(**settings, leaf_curve="kaplan_meier").fit(x, y)
-    assert one.loss_ == pytest.approx(two.loss_, rel=1e-12)
-    # At the last time, where no width is left, the first keeps its value.
-    grid = np.unique(y[0])[:-1]
-    np.testing.assert_allclose(
-        one.predict_survival_function(x, grid), two.predict_survival_function(x, grid), atol=1e-12
-    )
 
 
 def test_buckets_coarsen_the_search_only(gbsg2: SurvivalData) -> None:

@@ -150,14 +150,6 @@ def test_scikit_learn_conventions(small_data: SurvivalData) -> None:
     np.testing.assert_array_equal(again.predict(X), copy.predict(X))
 
 
-def test_forms_of_y_give_the_same_tree(small_data: SurvivalData) -> None:
-    X, t, e = small_data.frame, small_data.time, small_data.event
-    structured = np.array(list(zip(e, t, strict=True)), dtype=[("e", "?"), ("t", "f8")])
-    forms = ((t, e), structured, pd.DataFrame({"time": t, "event": e}))
-    texts = {OptimalSurvivalTree(max_depth=2).fit(X, y).summary() for y in forms}
-    assert len(texts) == 1
-
-
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 def test_pipelines_and_searches(small_data: SurvivalData) -> None:
     X, t, e = small_data.frame, small_data.time, small_data.event

@@ -6,19 +6,15 @@ from sstorch.exact.fronts import (
     ConfusionFront,
     FairSurvival,
     GroupFairness,
-    disparity,
     solve_front,
 )
-from sstorch.exact.fronts import (
-    search as balance,
-)
-from sstorch.exact.fronts import (
-    search as bounded,
-)
+from sstorch.exact.fronts import search as balance
+from sstorch.exact.fronts import search as bounded
 from sstorch.exact.fronts.problem import FrontProblem
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import budget, splits
 from sstorch.exceptions import ConfigError, DataError
+from tests.conftest import nightly
 from tests.exact.fronts import reference
 
 
@@ -139,9 +135,6 @@ def test_fair_survival_equals_brute_force(seed):
     assert (np.abs(found.values[:, 1]) <= limit).all()
     assert any(abs(got[0] - a) < 1e-7 and abs(abs(got[1]) - abs(b)) < 3e-6 for a, b in totals)
     check_trees(found, features, nodes, depth, min_leaf)
-    tree = found.tree()
-    survival = task.predicted_survival(tree.tree.apply(features))[tree.tree.apply(features)]
-    assert disparity(survival, group) == pytest.approx(found.values[found.best(), 1], abs=3e-6)
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -177,7 +170,7 @@ def many_questions(seed):
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_bounds_leave_no_point_of_the_front_out(seed, nodes):
     features, y, _ = many_questions(seed)
     weight = np.random.default_rng(seed).integers(1, 9, 250) / 4
@@ -229,7 +222,7 @@ def test_engine_that_cannot_search_raises(settings, message):
 
 
 @pytest.mark.parametrize("nodes", [4, 7])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2)])
 def test_bounds_leave_no_fair_tree_out(seed, nodes):
     features, y, group = many_questions(seed)
     for limit in (0.002, 0.06):
