@@ -42,7 +42,8 @@ def tree(data: SurvivalData) -> PrognosticTree:
 
 
 def _counts(data: SurvivalData, inside: np.ndarray) -> str:
-    events = ", ".join(f"{(data.cause[inside] == k).sum()} {name}" for k, name in enumerate(CAUSES, 1))
+    counts = ((data.cause[inside] == k).sum() for k in (1, 2))
+    events = ", ".join(f"{count} events of {name}" for count, name in zip(counts, CAUSES, strict=True))
     return f"{inside.sum()} rows, {events}"
 
 
