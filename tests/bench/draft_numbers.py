@@ -17,6 +17,7 @@ from sstorch._types import FloatArray
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.report.characteristics import standardised_difference
 from sstorch.bench.report.run import Run, follow_up
+from sstorch.data.time_unit import round_horizons
 from sstorch.document import Block, Bullets, Code, Paragraph, Picture, Section, Table
 from sstorch.groups import group_table
 from sstorch.groups.table import usual_horizons
@@ -113,7 +114,7 @@ def _of_model(run: Run, folder: Path) -> list[float]:
     knots = np.concatenate([parts(".ends"), saved["1.family.table"][:, 0].numpy()])
     return [
         *_of_methods(run, folder),
-        *usual_horizons(run.model),
+        *round_horizons(run.model.event_times_, run.model.time_unit_),
         *run.model.node_table_.to_numpy(float).ravel(),
         *vars(run.model).get("group_table_", pd.DataFrame()).to_numpy(float).ravel(),
         *choice.terms.to_numpy().ravel(),
