@@ -404,7 +404,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
             cautions.append(
-                "The rules were chosen on the same rows: differences between groups are too large, and "
+                "The rules were chosen on the training rows: differences between groups are too large, and "
                 "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
                 "group_table with n_resamples, validate_groups)"
             )
