@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 from lifelines import KaplanMeierFitter
 from lifelines.utils import median_survival_times
-from safetensors.torch import load_file
 from scipy import stats
 
 from sstorch import SurvivalData, metrics
-from sstorch._types import FloatArray
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.report.characteristics import standardised_difference
 from sstorch.bench.report.run import Run, follow_up
-from sstorch.data.time_unit import round_horizons
 from sstorch.document import Block, Bullets, Code, Paragraph, Picture, Section, Table
 from sstorch.groups import group_table
 from sstorch.groups.table import usual_horizons
@@ -77,12 +74,13 @@ def known(run: Run, folder: Path) -> dict[str, Known]:
         "The model and its groups": Known(tree, _of_groups(run)),
         "Performance in held-out rows": Known("", _of_scores(pd.read_csv(folder / "peers.csv"))),
         "Calibration in held-out rows": Known("", _of_calibration(run, pd.read_csv(folder / "held_out.csv"))),
-        "Supplement: the model": Known(tree, _of_model(run, folder)),
+        "Supplement: the model": Known(tree, []),
     }
 
 
 def _of_methods(run: Run, folder: Path) -> list[float]:
-    frame, (penalties, evidence) = run.data.frame, map(pd.read_csv, _tables(folder))
+    frame = run.data.frame
+    penalties, evidence = (pd.read_csv(folder / f"{name}.csv") for name in ("penalties", "evidence"))
     penalties = penalties[penalties["split"] == "all-rows"]
     causes = penalties.groupby("cause") if "cause" in penalties else [("", penalties)]
     encoded = [
@@ -97,29 +95,6 @@ def _of_methods(run: Run, folder: Path) -> list[float]:
         *evidence.loc[evidence["split"] == "all-rows", "gain"],
         100 * run.model.min_leaf,
         run.model.gate_features,
-    ]
-
-
-def _tables(folder: Path) -> tuple[Path, Path]:
-    return folder / "penalties.csv", folder / "evidence.csv"
-
-
-def _of_model(run: Run, folder: Path) -> list[float]:
-    """Tables of the saved model, its shapes, and its knots, logarithms of times in its own unit."""
-    choice, saved = run.model.choice_, load_file(folder / "model" / "tensors.safetensors")
-
-    def parts(ending: str) -> FloatArray:
-        return np.concatenate([each.numpy().ravel() for name, each in saved.items() if name.endswith(ending)])
-
-    knots = np.concatenate([parts(".ends"), saved["1.family.table"][:, 0].numpy()])
-    return [
-        *_of_methods(run, folder),
-        *round_horizons(run.model.event_times_, run.model.time_unit_),
-        *run.model.node_table_.to_numpy(float).ravel(),
-        *vars(run.model).get("group_table_", pd.DataFrame()).to_numpy(float).ravel(),
-        *choice.terms.to_numpy().ravel(),
-        *parts(".shape"),
-        *np.exp(knots + float(saved["1.log_time_scale"])),
     ]
 
 
