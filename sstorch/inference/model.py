@@ -48,7 +48,7 @@ def covariance_of(model: Inferable) -> FitCovariance:
 def no_covariance(model: Inferable) -> str:
     """Why a model has no covariance; empty if it has one."""
     if not hasattr(type(model), "_tree"):
-        raise no_tree(model)
+        raise no_tree(model, "soft survival tree")
     tree = model._tree
     found: FitCovariance | None = vars(model).get("covariance_")
     if found is not None and found.hazards:
