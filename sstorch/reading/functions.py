@@ -32,7 +32,7 @@ def _readable(tree: HasText) -> HasText:
 
 def _fitted(tree: ReadableTree) -> FittedTree:
     """The trained tree of a soft one; a ConfigError for anything else."""
-    if not isinstance(tree, ReadableTree):
+    if not hasattr(type(tree), "_tree"):
         raise no_tree(tree, "soft survival tree")
     return tree._tree
 

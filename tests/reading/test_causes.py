@@ -166,6 +166,8 @@ def test_a_band_of_effects_is_of_each_cause(data: SurvivalData) -> None:
 class _Alone:
     """The hazard of one cause of a tree of a sample, as an estimator that can be read."""
 
+    _tree: object = None
+
     def __init__(self, like: SurvivalRegression, cause: str, tree: object) -> None:
         self._tree, self._cleaned = tree.of_cause(cause), like._cleaned
 
