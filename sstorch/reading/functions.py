@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from sstorch.checks import no_tree
 from sstorch.data.subjects import Paths
+from sstorch.fitted.tree import FittedTree
 from sstorch.inference.model import covariance_of
 from sstorch.reading import tables
 from sstorch.reading.effects import SampleOfTrees
@@ -21,6 +23,20 @@ from sstorch.reading.simplify import SimplifiedRules
 from sstorch.reading.simplify import simplify as shortened
 
 
+def _readable(tree: HasText) -> HasText:
+    """The tree, soft or exact; a ConfigError for anything else."""
+    if not hasattr(type(tree), "_export_text"):
+        raise no_tree(tree)
+    return tree
+
+
+def _fitted(tree: ReadableTree) -> FittedTree:
+    """The trained tree of a soft one; a ConfigError for anything else."""
+    if not hasattr(type(tree), "_tree"):
+        raise no_tree(tree, "soft survival tree")
+    return tree._tree
+
+
 def export_text(tree: HasText, n_terms: int | None = 4) -> str:
     """The tree as indented rules in original units, with rows, events and median of each group.
 
@@ -30,7 +46,7 @@ def export_text(tree: HasText, n_terms: int | None = 4) -> str:
         tree: fitted.
         n_terms: terms of a rule that are written out, those with the largest effects; None for all.
     """
-    return tree._export_text(n_terms)
+    return _readable(tree)._export_text(n_terms)
 
 
 def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
@@ -40,7 +56,7 @@ def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
         tree: fitted.
         n_terms: terms of a rule that are written out, those with the largest effects; None for all.
     """
-    return tree._export_graphviz(n_terms)
+    return _readable(tree)._export_graphviz(n_terms)
 
 
 def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
@@ -60,12 +76,12 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
         frequent category among these rows is the reference, which is not written. A rule of one number
         is a threshold (``pnodes <= 5``), one of one categorical column a list (``tgrade in {II, III}``).
     """
-    return tables.gate_table(tree._tree, tree.node_table_, tree._gate_rules, n_terms)
+    return tables.gate_table(_fitted(tree), tree.node_table_, tree._gate_rules, n_terms)
 
 
 def gate_terms(tree: ReadableTree) -> list[str]:
     """Names of the encoded features that some gate uses."""
-    return tables.gate_terms(tree._tree)
+    return tables.gate_terms(_fitted(tree))
 
 
 def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
@@ -77,7 +93,7 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
         its most frequent category in training, which is left out), ``effect`` (change over the whole
         training range) and ``share`` of the gate's effects.
     """
-    return tables.gate_coefficients(tree._tree)
+    return tables.gate_coefficients(_fitted(tree))
 
 
 def leaf_table(tree: ReadableTree) -> pd.DataFrame:
@@ -99,7 +115,7 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
         :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
         predicted median and ``S(t)`` are from time zero if the covariates stay as in the row.
     """
-    return tables.leaf_table(tree._tree, tree.node_table_)
+    return tables.leaf_table(_fitted(tree), tree.node_table_)
 
 
 def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
@@ -113,7 +129,7 @@ def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
         ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has. The ridge penalty
         shrinks them.
     """
-    return tables.leaf_coefficients(tree._tree)
+    return tables.leaf_coefficients(_fitted(tree))
 
 
 def importance(tree: ReadableTree) -> pd.DataFrame:
@@ -128,7 +144,7 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
         Indexed by raw column: ``gates`` and ``leaves``, or ``leaves CAUSE`` of each cause where causes
         compete, each with sum one, or zero if no column has any effect there (no gates, or no slopes).
     """
-    return tables.importance(tree._tree, tree.node_table_, tree.feature_names_in_)
+    return tables.importance(_fitted(tree), tree.node_table_, tree.feature_names_in_)
 
 
 def effects(
@@ -172,7 +188,7 @@ def effects(
             do not correspond.
     """
     covariance = covariance_of(tree) if intervals else None
-    return effects_of(tree._tree, tree._cleaned(X), columns, n_points, sample, level, covariance)
+    return effects_of(_fitted(tree), tree._cleaned(X), columns, n_points, sample, level, covariance)
 
 
 def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int = 9) -> pd.DataFrame:
@@ -199,7 +215,7 @@ def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int 
         ConfigError: the tree has no products, or a number is out of range.
         DataError: columns are missing, or have no known value in any row.
     """
-    return interactions_of(tree._tree, tree._cleaned(X), n_pairs, n_points)
+    return interactions_of(_fitted(tree), tree._cleaned(X), n_pairs, n_points)
 
 
 def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> pd.DataFrame:
@@ -218,8 +234,8 @@ def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> p
     Raises:
         DataError: two rows of a subject begin at once, a column is missing, or entry and id are not (n,).
     """
-    frame = tree._cleaned(X)
-    return stays(tree._tree, tree._gate_rules, frame, Paths.of(entry, id, len(frame)))
+    fitted, frame = _fitted(tree), tree._cleaned(X)
+    return stays(fitted, tree._gate_rules, frame, Paths.of(entry, id, len(frame)))
 
 
 def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> SimplifiedRules:
@@ -237,7 +253,7 @@ def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> Simplifi
     Raises:
         ConfigError: ``tolerance`` is no share.
     """
-    return shortened(tree._tree, tree._encode(X), tolerance)
+    return shortened(_fitted(tree), tree._encode(X), tolerance)
 
 
 def merge_leaves(
@@ -261,6 +277,7 @@ def merge_leaves(
     Raises:
         ConfigError: ``tolerance`` or ``min_leaf`` is no share.
     """
-    nodes, n_leaves = tree.node_table_, len(tree._tree.module.topology.leaves)
+    fitted, nodes = _fitted(tree), tree.node_table_
+    n_leaves = len(fitted.module.topology.leaves)
     ways = {node - n_leaves: tuple(path) for node, path in shown_leaves(nodes).items()}
-    return merged(tree._tree, tree._encode(X), tree.event_times_, ways, tree._gate_rules, tolerance, min_leaf)
+    return merged(fitted, tree._encode(X), tree.event_times_, ways, tree._gate_rules, tolerance, min_leaf)

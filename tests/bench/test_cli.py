@@ -117,7 +117,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     assert set(steps["problem"]) == set(range(8))
     assert (folder / "history" / "macro_iterations.parquet").exists()
     model = load_tree(folder / "model")
-    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert model.summary(details=True) == (folder / "tree.txt").read_text().rstrip("\n")
     assert model.predict(gbsg2.frame).shape == (686,)
     told = test.loc[test["chosen"], "c_harrell"].mean()
     assert model.metrics_["cross_validated_c_harrell"] == pytest.approx(told, rel=1e-9)
@@ -441,7 +441,7 @@ def test_a_run_with_curves(
     assert model.columns.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
     names = {feature.name for feature in model.preprocessor_.leaf_features}
     assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
-    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert model.summary(details=True) == (folder / "tree.txt").read_text().rstrip("\n")
     assert np.isfinite(model.predict(gbsg2.frame)).all()
     assert np.isfinite(pd.read_csv(folder / "scores.csv")[list(SCORES)]).all(axis=None)
     board = EventAccumulator(str(folder / "tensorboard" / "all-rows")).Reload()
