@@ -35,11 +35,7 @@ _DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
-    """The arguments with text in quotes and ``~`` written out.
-
-    Raises:
-        ConfigError: one is neither an option nor a setting.
-    """
+    """The arguments with text in quotes and ``~`` written out; a ConfigError for what is no setting."""
     sweeps = bool({"-m", "--multirun"} & set(arguments))
     words, out = iter(arguments), []
     for word in words:

@@ -150,18 +150,9 @@ def _app(composed: DictConfig) -> None:
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
-    """Carry out a run, or go on with it; what can be refused is refused before anything is written.
+    """Carry out a run, or continue it; None if the folder holds this run, completed.
 
-    Args:
-        config: the configuration.
-        config_text: its resolved YAML.
-        folder: where the results go.
-
-    Returns:
-        Its results; None if the folder holds this run, completed.
-
-    Raises:
-        SstorchError: the configuration or the data cannot be used.
+    What cannot be run raises an SstorchError before anything is written.
     """
     lines = Lines() if config.logger.progress else None
 
@@ -269,19 +260,9 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
-    """Carry out a study, or what is left of it.
+    """Carry out a study, or what is left of it; the number of tasks that failed.
 
-    Args:
-        config: the whole configuration.
-        study: its study.
-        config_text: its resolved YAML.
-
-    Returns:
-        How many tasks failed.
-
-    Raises:
-        SstorchError: something cannot be used; raised before any work.
-        OSError: results cannot be written.
+    What cannot be run raises an SstorchError before any work; an OSError means that results are not written.
     """
     if config.fairness.sensitive is not None:
         raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
@@ -320,11 +301,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
-    """The models of a study, in the order of its configuration.
-
-    Raises:
-        ConfigError: there is no such model, parameter or value.
-    """
+    """The models of a study, in the order of its configuration."""
     known = [*study.soft_trees, *study.searches, *study.baselines]
     wanted = known if study.models is None else study.models
     for name in wanted:

@@ -25,17 +25,10 @@ def functions(
     horizon: float | Sequence[float] | None = None,
     missing: Missing = "raise",
 ) -> str:
-    """Functions of a patient, which need nothing but the language.
+    """Functions of a patient, which need nothing but the language, any but ``"sql"``.
 
-    Args:
-        formula: of the model.
-        language: any but ``"sql"``.
-        title: of the model, for the comment above.
-        horizon: original units; the time of functions that are called without one.
-        missing: whether an absent column or an unknown category of a patient raises, or counts as missing.
-
-    Raises:
-        ConfigError: there is no such treatment of absent columns, or several times.
+    `horizon` is the time, in original units, of functions that are called without one; `missing` decides
+    whether an absent column or an unknown category of a patient raises, or counts as missing.
     """
     check_choice(missing, Missing, "missing")
     if horizon is not None:
@@ -55,16 +48,9 @@ def query(
 ) -> str:
     """A query with the predictions for each row of a table.
 
-    Args:
-        formula: of the model.
-        title: of the model, for the comment above.
-        dialect: the database.
-        horizon: time or times, original units; of several the names of the columns end with the time.
-        table: its name as the database stores it, with a schema before a point.
-        key: columns that identify a row and are returned in place of the columns of the model.
-
-    Raises:
-        ConfigError: there is no such database, no time, no table, or a key that is none.
+    Of several horizons, in original units, the names of the columns end with the time. The table is named as
+    the database stores it, with a schema before a point; the columns of `key` identify a row and are returned
+    in place of those of the model.
     """
     check_choice(dialect, DialectName, "dialect")
     assert dialect is not None

@@ -29,17 +29,7 @@ _FIRST_FIELD = 6
 
 
 def workbook(formula: Formula, front: Front, checked: bool = True) -> bytes:
-    """The file (.xlsx).
-
-    Args:
-        formula: of the model.
-        front: texts, fields and horizons.
-        checked: whether an unknown category is an error; else it counts as none.
-
-    Raises:
-        ConfigError: a formula is longer than Excel takes.
-        ImportError: openpyxl is not installed; the message says how to install it.
-    """
+    """The file (.xlsx); with `checked` an unknown category is an error, else it counts as none."""
     try:
         from openpyxl import Workbook
     except ImportError as error:
@@ -52,12 +42,7 @@ def workbook(formula: Formula, front: Front, checked: bool = True) -> bytes:
 
 
 class _Cells(Printer):
-    """Expressions as formulas of cells.
-
-    Args:
-        inputs: the cell of each column; of a category that of its text.
-        table: gives the range of a list of numbers.
-    """
+    """Expressions as formulas of cells: `inputs` by column, and of a category that of its text."""
 
     truths = ("FALSE", "TRUE")
     infinity = "9.9E+307"
@@ -72,11 +57,7 @@ class _Cells(Printer):
         self.row = 0
 
     def formula(self, a: Expression, row: int = 0) -> str:
-        """The content of a cell, in a row of ``Times`` where it depends on time.
-
-        Raises:
-            ConfigError: it is longer than Excel takes.
-        """
+        """The content of a cell, in a row of ``Times`` where it depends on time."""
         self.row = row
         if len(text := f"={self.text(a)}") > _LONGEST:
             raise ConfigError(

@@ -47,18 +47,10 @@ class ObservedGroups:
         sample_weight: npt.ArrayLike | None = None,
         method: str = "Kaplan-Meier",
     ) -> Self:
-        """Check the outcome of rows.
+        """Check the outcome of rows, which must be of the type that `tree` was trained on.
 
-        Args:
-            tree: fitted; the outcome must be of the type that it was trained on.
-            group: of each row, shape (n,).
-            y: outcome of the rows.
-            sample_weight: weights >= 0, (n,); None is those of ``y``, or one each.
-            method: what the outcome is for, for the message.
-
-        Raises:
-            DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
-                wrong weights.
+        Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages.
+        A DataError says that outcomes are missing, interval-censored or of another kind, or weights wrong.
         """
         groups, outcome = np.asarray(group), outcome_of(tree, y)
         time, event, entry = outcome.right_censored(method)

@@ -105,17 +105,11 @@ def _table(
 
 @dataclass(frozen=True)
 class _Varied:
-    """Rows in which one column has other values than the reference.
+    """Rows in which one column has other values than the reference."""
 
-    Attributes:
-        rows: the reference, then a row for each value of each column.
-        column: that varies, (R,).
-        value: that it has, (R,).
-    """
-
-    rows: pd.DataFrame
-    column: npt.NDArray[np.object_]
-    value: npt.NDArray[np.object_]
+    rows: pd.DataFrame  # the reference, then a row for each value of each column
+    column: npt.NDArray[np.object_]  # that varies, (R,)
+    value: npt.NDArray[np.object_]  # that it has, (R,)
 
     @classmethod
     def of(
@@ -157,15 +151,10 @@ class _Varied:
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Values of a column that are there and known to a tree.
+    """Values of a column that are there and known to a tree."""
 
-    Attributes:
-        cells: of the rows, (n,).
-        categories: that some training row had; None of a number.
-    """
-
-    cells: npt.NDArray[np.object_] | FloatArray
-    categories: list[str] | None
+    cells: npt.NDArray[np.object_] | FloatArray  # of the rows, (n,)
+    categories: list[str] | None  # that some training row had; None of a number
 
     @property
     def counts(self) -> list[int]:

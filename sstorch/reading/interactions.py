@@ -20,15 +20,10 @@ from sstorch.reading.effects import KnownValues, known_values
 
 @dataclass(frozen=True)
 class _Axis:
-    """Values of a column on the grid of a pair, (A,), and shares of the rows that they stand for.
+    """Values of a column on the grid of a pair, (A,), and shares of the rows that they stand for."""
 
-    Attributes:
-        value: numbers or categories.
-        share: of sum one.
-    """
-
-    value: npt.NDArray[np.object_] | FloatArray
-    share: FloatArray
+    value: npt.NDArray[np.object_] | FloatArray  # numbers or categories
+    share: FloatArray  # of sum one
 
     @classmethod
     def of(cls, known: KnownValues, n_points: int) -> _Axis:
@@ -47,17 +42,11 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Grid of two columns.
+    """Grid of two columns."""
 
-    Attributes:
-        names: of the columns.
-        axes: of the columns.
-        effects: of each leaf, less the means along both columns, (L, A, B).
-    """
-
-    names: tuple[str, str]
-    axes: tuple[_Axis, _Axis]
-    effects: FloatArray
+    names: tuple[str, str]  # of the columns
+    axes: tuple[_Axis, _Axis]  # of the columns
+    effects: FloatArray  # of each leaf, less the means along both columns, (L, A, B)
 
     @property
     def size(self) -> float:

@@ -124,15 +124,9 @@ def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
-    """What a summary says of each group that has rows.
+    """What a summary reports of each group that has rows, by node; with `share` intercepts, too.
 
     All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
-
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        shown: the leaves, by node.
-        share: whether their slopes are the same, so that intercepts can be compared.
     """
     table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
     events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
@@ -223,12 +217,7 @@ def rules_text(
 ) -> str:
     """Rules, indented by level, above a text for each leaf that has rows.
 
-    Args:
-        nodes: table of the nodes, of which the rows are read.
-        rules: of the gates.
-        n_terms: terms of a rule that are written out; None for all.
-        leaves: texts by node.
-        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; empty without outcomes.
+    `leaves` are texts by node; `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``.
     """
 
     def lines(node: int, lead: str, indent: str) -> list[str]:

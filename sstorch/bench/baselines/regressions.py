@@ -80,11 +80,7 @@ class ScikitSurvivalModel(Baseline):
 
 @dataclass(frozen=True)
 class LogRankTree(ScikitSurvivalModel):
-    """``SurvivalTree``: log-rank splits, a Kaplan-Meier curve in each leaf; other settings are its defaults.
-
-    Args:
-        depth: largest depth, >= 1.
-    """
+    """``SurvivalTree`` of `depth` >= 1: log-rank splits, a Kaplan-Meier curve in each leaf."""
 
     name: ClassVar[str] = "sksurv"
 

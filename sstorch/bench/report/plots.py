@@ -22,11 +22,7 @@ _LINE, _TOP, _BELOW = 0.24, 0.72, 0.28
 
 
 def indistinguishable(ranks: Sequence[float], critical_difference: float) -> list[tuple[int, int]]:
-    """First and last position of every largest run of models within the critical difference.
-
-    Args:
-        ranks: average ranks in ascending order.
-        critical_difference: two models differ if their ranks are further apart.
+    """First and last position of every largest run of ascending average ranks within the critical difference.
 
     Examples:
         >>> indistinguishable([1.0, 1.5, 2.4, 4.0], critical_difference=1.0)
@@ -41,11 +37,7 @@ def indistinguishable(ranks: Sequence[float], critical_difference: float) -> lis
 
 
 def plot_critical_difference(ranks: Mapping[str, float], critical_difference: float) -> Figure:
-    """Critical-difference diagram: average ranks on a line, bars joining models that are not told apart.
-
-    Args:
-        ranks: average rank of every model by its label, 1 the best; two or more.
-        critical_difference: two models differ if their ranks are further apart.
+    """Average ranks of two or more models on a line, bars joining those within the critical difference.
 
     References:
         Demšar (2006), Journal of Machine Learning Research 7, 1-30.
@@ -108,16 +100,10 @@ def plot_scores_by_dataset(
     families: Mapping[str, str],
     label: str,
 ) -> Figure:
-    """A panel a data set, in it a box a model.
+    """A panel a data set, in it a box a model, coloured by its family.
 
-    Boxes are quartiles, whiskers reach to the last value within 1.5 times their range.
-
-    Args:
-        scores: finite values by (data set, model); a model without values leaves a gap.
-        datasets: names, in the order of the panels.
-        models: labels, from top to bottom.
-        families: the family of every model; each has a colour.
-        label: of the scores.
+    Boxes are quartiles, whiskers reach to the last value within 1.5 times their range. Scores are finite
+    values by (data set, model); a model without values leaves a gap.
     """
     n_columns = min(_COLUMNS, len(datasets))
     n_rows = -(-len(datasets) // n_columns)
@@ -154,10 +140,7 @@ def plot_runs(
 ) -> Figure:
     """A panel a metric, in it a group of boxes a data set, one for each model.
 
-    Args:
-        scores: by label of the metric, finite values by (data set, model); a model without them leaves a gap.
-        datasets: names, from left to right.
-        models: labels, in the order of the boxes of a group.
+    Scores are finite values by label of the metric and (data set, model); a model without them leaves a gap.
     """
     margins = (0.75, 0.15, 0.2 + 0.6 * _width_of(datasets, 9), 0.4)
     width = max(4.0, 0.62 * len(datasets))

@@ -84,16 +84,10 @@ def write_report(results: Results, folder: Path) -> ReportFiles:
 
 
 def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
-    """Write ``report.md`` with its figures beside it, and ``report.html``, which needs no other file.
+    """Write ``report.md`` with its figures, and ``report.html``, which needs no other file.
 
-    Every file appears complete or not at all; the texts come last.
-
-    Args:
-        build: makes the report, once it is known that it can be written.
-        folder: made if it is not there.
-
-    Raises:
-        ConfigError: the folder cannot be written.
+    Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
+    is there and can be written, else a ConfigError is raised.
     """
     folder = Path(folder)
     try:
@@ -135,9 +129,7 @@ ReportOfRun = Callable[[Path], Callable[[], Document] | None]
 def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda folder: None) -> None:
     """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line.
 
-    Args:
-        arguments: those of the command line if None.
-        of_run: makes the reports of single runs, which need the data they were made of.
+    `of_run` makes the reports of single runs, which need the data they were made of.
     """
     parser = _Parser(
         prog="sstorch-report",

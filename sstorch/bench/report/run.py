@@ -68,26 +68,17 @@ _LEAST_ROWS = 50
 
 @dataclass(frozen=True)
 class Run:
-    """What a report of a run is made of.
+    """What a report of a run is made of."""
 
-    Attributes:
-        name: of the data.
-        data: all rows.
-        model: the tree trained on all of them.
-        held_out: predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`.
-        peers: scores of the trees and of models beside them, :func:`~sstorch.bench.peers.score_run`;
-            None if the run has none.
-        config: its settings, by group.
-        status: facts of ``status.json``.
-    """
-
-    name: str
-    data: SurvivalData
-    model: SoftEstimator
-    held_out: pd.DataFrame
+    name: str  # of the data
+    data: SurvivalData  # all rows
+    model: SoftEstimator  # the tree trained on all of them
+    held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
+    # scores of the trees and of models beside them, :func:`~sstorch.bench.peers.score_run`; None if the run
+    # has none
     peers: pd.DataFrame | None
-    config: Mapping[str, Any]
-    status: Mapping[str, Any]
+    config: Mapping[str, Any]  # its settings, by group
+    status: Mapping[str, Any]  # facts of ``status.json``
 
     @property
     def folds(self) -> IntArray:
