@@ -21,7 +21,7 @@ Prediction = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class RowHazards:
-    """Linear predictor and shape parameters of each row, of every cause: all that its predictions depend on."""
+    """Linear predictor and shape parameters of each row, of every cause, on which its predictions depend."""
 
     values: Tensor  # parameters, (n, Q)
     # their deviations as combinations of independent standard normal ones, (n, Q, D): the covariance of two

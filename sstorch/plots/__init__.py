@@ -15,7 +15,6 @@ from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
 from sstorch.plots.interactions import plot_interactions
-from sstorch.plots.intervals import plot_intervals
 from sstorch.plots.paths import plot_path
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
@@ -28,7 +27,6 @@ __all__ = [
     "plot_groups",
     "plot_incidence",
     "plot_interactions",
-    "plot_intervals",
     "plot_objective",
     "plot_optimal_tree",
     "plot_parity_by_rho",

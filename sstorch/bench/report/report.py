@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sstorch.bench.report.comparisons import box_section, fold_section, rank_section
-from sstorch.bench.report.paper import paper_section, wins_section
+from sstorch.bench.report.paper import paper_section
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import (
     average_section,
@@ -55,7 +55,6 @@ def build_report(results: Results) -> Document:
     optional = [
         average_section(results),
         paper_section(results),
-        wins_section(results),
         rank_section(results),
         fold_section(results),
         box_section(results),

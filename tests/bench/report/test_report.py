@@ -111,7 +111,6 @@ def test_both_formats_have_the_same_sections(results: Results) -> None:
         "Completeness",
         "Averages",
         "Compared with the paper",
-        "Wins against CTree",
         "Ranks",
         "Soft trees against Cox and the random survival forest",
         "Distributions over folds and starts",
