@@ -37,7 +37,7 @@ class Script(Printer):
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
     ) -> str:
         """A module with ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
-        time = "time" if horizon is None else self._optional("time", horizon)
+        time = "time" if horizon is None else self.forms["default"].format("time", repr(horizon))
         event = "any event" if formula.causes else "the event"
         parts = [
             self._head(facts_of(formula, title)),
@@ -160,17 +160,13 @@ class Script(Printer):
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
         """A function with its comment."""
 
-    @abstractmethod
     def _step(self, name: str, text: str) -> str:
         """A statement that names a value."""
+        return self.forms["step"].format(name, text)
 
-    @abstractmethod
-    def _optional(self, argument: str, value: float) -> str:
-        """An argument with a default value."""
-
-    @abstractmethod
     def _pairs(self, pairs: Mapping[str, str]) -> str:
         """Values by name."""
+        return "{" + ", ".join(f"{self.quoted(name)}: {text}" for name, text in pairs.items()) + "}"
 
     @abstractmethod
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:

@@ -31,10 +31,11 @@ class SQL(Printer):
     time = "q_time"
     signs: ClassVar = {**SIGNS, "and": "AND", "or": "OR", "not": "NOT ", "equal": "="}
     words: ClassVar = {"absolute": "ABS"}
+    forms: ClassVar = {"known": "({} IS NOT NULL)"}
     names: dict[str, str]
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect, self.infinity, self.quoted = dialect, dialect.infinity, dialect.quoted
+        self.dialect, self.infinity = dialect, dialect.infinity
         self.chains: set[str] = set()
 
     def source(
@@ -226,6 +227,10 @@ class SQL(Printer):
         return self.quoted(self.names[step])
 
     @override
+    def quoted(self, text: str) -> str:
+        return self.dialect.quoted(text)
+
+    @override
     def name(self, name: str) -> str:
         return f"({self._named(name)} = 1)" if name in self.conditions else self._named(name)
 
@@ -254,10 +259,6 @@ class SQL(Printer):
     @override
     def number(self, column: str, missing: float) -> str:
         return f"COALESCE(CAST({self.quoted(column)} AS {self.dialect.number}), {self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f"({self.quoted(column)} IS NOT NULL)"
 
     @override
     def category(self, column: str, label: str) -> str:

@@ -49,6 +49,11 @@ class _Cells(Printer):
     nan = "NA()"
     signs: ClassVar = {**SIGNS, "equal": "="}
     words: ClassVar = {"minimum": "MIN", "maximum": "MAX", "absolute": "ABS", "and": "AND", "or": "OR"}
+    forms: ClassVar = {
+        "where": "IF({},{},{})",
+        "number": 'IF(({0}<>""),{0},{1})',
+        "known": '({}<>"")',
+    }
 
     def __init__(self, inputs: Mapping[str, str], table: Any) -> None:
         self.inputs, self.table = inputs, table
@@ -91,10 +96,6 @@ class _Cells(Printer):
         return place if "!" in place else f"${place}{self.row}"
 
     @override
-    def where(self, condition: str, a: str, b: str) -> str:
-        return f"IF({condition},{a},{b})"
-
-    @override
     def pick(self, position: str, values: Sequence[str]) -> str:
         return f"INDEX({self.table(tuple(map(_number, values)))},{position}+1)"
 
@@ -103,17 +104,13 @@ class _Cells(Printer):
         return f"IF({a}<{values[0]},0,MATCH({a},{self.table(tuple(map(_number, values)))},1))"
 
     @override
-    def number(self, column: str, missing: float) -> str:
-        return f"IF({self.known(column)},{self.inputs[column]},{self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f'({self.inputs[column]}<>"")'
+    def quoted(self, text: str) -> str:
+        return self.inputs[text]
 
     @override
     def category(self, column: str, label: str) -> str:
-        quoted = label.replace('"', '""')
-        return f'EXACT({self.inputs[column]},"{quoted}")'
+        text = label.replace('"', '""')
+        return f'EXACT({self.inputs[column]},"{text}")'
 
     @override
     def call(self, op: str, args: Sequence[str]) -> str:
