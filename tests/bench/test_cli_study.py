@@ -16,10 +16,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from sstorch.bench import ResultStore, study
+from sstorch.bench import ResultStore
 from sstorch.bench.cli import study_models
 from sstorch.bench.engines import Processes
-from sstorch.bench.study import StudyTask as Task
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
@@ -333,27 +332,6 @@ def test_a_study_refuses_what_would_be_ignored_or_never_end(
     assert sstorch(monkeypatch, *own, *overrides, f"study.folder={tmp_path / 'run'}") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run" / "results").exists() or not list((tmp_path / "run").rglob("*.parquet"))
-
-
-@pytest.mark.nightly
-def test_a_sweep_goes_on_after_a_study_and_after_one_that_fails(
-    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
-    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp,po],[kaplan_meier]") == 0
-    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
-
-    real = study.execute
-
-    def execute(task: Task, device: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-        if task.key.model == "exp":
-            raise ValueError("on purpose")
-        return real(task, device)
-
-    monkeypatch.setattr(study, "execute", execute)
-    folders = [f"hydra.sweep.dir={tmp_path / 'other'}", f"study.folder={tmp_path / 'failing'}"]
-    assert sstorch(monkeypatch, "-m", *options, *folders, "study.models=[exp],[kaplan_meier]") == 1
-    assert set(ResultStore(tmp_path / "failing").table()["model"]) == {"kaplan_meier"}
 
 
 def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:

@@ -118,29 +118,6 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     unlock(claim)
 
 
-def _write_many(path: Path, first: int) -> None:
-    store = ResultStore(path)
-    for number in range(30):
-        key = TaskKey("gbsg2", f"model{number}", None, "0" * 12)
-        claim = store.claim(key)
-        if claim is not None:
-            store.write(key, _rows(first), {"by": first})
-            unlock(claim)
-
-
-@pytest.mark.nightly
-def test_two_processes_write_at_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 1)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    assert len(ResultStore(tmp_path).table()) == 60
-    assert len(ResultStore(tmp_path).facts()) == 30
-
-
 def _write_for_ever(path: Path) -> None:
     store = ResultStore(path)
     while True:
@@ -350,38 +327,6 @@ def test_two_processes_do_not_pack_at_once(tmp_path: Path) -> None:
     assert len(list(store.results.glob("*/*.parquet"))) == 8
     unlock(lock)
     assert store.pack() == 8
-
-
-def _pack_now_and_then(path: Path, ready: "multiprocessing.SimpleQueue[bool]") -> None:
-    store = ResultStore(path)
-    ready.put(True)
-    for _ in range(20):
-        store.pack()
-        time.sleep(0.01)
-
-
-@pytest.mark.nightly
-def test_studies_are_read_and_written_while_they_are_packed(tmp_path: Path) -> None:
-    store = _study(tmp_path, n=1)
-    context = multiprocessing.get_context("spawn")
-    ready = context.SimpleQueue()
-    process = context.Process(target=_pack_now_and_then, args=(tmp_path, ready))
-    process.start()
-    ready.get()
-    number = 0
-    while process.is_alive():
-        key = TaskKey("aids", f"more{number}", None, "0" * 12)
-        claim = store.claim(key)
-        assert claim is not None
-        store.write(key, _rows(), {})
-        unlock(claim)
-        number += 1
-        assert len(store.table()) == 10 + 2 * number
-        assert store.holds(key)
-    process.join()
-    assert process.exitcode == 0
-    store.pack()
-    assert len(store.facts()) == 2 + number
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.99])

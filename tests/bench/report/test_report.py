@@ -131,14 +131,6 @@ def test_the_same_table_gives_the_same_text_in_any_order(written: Path) -> None:
     assert text.encode() == (written / "report.md").read_bytes()
 
 
-@pytest.mark.nightly
-def test_the_same_table_gives_the_same_bytes_in_any_order(written: Path, tmp_path: Path) -> None:
-    write_report(_shuffled(), tmp_path)
-    files = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert all((written / name).read_bytes() == (tmp_path / name).read_bytes() for name in files)
-
-
 def test_what_is_missing_is_told(written: Path) -> None:
     text = (written / "report.md").read_text(encoding="utf-8")
     assert "Cox has no results on whas500." in text
@@ -243,14 +235,6 @@ def test_packing_refuses_options_of_a_report_and_folders_without_results(
         assert words in capsys.readouterr().err
 
 
-def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "holds no results" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_be_made_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,19 +259,6 @@ def test_a_disk_that_refuses_leaves_nothing_half_written(
     assert "No space left on device" in error
     assert error.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_read_only_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(SystemExit):
-            main([str(run), "--out", str(tmp_path)])
-    finally:
-        tmp_path.chmod(0o755)
-    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_reader_who_stops_early_is_no_refusal(
