@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -89,24 +88,6 @@ def test_a_study_goes_on_where_it_was(
     assert table["kaplan_meier"][2:] == table["exp, depth 0"][2:] == ["-", "-", "-"]
     assert out.splitlines()[-1].startswith("done: 4 tasks are in")
     assert ResultStore(undisturbed).table().equals(before)
-
-
-def test_a_packed_study_goes_on(
-    undisturbed: Path,
-    options: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    store = ResultStore(tmp_path)
-    shutil.copytree(undisturbed / "results", store.results)
-    missing = next(store.results.glob("*/po*.parquet"))
-    missing.unlink()
-    assert store.pack() == 3
-    assert sstorch(monkeypatch, *options, f"study.folder={tmp_path}") == 0
-    assert f"tasks    4, of which 3 are in {tmp_path}" in capsys.readouterr().out
-    assert [path.name for path in store.results.glob("*/*.parquet")] == [missing.name]
-    assert store.table().equals(ResultStore(undisturbed).table())
 
 
 @pytest.mark.nightly

@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
         "run",
         type=Path,
         metavar="RUN",
-        help="folder of a run, or of a study, with results/ or results.parquet",
+        help="folder of a run, or of a study, with results/",
     )
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
@@ -149,12 +149,6 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
         help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
-    parser.add_argument(
-        "--pack",
-        action="store_true",
-        help="no report: move all results from results/ into one small file, RUN/results.parquet, from which "
-        "reports are made and the study goes on as before",
-    )
     with exit_codes("sstorch-report", (SstorchError, OSError)):
         _carry_out(parser, arguments, of_run)
 
@@ -163,11 +157,8 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
     asked = parser.parse_args(arguments)
     asked.run = asked.run.expanduser()
     out = asked.run / "report" if asked.out is None else asked.out.expanduser()
-    others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
-    if asked.pack and others:
-        parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
     if (build := of_run(asked.run)) is not None:
-        of_study = [f"--{name}" for name in ("metrics", "models", "datasets", "pack") if vars(asked)[name]]
+        of_study = [f"--{name}" for name in ("metrics", "models", "datasets") if vars(asked)[name]]
         if of_study:
             parser.error(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
         files = write_document(build, out)
@@ -175,11 +166,6 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
         print(f"done: report of the run; open {files.html}", flush=True)
         return
     store = ResultStore(asked.run)
-    if asked.pack:
-        n = store.pack()
-        size = store.packed.stat().st_size if store.packed.exists() else 0
-        print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
-        return
     results = Results(
         store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
     )

@@ -4,7 +4,6 @@ import html
 import io
 import os
 import re
-import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -203,36 +202,6 @@ def test_refusals_are_one_line(
     assert error.startswith("sstorch-report: error: ")
     assert words in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.nightly
-def test_a_packed_study_has_the_same_report(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ["--metrics", "c_harrell", "--models", "sst_llog", "cox"]
-    main([str(run), "--out", str(tmp_path / "before"), *few])
-    shutil.copytree(run / "results", tmp_path / "copy" / "results")
-    n_tasks = len(list(run.glob("results/*/*.parquet")))
-    capsys.readouterr()
-    main([str(tmp_path / "copy"), "--pack"])
-    assert capsys.readouterr().out.startswith(f"done: {n_tasks} files of tasks are now in ")
-    assert [path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()] == ["results.parquet"]
-    main([str(tmp_path / "copy"), "--out", str(tmp_path / "after"), *few])
-    before, after = (tmp_path / name / "report.md" for name in ("before", "after"))
-    assert after.read_bytes() == before.read_bytes()
-
-
-def test_packing_refuses_options_of_a_report_and_folders_without_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, words in (
-        (["--out", "x", "--models", "cox"], "leave --out, --models out"),
-        ([], "holds no results"),
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path), "--pack", *options])
-        assert stopped.value.code == 2
-        assert words in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_is_refused(
