@@ -492,7 +492,7 @@ def test_a_file_with_entry_times(
     table = gbsg2.frame[["age", "pnodes"]].assign(time=gbsg2.time, event=gbsg2.event.astype(int), start=late)
     table.to_csv(tmp_path / "cohort.csv", index=False)
     options = ["experiment=quick", *SMALL, "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}"]
-    options += ["leaf=gompertz"]
+    options += ["leaf=gompertz", "logger=none"]
     assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
     told = capsys.readouterr()
     assert "343 rows with late entry" in told.out
