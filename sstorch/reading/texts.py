@@ -23,7 +23,7 @@ from sstorch.reading.nodes import (
 )
 from sstorch.reading.rules import GateRule
 from sstorch.reading.scores import Score, to_numbers
-from sstorch.reading.tables import against_modes, leaf_coefficients, leaf_rows
+from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes
 
 # Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
 # slopes that differ.
@@ -189,7 +189,7 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
 def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
     """What each column changes in each group over its training range, the largest first, as lines of text."""
-    table, ratio = leaf_coefficients(tree), tree.module.family.ratio
+    table, ratio = leaf_slopes(tree), tree.module.family.ratio
     ratio = ratio if ratio in table else None
     effects = table["effect"].unstack("group")[[group_of(tree, leaf) for leaf in leaves]].add_prefix("group ")
     largest = effects.abs().max(axis=1).sort_values(ascending=False, kind="stable")
