@@ -26,28 +26,17 @@ _POINTS, _GROUP_POINTS = 121, 250
 
 @dataclass(frozen=True)
 class Field:
-    """A column as one enters it.
-
-    Attributes:
-        name: of the column.
-        label: as the page calls it.
-        unit: of the numbers.
-        categories: of a column of categories, else None.
-        low, high: range of the training rows; None if not known.
-        typical: value of a typical patient; None leaves it unknown.
-        binary: whether all numbers are 0 or 1.
-        span: 5 % and 95 % quantile of the numbers; None if not known.
-    """
+    """A column as one enters it."""
 
     name: str
-    label: str
-    unit: str | None = None
-    categories: tuple[str, ...] | None = None
-    low: float | None = None
-    high: float | None = None
-    typical: float | str | None = None
-    binary: bool = False
-    span: tuple[float, float] | None = None
+    label: str  # as the page calls it
+    unit: str | None = None  # of the numbers
+    categories: tuple[str, ...] | None = None  # of a column of categories
+    low: float | None = None  # smallest number of the training rows; None if not known
+    high: float | None = None  # likewise the largest
+    typical: float | str | None = None  # value of a typical patient; None leaves it unknown
+    binary: bool = False  # whether all numbers are 0 or 1
+    span: tuple[float, float] | None = None  # 5 % and 95 % quantile of the numbers; None if not known
 
 
 @dataclass(frozen=True)

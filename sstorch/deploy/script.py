@@ -18,14 +18,10 @@ Missing = Literal["raise", "typical"]
 
 
 class Script(Printer):
-    """Functions of a patient in a language of statements.
-
-    Attributes:
-        private: first character of the names of what is no result.
-    """
+    """Functions of a patient in a language of statements."""
 
     names: dict[str, str]
-    private = "_"
+    private = "_"  # first character of the names of what is no result
     _reading: str
     _check: str
     _checking: str

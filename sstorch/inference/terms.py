@@ -52,15 +52,10 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Values:
-    """Two values of a column that are compared.
+    """Two values of a column that are compared."""
 
-    Attributes:
-        text: of the comparison.
-        first, second: the values; the first is the reference.
-    """
-
-    text: str
-    first: float | str
+    text: str  # of the comparison
+    first: float | str  # the reference
     second: float | str
 
     @classmethod

@@ -20,23 +20,15 @@ from sstorch.plots.figures import of_group
 
 @dataclass(frozen=True)
 class ObservedGroups:
-    """Groups of rows and their outcome.
-
-    Attributes:
-        group: of each row, shape (n,).
-        outcome: as it was given.
-        known: the outcome of any cause, with the weights.
-        time, event, entry: of the rows, shape (n,).
-        weight: of the rows, shape (n,), one each if there are none.
-    """
+    """Groups of n rows and their outcome; arrays are (n,)."""
 
     group: IntArray
-    outcome: Surv
-    known: Surv
+    outcome: Surv  # as it was given
+    known: Surv  # of any cause, with the weights
     time: FloatArray
     event: BoolArray
     entry: FloatArray
-    weight: FloatArray
+    weight: FloatArray  # one each if there are none
 
     @classmethod
     def of(

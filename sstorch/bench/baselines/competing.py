@@ -77,15 +77,12 @@ class CauseSpecific:
     With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
     time by their increments, so that incidences and S sum to one.
 
-    Args:
-        baseline: of the survival models, such as ``make_baseline("cox")``.
-
     References:
         Prentice and others (1978), "The analysis of failure times in the presence of competing risks",
         Biometrics 34, 541-554.
     """
 
-    baseline: Baseline
+    baseline: Baseline  # of the survival models, such as ``make_baseline("cox")``
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, check_range
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv
 from sstorch.data.coded import CodedMatrix
 from sstorch.exceptions import TrainingError
@@ -89,22 +89,17 @@ class CodedEncoder:
 class RidgeCox(Baseline):
     """Cox regression with Breslow's ties and baseline hazard, and one ridge.
 
-    Args:
-        penalty: the partial log-likelihood, a sum over events, is reduced by half of it times the squared
-            coefficients of the features on [0, 1]; above 0, or those of all categories of a column would not
-            be determined.
-
     References:
         Breslow (1974), Biometrics 30, 89-99.
     """
 
     name: ClassVar[str] = "ridge_cox"
     knows: ClassVar = ("entry", "weights")
+    ranges: ClassVar = {"penalty": (1e-6,)}
 
+    # the partial log-likelihood, a sum over events, is reduced by half of it times the squared coefficients
+    # of the features on [0, 1]; above 0, or those of all categories of a column would not be determined
     penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("penalty", self.penalty, 1e-6)
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
         encoder = CodedEncoder(Preprocessor(schema).fit(train.frame))
