@@ -90,8 +90,8 @@ def _quoted(text: str) -> str:
 def refusal_text(error: HydraException) -> str:
     """What Hydra refuses, in words of the settings."""
     text = " ".join(str(error).split())
-    if told := override_text(error):
-        return told
+    if text_of_override := override_text(error):
+        return text_of_override
     if match := re.search(
         r"Could not find '([^']+)'( Available options in '[^']+': (.*?) Config search)?", text
     ):

@@ -62,7 +62,7 @@ from sstorch.optim import Checkpoint
 from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
 
-# What is told in one line; anything else is a defect and keeps its traceback.
+# What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
 # Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
@@ -105,7 +105,7 @@ def _compose_and_run() -> None:
     except HydraException as error:
         raise ConfigError(refusal_text(error)) from error
     except AssertionError as error:
-        # What Hydra says of settings of a study that is null.
+        # The message of Hydra for settings of a study that is null.
         if "Unexpected type for root" not in str(error):
             raise
         raise ConfigError(

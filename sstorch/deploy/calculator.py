@@ -1,4 +1,4 @@
-"""One page in which a patient is entered: a file without anything beside it, that asks no network."""
+"""One page in which a patient is entered: one file, which needs no network."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PageGroup:
 
 @dataclass(frozen=True)
 class Front:
-    """What pages and workbooks show beside inputs and results."""
+    """What pages and workbooks show in addition to inputs and results."""
 
     title: str  # of the page
     subtitle: str  # what the model was trained on, and what is supposed of a patient

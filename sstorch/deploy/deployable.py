@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What is reported of a tree, beside its formula.
+    """What is reported of a tree, apart from its formula.
 
     Attributes:
         kind: what it is, such as "Soft survival tree of depth 2".

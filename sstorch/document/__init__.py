@@ -36,7 +36,7 @@ class Cell:
     """A cell of a table."""
 
     text: str
-    note: str = ""  # beside the text in small print
+    note: str = ""  # after the text in small print
     best: bool = False  # of its row
     best_of_family: bool = False  # among the models of this table, where a metric takes several tables
     group: int = 0  # of the row that it names

@@ -138,7 +138,7 @@ def _horizon(tree: object, horizon: float | None, event_times: FloatArray, unit:
 
 
 def _drawn(axes: list[Axes], n_groups: int) -> list[Axes]:
-    """The axes, with the scale of survival beside the first group."""
+    """The axes, with the scale of survival at the first group."""
     first = axes[len(axes) - n_groups]
     first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
     first.set_ylabel("survival", fontsize=SIZE, labelpad=1)

@@ -79,7 +79,7 @@ def merge_leaves(
 ) -> MergedLeaves:
     """Groups that do not differ, merged: a reading, the tree itself stays as it is.
 
-    First every group with fewer than a share ``min_leaf`` of the rows joins one beside it, below the
+    First every group with fewer than a share ``min_leaf`` of the rows joins a neighbour, below the
     lowest gate that parts them: that with the nearest mean curve. Then the two groups whose mean curves
     are nearest are joined, wherever they are, again and again, until any two differ by ``tolerance`` or
     more. Curves are the predicted survival of the groups' rows from zero to the last training event, or

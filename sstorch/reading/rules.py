@@ -112,8 +112,8 @@ class GateRule:
 
         def misplaced(digits: int) -> int:
             numbers, constant = rule.rounded(digits)
-            told = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
-            return int(np.count_nonzero(told != left))
+            holds = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
+            return int(np.count_nonzero(holds != left))
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
         written = [
@@ -268,12 +268,12 @@ def _threshold_by_category(
             where = text + " " + Phrase.word("where") + " "
             sides.append(listed.after(where) if len(found) > 1 else Wording.of(text))
     if opposite and len(found) == 1:
-        told = [at_most[0], above[0]]
+        texts = [at_most[0], above[0]]
     else:
         parts, name = (at_most, above), score.terms[number].phrase + " "
-        told = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
+        texts = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
     value = float(threshold) if len(found) == 1 and not opposite else None
-    return GateRule.ordered(told, slope > 0, value)
+    return GateRule.ordered(texts, slope > 0, value)
 
 
 def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:

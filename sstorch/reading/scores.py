@@ -21,7 +21,7 @@ _CURVE_POINTS = 201
 
 @dataclass(frozen=True)
 class Term:
-    """A part of a linear score as people read it: a number, a category, a curve of a number, or a product."""
+    """A part of a linear score as it is written: a number, a category, a curve of a number, or a product."""
 
     name: str  # such as ``"age"``, ``"grade=II"``, ``"s(age)"``, ``"log(size)"`` or ``"age:grade=II"``
     columns: tuple[str, ...]  # the raw column; of a product both
@@ -33,7 +33,7 @@ class Term:
 
     @property
     def phrase(self) -> Phrase:
-        """The name, in which columns can be told from what stands around them."""
+        """The name, in which columns are distinct from the text around them."""
         whole, rest, mark = Phrase(), self.name, ""
         for column in self.columns:  # of a product the second one behind a colon
             lead, at = next(

@@ -118,7 +118,7 @@ def events_text(tree: FittedTree, row: pd.Series) -> str:
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """What a summary says of each group that has rows, a row each, longest survival first."""
+    """The table of a summary: groups that have rows, a row each, longest survival first."""
     shown = in_order(tree, shown_leaves(nodes))
     return _groups(tree, nodes, shown, tree.shares_slopes(shown))
 

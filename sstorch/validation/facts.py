@@ -26,7 +26,7 @@ class Facts:
     """Facts of a validation."""
 
     model: str  # class of the model
-    summary: str  # what it says of itself, if it can: the lines of its ``summary()``
+    summary: str  # the lines of its ``summary()``, if it has one
     n_fitted: int | None  # rows that it was fitted to, if it knows
     columns: tuple[str, ...]  # names of the features that it was given
     missing: dict[str, float]  # share of missing cells of each column that has some
@@ -68,7 +68,7 @@ class Facts:
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         share = frame.isna().mean()
         summary = getattr(model, "summary", None)
-        told = summary() if callable(summary) else None
+        text = summary() if callable(summary) else None
         n_fitted = getattr(model, "n_samples_fit_", None)
         follow_up = float("inf")
         if not rows.event.all():
@@ -77,7 +77,7 @@ class Facts:
         seen = rows.time <= rows.t
         return cls(
             model=type(model).__name__,
-            summary=told if isinstance(told, str) else "",
+            summary=text if isinstance(text, str) else "",
             n_fitted=None if n_fitted is None else int(n_fitted),
             columns=tuple(map(str, getattr(X, "columns", frame.columns))),
             missing={str(name): float(part) for name, part in share.items() if part > 0},

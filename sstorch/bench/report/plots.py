@@ -13,11 +13,11 @@ from matplotlib.patches import Patch
 
 from sstorch.plots.figures import ShownFigure
 
-# Colours that people with colour vision deficiency tell apart (Okabe and Ito).
+# Colours that differ with every kind of colour vision (Okabe and Ito).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7682")
 _COLUMNS = 3
 _INK, _BAR = "#22303c", "#b5495b"
-# In inches: between two labels, above the axis, and below it beside labels and bars.
+# In inches: between two labels, above the axis, and below it in addition to labels and bars.
 _LINE, _TOP, _BELOW = 0.24, 0.72, 0.28
 
 

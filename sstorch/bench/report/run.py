@@ -70,7 +70,7 @@ class Run:
     data: SurvivalData  # all rows
     model: SoftEstimator  # the tree trained on all of them
     held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
-    # scores of the trees and of models beside them, :func:`~sstorch.bench.peers.score_run`; None if the run
+    # scores of the trees and of reference models, :func:`~sstorch.bench.peers.score_run`; None if the run
     # has none
     peers: pd.DataFrame | None
     config: Mapping[str, Any]  # its settings, by group

@@ -173,7 +173,7 @@ def undefined_section(results: Results) -> Section:
         lines.append([Cell(text) for text in (results.model(key).label, metric, part, n, every, why)])
     text = (
         f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
-        "whose number stands beside it where it is not all of them; “n. d.” is a metric without any."
+        "whose number follows where it is not all of them; “n. d.” is a metric without any."
     )
     header = ["model", "metric", "part", "values", "data sets", "reason"]
     return Section(
