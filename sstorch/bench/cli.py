@@ -41,6 +41,8 @@ from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path
 from sstorch.bench.engines import make_engine
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.performance import performance_lines
+from sstorch.bench.report.results import Results
+from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import versions
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.checks import nearest_text
@@ -399,31 +401,10 @@ def _printed(metrics: Iterable[str]) -> dict[str, str]:
 
 def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
     """Means on test folds by model, over the data sets that all of these models have."""
-    table, planned = store.table(), {task.key.config for task in tasks}
-    scores = table[table["config"].isin(planned) & (table["part"] == "test")]
-    depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
-    scores = scores.assign(model=scores["model"] + depth.astype("string"))
-    # Outcomes of different types have different scores.
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for dataset, own in scores.groupby("dataset"):
-        kind = tuple(name for name in _printed(own["metric"].unique()) if name not in _PRINTED_OF_GROUPS)
-        kinds.setdefault(kind, []).append(str(dataset))
-    return "\n\n".join(_means(scores[scores["dataset"].isin(own)], kind) for kind, own in kinds.items())
-
-
-def _means(scores: pd.DataFrame, needed: Sequence[str]) -> str:
-    """Means by model over the data sets on which all models have the scores that are needed."""
-    names = _printed(scores["metric"].unique())
-    scores = scores[scores["metric"].isin(names)]
-    cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
-    complete = cells[list(needed)].notna().all().groupby("dataset").all()
-    whole = list(complete.index[complete])
-    if not whole:
-        return "no data set has results of every model"
-    means = cells.loc[:, (slice(None), whole)].T.groupby("metric").mean().T
-    shown = means[[name for name in names if name in means]].rename(columns=names)
-    text = shown.round(4).to_string(na_rep="-")
-    return f"Test folds, mean over {len(whole)} data sets\n{text}"
+    table = store.table()
+    table = table[table["config"].isin({task.key.config for task in tasks})]
+    results = Results(table, store.facts(), metrics=list(_printed(table["metric"].unique())))
+    return as_text(average_table(results))
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -15,6 +15,7 @@ from sstorch.bench.report.comparisons import box_section, fold_section, rank_sec
 from sstorch.bench.report.paper import paper_section
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import (
+    as_text,
     average_section,
     average_table,
     completeness_section,
@@ -29,7 +30,6 @@ from sstorch.document import (
     Document,
     Paragraph,
     Section,
-    Table,
     to_html,
     to_markdown,
 )
@@ -173,16 +173,7 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
     for note in results.notes:
         print(f"sstorch-report: note: {note}", file=sys.stderr)
     n, k = len(results.datasets), len(results.models)
-    print(f"{_text(average_table(results))}\n")
+    print(f"{as_text(average_table(results))}\n")
     print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
     sets = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)}"
     print(f"done: report of {sets} (with depths); open {files.html}", flush=True)
-
-
-def _text(table: Table) -> str:
-    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
-    ]
-    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])

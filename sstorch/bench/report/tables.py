@@ -248,6 +248,16 @@ def average_table(results: Results, *, chosen: bool = False) -> Table:
     return Table(caption, ["model", *heads], rows)
 
 
+def as_text(table: Table) -> str:
+    """An :func:`average_table` for the terminal."""
+    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])
+
+
 def average_section(results: Results) -> Section:
     """The averages at a glance, and the models that they leave out."""
     left_out = {
