@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +95,13 @@ class TensorBoardLogger(Callback):
     def log_figure(self, name: str, tag: str, figure: Figure) -> None:
         """Write a figure into the run of the split ``name``."""
         self._writers[name].add_figure(tag, figure, close=False)
+
+    def log_hparams(
+        self, name: str, settings: Mapping[str, bool | str | float | int], scores: Mapping[str, float]
+    ) -> None:
+        """Write settings and final scores of the split ``name`` for the HPARAMS page."""
+        prefixed = {f"final/{score}": value for score, value in scores.items()}
+        self._writers[name].add_hparams(dict(settings), prefixed, run_name=".")
 
     def close(self) -> None:
         """Write what is buffered and close the files."""

@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sstorch.bench import (
+    GROUP_SCORES,
     CrossValidation,
     ResultStore,
     RunFolder,
@@ -237,6 +238,8 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
                     board.log_figure(name, "survival by leaf", figure)
                 for name, choice in result.choices.items():
                     board.log_choice(name, choice)
+                for fold, name in enumerate(split_names(cv.n_folds)[:-1]):
+                    board.log_hparams(name, _hparams(config), _test_means(result, fold))
         finally:
             if board is not None:
                 board.close()
@@ -432,6 +435,21 @@ def _peers_text(scores: pd.DataFrame) -> str:
     names = {**_printed(scores.columns), "log_likelihood": "log-likelihood"}
     table = peer_table(scores)[list(names)].rename(columns=names).rename_axis(None)
     return f"Compared with reference models on the same test folds\n{table.round(4).to_string(na_rep='-')}"
+
+
+def _test_means(result: CrossValidation, fold: int) -> dict[str, float]:
+    scores = result.scores[(result.scores["fold"] == fold) & (result.scores["part"] == "test")]
+    return {name: float(scores[name].mean()) for name in result.score_names if name not in GROUP_SCORES}
+
+
+def _hparams(config: Config) -> dict[str, bool | str | float | int]:
+    """Settings that shape the result, by dotted name, as the HPARAMS page takes them."""
+    chosen: dict[str, bool | str | float | int] = {"dataset": config.dataset.name, "seed": config.seed}
+    for group in ("tree", "leaf", "trainer", "init", "cv", "device", "fairness"):
+        for name, value in vars(getattr(config, group)).items():
+            plain = value if isinstance(value, bool | str | float | int) else str(value)
+            chosen[f"{group}.{name}"] = plain
+    return chosen
 
 
 def _set_threads(threads: int | None, n_elements: int) -> None:
