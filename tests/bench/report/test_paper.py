@@ -1,10 +1,7 @@
 import pytest
 
 from sstorch.bench.report import Results, published_means
-from sstorch.bench.report.paper import (
-    against_paper,
-    paper_section,
-)
+from sstorch.bench.report.paper import against_paper, paper_section
 from sstorch.bench.report.results import Model
 from sstorch.document import Section, Table
 
@@ -22,24 +19,15 @@ def test_ours_is_joined_to_theirs_by_data_set_model_and_depth() -> None:
     assert against_paper(results, "c_harrell", "test", Model("cox")).empty
 
 
-def test_gated_trees_are_compared_with_the_papers_trees_without_a_ridge() -> None:
-    results = Results(*study({("aids", "sst_llog_gated", 2): 0.751, ("aids", "sst_po_gated", 2): 0.751}))
-    gated = Model("sst_llog_gated", 2)
-    assert against_paper(results, "c_harrell", "test", gated).loc["aids"].tolist() == pytest.approx(
+@pytest.mark.parametrize("kind", ["gated", "curved"])
+def test_other_trees_are_compared_with_the_papers_plain_ones(kind: str) -> None:
+    results = Results(*study({("aids", f"sst_llog_{kind}", 2): 0.751, ("aids", f"sst_po_{kind}", 2): 0.751}))
+    tree = Model(f"sst_llog_{kind}", 2)
+    assert against_paper(results, "c_harrell", "test", tree).loc["aids"].tolist() == pytest.approx(
         [0.751, 0.741, 0.01]
     )
-    assert against_paper(results, "ibs_graf", "test", Model("sst_po_gated", 2))["difference"].isna().all()
-    assert (gated.label, gated.family) == ("Llog gated D2", "soft trees")
-
-
-def test_curved_trees_are_compared_with_the_papers_straight_ones() -> None:
-    results = Results(*study({("aids", "sst_llog_curved", 2): 0.751, ("aids", "sst_po_curved", 2): 0.751}))
-    curved = Model("sst_llog_curved", 2)
-    assert against_paper(results, "c_harrell", "test", curved).loc["aids"].tolist() == pytest.approx(
-        [0.751, 0.741, 0.01]
-    )
-    assert against_paper(results, "ibs_graf", "test", Model("sst_po_curved", 2))["difference"].isna().all()
-    assert (curved.label, curved.family) == ("Llog curved D2", "soft trees")
+    assert against_paper(results, "ibs_graf", "test", Model(f"sst_po_{kind}", 2))["difference"].isna().all()
+    assert (tree.label, tree.family) == (f"Llog {kind} D2", "soft trees")
 
 
 def test_brier_scores_of_odds_and_hazards_are_not_compared() -> None:
