@@ -31,6 +31,7 @@ html_theme = "furo"
 html_title = f"sstorch {release}"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
+html_js_files = ["access.js"]
 html_copy_source = False
 html_show_sourcelink = False
 

@@ -462,6 +462,18 @@ def check_same_order(**parts: Any) -> None:
         )
 
 
+# ---------------------------------------------------------------------- trees
+
+
+def no_tree(tree: object, wanted: str = "survival tree") -> ConfigError:
+    """What a function of a tree raises for anything else, such as a pipeline or a search."""
+    kind = f"the class {tree.__name__}" if isinstance(tree, type) else type(tree).__name__
+    return ConfigError(
+        f"tree must be a fitted {wanted}, got {kind}; of a search give best_estimator_, of a "
+        "pipeline its last step (set_output(transform='pandas') before fit keeps names of columns)"
+    )
+
+
 # ---------------------------------------------------------------------- times and events
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import openpyxl
 import pandas as pd
 import torch
 from sklearn.base import clone
@@ -418,6 +419,17 @@ def calculator(model: Any, case: Case) -> Result:
     return _named(curve=[float(number) for number in re.findall(r"\d+\.\d+(?:e-?\d+)?", curves[0])])
 
 
+def workbook(model: Any, case: Case) -> Result:
+    """Number of formulas, and ranges of fields; LibreOffice computes the cells in another test."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tree.xlsx"
+        deploy.export_workbook(model, path, case.X, horizons=case.times, **_after(model))
+        book = openpyxl.load_workbook(path)
+    cells = [str(cell.value) for sheet in book for row in sheet.iter_rows() for cell in row]
+    ranges = [cell.split(" to ") for cell in cells if re.fullmatch(r"[\d.]+ to [\d.]+", cell)]
+    return _named(formulas=sum(cell.startswith("=") for cell in cells), ranges=np.array(ranges, float))
+
+
 def saved(model: Any, case: Case) -> Result:
     """Predictions of the saved model, which are those of the model."""
     with tempfile.TemporaryDirectory() as folder:
@@ -479,6 +491,7 @@ OPERATIONS = {
     "onnx": Operation("`export_onnx`", functools.partial(_exported, "onnx")),
     "program": Operation("`export_program`", program),
     "calculator": Operation("`export_calculator`", calculator),
+    "workbook": Operation("`export_workbook`", workbook),
     "bench": Operation("folds of the command `sstorch` and of studies", cross_validated, resamples=True),
 }
 

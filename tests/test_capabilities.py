@@ -25,7 +25,16 @@ from tests.conftest import nightly
 LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
 # Operations that take seconds a cell, and those that do so by code which all estimators share.
 SLOW = ("program", "stability")
-SHARED = ("bench", "validate_groups", "validate", "javascript", "onnx", "recalibrate", "split_test")
+SHARED = [
+    "bench",
+    "validate_groups",
+    "validate",
+    "javascript",
+    "onnx",
+    "recalibrate",
+    "split_test",
+    "workbook",
+]
 CELLS = [
     nightly(*cell)
     if cell[0] in LIKE_OTHERS or cell[2] in SLOW or (cell[2] in SHARED and cell[0] != "PrognosticTree")

@@ -67,5 +67,7 @@ def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], stat
     model = load_tree(path)
     assert isinstance(model, SoftEstimator)
     held_out = pd.read_csv(path / "held_out.csv")
-    peers = pd.read_csv(path / "peers.csv") if (path / "peers.csv").is_file() else None
+    peers = None
+    if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
+        peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
     return Run(name, data, model, held_out, peers, config, status)

@@ -227,7 +227,7 @@ class RunFolder:
             result.penalties().to_csv(self.path / "penalties.csv", float_format="%.6g")
         if data.groups is not None:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
-        (self.path / "tree.txt").write_text(result.model.summary() + "\n")
+        (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n")
         result.model.save(self.path / "model")
         if data.file_options is not None:
             save_options(self.path / "model", data.file_options)

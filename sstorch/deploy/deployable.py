@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import check_share
+from sstorch.checks import check_share, no_tree
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
@@ -131,11 +131,7 @@ def no_limits(tree: Deployable, after: float | None) -> str:
 def check_deployable(tree: object) -> None:
     """Raise ConfigError for anything but a tree of this package."""
     if not isinstance(tree, Deployable):
-        kind = f"the class {tree.__name__}" if isinstance(tree, type) else type(tree).__name__
-        raise ConfigError(
-            f"tree must be a fitted survival tree, got {kind}; of a search give best_estimator_, of a "
-            "pipeline its last step (set_output(transform='pandas') before fit keeps names of columns)"
-        )
+        raise no_tree(tree)
 
 
 def headline(tree: Deployable) -> str:

@@ -12,6 +12,8 @@ _FIGURE_WIDTH, _DPI = 6.3, 220
 # Characters from which on a column of a table is no wider.
 _LONGEST = 30
 _TABLE_SIZE, _CODE_SIZE = 8.0, 7.5
+# Rows of a table that is kept on one page.
+_ROWS_TOGETHER = 10
 
 
 def check_word() -> None:
@@ -96,7 +98,7 @@ def _write_picture(page: Any, picture: Picture) -> None:
 
 
 def _write_table(page: Any, table: Table) -> None:
-    """A table with a header row that is repeated on every page."""
+    """A table with a header row that is repeated on every page; a short table is on one page."""
     from docx.enum.text import WD_ALIGN_PARAGRAPH
     from docx.oxml import OxmlElement
     from docx.shared import Inches
@@ -110,17 +112,19 @@ def _write_table(page: Any, table: Table) -> None:
     texts = [[f"{line[k].text} {line[k].note}" for line in lines] for k in range(len(table.header))]
     words = [max(len(word) for text in own for word in text.split() or [""]) for own in texts]
     longest = [max(map(len, own)) for own in texts]
-    sizes = [max(min(size, _LONGEST), word + 8) for size, word in zip(longest, words, strict=True)]
+    sizes = [max(min(size, _LONGEST), word + 11) for size, word in zip(longest, words, strict=True)]
     for column, size in zip(grid.columns, sizes, strict=True):
         column.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
         for place in column.cells:
             place.width = Inches(_FIGURE_WIDTH * size / sum(sizes))
+    last = len(lines) - 1
     grid.rows[0]._tr.get_or_add_trPr().append(OxmlElement("w:tblHeader"))
     for number, (row, line) in enumerate(zip(grid.rows, lines, strict=True)):
         row._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
         for column, (place, cell) in enumerate(zip(row.cells, line, strict=True)):
             paragraph = place.paragraphs[0]
             paragraph.paragraph_format.space_after = 0
+            paragraph.paragraph_format.keep_with_next = number < (last if last < _ROWS_TOGETHER else 1)
             if column and column not in table.left:
                 paragraph.alignment = WD_ALIGN_PARAGRAPH.RIGHT
             note = f" ({cell.note})" if cell.note else ""

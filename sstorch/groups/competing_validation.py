@@ -60,18 +60,15 @@ class CompetingGroupValidation:
         first = next(iter(self.causes.values())).hazard
         lines = [
             f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:g} groups of 5 % or more",
-            first.agreement,
+            f"A{first.agreement[1:]}",
         ]
         for name, each in self.causes.items():
-            incidence = (
-                "" if each.c_incidence is None else f"; concordance with the incidence {each.c_incidence:.3f}"
-            )
-            lines.append(
-                f"{name}: hazard, {each.hazard.evidence}; Gray {p_text(each.gray_p_value)}, not calibrated"
-                f"{incidence}"
-            )
+            concordance = "" if each.c_incidence is None else f"concordance {each.c_incidence:.3f}, "
+            gray = f"Gray {p_text(each.gray_p_value)} (anti-conservative)"
+            lines.append(f"Hazard of {name}: {each.hazard.evidence}")
+            lines.append(f"Cumulative incidence of {name}: {concordance}{gray}")
             if not each.hazard.differ:
-                lines.append(f"{name}: {each.hazard.doubt}")
+                lines.append(f"Hazard of {name}: {each.hazard.doubt}")
         return "\n".join(lines)
 
     def against(self, null: Sequence[Any]) -> Self:

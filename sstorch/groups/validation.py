@@ -105,7 +105,7 @@ class GroupValidation:
         limits = ""
         if self.c_lower is not None and self.c_upper is not None:
             limits = f" (95 % confidence interval {self.c_lower:.3f} to {self.c_upper:.3f})"
-        p = f"log-rank {p_text(self.p_value)}, not calibrated"
+        p = f"log-rank {p_text(self.p_value)} (anti-conservative)"
         if self.permutation_p_value is not None:
             p = f"{p_text(self.permutation_p_value)} by {self.n_permutations} permutations"
         return f"concordance of the groups alone {self.c_groups:.3f}{limits}, {p}"

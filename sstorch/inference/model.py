@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pandas as pd
 
+from sstorch.checks import no_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
@@ -42,6 +43,8 @@ def covariance_of(model: Inferable) -> FitCovariance:
 
 def no_covariance(model: Inferable) -> str:
     """Why a model has no covariance; empty if it has one."""
+    if not hasattr(type(model), "_tree"):
+        raise no_tree(model, "soft survival tree")
     tree = model._tree
     found: FitCovariance | None = vars(model).get("covariance_")
     if found is not None and found.hazards:

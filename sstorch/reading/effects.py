@@ -21,7 +21,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference import HazardCovariance
 from sstorch.inference.model import covariance_of
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 
 _OTHER_TREES = (
     "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
@@ -76,7 +76,7 @@ def effects(
             sample is asked for, and the groups of a tree have slopes of their own: groups of different trees
             do not correspond.
     """
-    fitted, frame = tree._tree, tree._cleaned(X)
+    fitted, frame = fitted_tree(tree), tree._cleaned(X)
     covariance = covariance_of(tree) if intervals else None
     if sample is not None and covariance is not None:
         raise ConfigError("limits come from a sample or from intervals=True: give one of them")

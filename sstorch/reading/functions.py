@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.hooks import HasText, ReadableTree
+from sstorch.reading.hooks import HasText, ReadableTree, fitted_tree, readable
 from sstorch.reading.rules import branch_index
 from sstorch.reading.scores import Score, terms_of, to_numbers
 from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes, stacked
@@ -27,7 +27,7 @@ def export_text(tree: HasText, n_terms: int | None = 4) -> str:
         tree: fitted.
         n_terms: terms of a rule that are written out, those with the largest effects; None for all.
     """
-    return tree._export_text(n_terms)
+    return readable(tree)._export_text(n_terms)
 
 
 def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
@@ -37,7 +37,7 @@ def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
         tree: fitted.
         n_terms: terms of a rule that are written out, those with the largest effects; None for all.
     """
-    return tree._export_graphviz(n_terms)
+    return readable(tree)._export_graphviz(n_terms)
 
 
 def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
         frequent category among these rows is the reference, which is not written. A rule of one number
         is a threshold (``pnodes <= 5``), one of one categorical column a list (``tgrade in {II, III}``).
     """
-    fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
+    fitted, nodes, rules = fitted_tree(tree), tree.node_table_, tree._gate_rules
     rows = []
     for node in fitted.module.topology.branches:
         table = _gate(fitted, node)
@@ -78,7 +78,7 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
 
 def gate_terms(tree: ReadableTree) -> list[str]:
     """Names of the encoded features that some gate uses."""
-    fitted = tree._tree
+    fitted = fitted_tree(tree)
     if not fitted.module.topology.branches:
         return []
     used = (fitted.module.gate_parameters().weight != 0).any(dim=-2).cpu().numpy()
@@ -95,7 +95,7 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
         its most frequent category in training, which is left out), ``effect`` (change over the whole
         training range) and ``share`` of the gate's effects.
     """
-    fitted = tree._tree
+    fitted = fitted_tree(tree)
     tables = {node: _gate(fitted, node) for node in fitted.module.topology.branches}
     for table in tables.values():
         size = table["effect"].abs()
@@ -122,7 +122,7 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
         :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
         predicted median and ``S(t)`` are from time zero if the covariates stay as in the row.
     """
-    fitted = tree._tree
+    fitted = fitted_tree(tree)
     table = leaf_rows(fitted, tree.node_table_)
     if fitted.competing:  # those of each cause are there
         table = table.drop(columns="events")
@@ -152,7 +152,7 @@ def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
         ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has. The ridge penalty
         shrinks them.
     """
-    return leaf_slopes(tree._tree)
+    return leaf_slopes(fitted_tree(tree))
 
 
 def importance(tree: ReadableTree) -> pd.DataFrame:
@@ -167,7 +167,7 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
         Indexed by raw column: ``gates`` and ``leaves``, or ``leaves CAUSE`` of each cause where causes
         compete, each with sum one, or zero if no column has any effect there (no gates, or no slopes).
     """
-    fitted, nodes, columns = tree._tree, tree.node_table_, tree.feature_names_in_
+    fitted, nodes, columns = fitted_tree(tree), tree.node_table_, tree.feature_names_in_
     module = fitted.module
 
     def shares(scores: Mapping[int, Score]) -> pd.Series:

@@ -16,7 +16,7 @@ from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.effects import KnownValues, known_values
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int 
         ConfigError: the tree has no products, or a number is out of range.
         DataError: columns are missing, or have no known value in any row.
     """
-    fitted, frame = tree._tree, tree._cleaned(X)
+    fitted, frame = fitted_tree(tree), tree._cleaned(X)
     n_pairs = check_integer("n_pairs", n_pairs, 1)
     known = known_values(fitted.preprocessor, frame)
     axes = {name: _Axis.of(own, check_integer("n_points", n_points, 2)) for name, own in known.items()}

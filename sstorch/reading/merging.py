@@ -11,7 +11,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_part
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.reading.nodes import shown_leaves
 from sstorch.reading.rules import GateRule, conditions
 
@@ -95,7 +95,7 @@ def merge_leaves(
     Raises:
         ConfigError: ``tolerance`` or ``min_leaf`` is no share.
     """
-    fitted, x, nodes, rules = tree._tree, tree._encode(X), tree.node_table_, tree._gate_rules
+    fitted, x, nodes, rules = fitted_tree(tree), tree._encode(X), tree.node_table_, tree._gate_rules
     event_times, n_leaves = tree.event_times_, len(fitted.module.topology.leaves)
     # To the leaves with training rows, by leaf: the gates that are shown, and the side taken.
     ways = {node - n_leaves: tuple(path) for node, path in shown_leaves(nodes).items()}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sstorch.data.subjects import Paths
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.reading.rules import GateRule
 
 # Terms of a rule that are written out.
@@ -33,7 +33,7 @@ def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> p
     Raises:
         DataError: two rows of a subject begin at once, a column is missing, or entry and id are not (n,).
     """
-    fitted, rules, frame = tree._tree, tree._gate_rules, tree._cleaned(X)
+    fitted, rules, frame = fitted_tree(tree), tree._gate_rules, tree._cleaned(X)
     path = Paths.of(entry, id, len(frame))
     leaf, depth = fitted.leaf(fitted.encode(frame)), fitted.module.topology.depth
     columns = _columns_of_gates(fitted)

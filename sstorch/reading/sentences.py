@@ -94,6 +94,7 @@ def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -
         of_cause = table.xs(cause, level="cause") if tree.competing else table
         on = f" on the hazard of {cause}" if tree.competing else ""
         name = ratios[cause] or "difference of the linear predictor"
+        name += " of the event" * (name == "odds ratio" and not tree.competing)
         several = "groups" in of_cause.index.names
         labels = of_cause.index.unique("groups") if several else [", ".join(map(str, sorted(shown)))]
         for label in labels:

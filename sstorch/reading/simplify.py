@@ -11,7 +11,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_part
 from sstorch.data.coded import dense
 from sstorch.nn.design_matrix import first_features
-from sstorch.reading.hooks import ReadableTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, switches, with_references
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
@@ -57,7 +57,7 @@ def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> Simplifi
     Raises:
         ConfigError: ``tolerance`` is no share.
     """
-    fitted, x = tree._tree, tree._encode(X)
+    fitted, x = fitted_tree(tree), tree._encode(X)
     tolerance = check_part("tolerance", tolerance)
     topology, preprocessor = fitted.module.topology, fitted.preprocessor
     features = to_numbers(dense(first_features(x, fitted.module.n_gate_features)))

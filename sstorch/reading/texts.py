@@ -88,8 +88,8 @@ def held_out_text(lines: Sequence[str]) -> str:
     if lines:
         return "\n".join(lines)
     return (
-        "Held-out rows: not scored by a fit (sstorch.validation: validate on other rows, compare with folds; "
-        "the command sstorch compares folds with Cox and the regression)"
+        "Held-out rows: not scored. sstorch.validation.validate scores other rows, compare folds; the "
+        "command sstorch also compares folds with Cox and the regression"
     )
 
 
@@ -112,9 +112,12 @@ def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
 def events_text(tree: FittedTree, row: pd.Series) -> str:
     """Events of a row of the node table, of each cause where they compete."""
     if tree.competing:
-        return ", ".join(f"{int(row[f'events {cause}'])} {cause}" for cause in tree.causes)
-    events = int(row["events"])
-    return f"{events} event{'s' * (events != 1)}"
+        return ", ".join(f"{_events(row[f'events {cause}'])} of {cause}" for cause in tree.causes)
+    return _events(row["events"])
+
+
+def _events(count: float) -> str:
+    return "1 event" if count == 1 else f"{int(count)} events"
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:

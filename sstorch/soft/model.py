@@ -257,14 +257,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         x = tree.encode(frame)
         return tree.incidence(x, times) if tree.competing else tree.curves(x, times)
 
-    @property
-    def _event_counts(self) -> str:
-        """Events among the training rows, of competing causes by name, as text."""
-        if self._tree.competing:
-            table = self.group_table_
-            return ", ".join(f"{table[f'events {name}', ''].sum()} {name}" for name in self.causes_)
-        return f"{self.node_table_['events'].iloc[0]:.0f} events"
-
     def _card(self) -> CardFacts:
         tree, nodes = self._tree, self.node_table_
         preprocessor = tree.preprocessor
@@ -275,7 +267,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             title="A soft survival tree",
             kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
             rows=int(nodes["rows"].iloc[0]),
-            events=self._event_counts,
+            events=events_text(tree, nodes.iloc[0]),
             groups=incidence_lines(self.group_table_) if tree.competing else self.describe().splitlines(),
             rules=self._export_text(4),
             more=[
@@ -412,11 +404,11 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
             cautions.append(
-                "The same rows have placed the gates: differences between groups are too large, and "
-                "confidence intervals, which hold given the gates, too narrow (sstorch.validation: "
+                "The rules were chosen on the training rows: differences between groups are too large, and "
+                "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
                 "group_table with n_resamples, validate_groups)"
             )
-        parts += ["\n".join(["With care", *(f"* {each}" for each in cautions)])] if cautions else []
+        parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []
         if details:
             slopes, same_rows = not coefficients and not effects, not self._other_gates
             parts.append(

@@ -114,7 +114,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     assert set(steps["problem"]) == set(range(8))
     assert (folder / "history" / "macro_iterations.parquet").exists()
     model = load_tree(folder / "model")
-    assert model.summary() == (folder / "tree.txt").read_text().rstrip("\n")
+    assert model.summary(details=True) == (folder / "tree.txt").read_text().rstrip("\n")
     assert model.predict(gbsg2.frame).shape == (686,)
     told = test.loc[test["chosen"], "c_harrell"].mean()
     assert model.metrics_["cross_validated_c_harrell"] == pytest.approx(told, rel=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import PrognosticTree
+from sstorch import PrognosticTree, load_dataset
 from sstorch.data import SurvivalData, load_file
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -81,6 +81,20 @@ def test_formats_give_the_same_data(ending: str, tmp_path: Path) -> None:
     assert data.frame["geschlecht"].tolist() == COHORT["geschlecht"].tolist()
     np.testing.assert_array_equal(data.time, COHORT["tage"])
     np.testing.assert_array_equal(data.event, COHORT["tot"] == 1)
+
+
+def test_sas7bdat_is_read() -> None:
+    """60 rows of GBSG2 with a missing age and a date, written by ``write_sas`` of R's haven 2.5.1."""
+    pytest.importorskip("pyreadstat")
+    data = load_file(Path(__file__).with_name("gbsg2.sas7bdat"), time="days", event="died", drop=["seen"])
+    known = load_dataset("gbsg2").subset(np.arange(60))
+    expected = known.frame[["age", "horTh", "pnodes"]].astype({"age": float})
+    expected.loc[4, "age"] = np.nan
+    for name in expected:
+        assert data.frame[name].dropna().tolist() == expected[name].dropna().tolist()
+        assert data.frame[name].isna().tolist() == expected[name].isna().tolist()
+    np.testing.assert_array_equal(data.time, known.time)
+    np.testing.assert_array_equal(data.event, known.event)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "cp1252", "latin-1"])

@@ -41,7 +41,7 @@ def test_columns_of_lifelines_are_named() -> None:
 
 
 def test_outcomes_of_greenwood() -> None:
-    gw = pytest.importorskip("greenwood", reason="greenwood is no part of what the tests install")
+    gw = pytest.importorskip("greenwood", reason="the extra peers installs it")
     theirs = gw.Surv(TIME, EVENT)
     assert repr(as_surv((theirs.stop, theirs.status))) == repr(Surv(TIME, EVENT))
 

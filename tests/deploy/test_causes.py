@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.pipeline import make_pipeline
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, SurvivalRegression, inference, load_dataset, metrics
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
+from sstorch.inference import coefficients
+from sstorch.reading import effects, export_text, gate_table
 from tests.conftest import covering, nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
@@ -179,3 +183,10 @@ def test_exact_tree_as_a_torch_program_raises(tmp_path: Path) -> None:
         export_program(fitted("exact", "pbc"), tmp_path / "tree.pt2")
     with pytest.raises(ConfigError, match="tree must be a fitted survival tree, got SurvivalData"):
         export_code(subjects(10, 0), "python")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", [export_text, gate_table, coefficients, effects])
+def test_reading_a_pipeline_names_its_last_step(read: Callable[..., object]) -> None:
+    pipeline = make_pipeline(fitted("exact", "pbc"))
+    with pytest.raises(ConfigError, match=r"got Pipeline; .* of a pipeline its last step"):
+        read(pipeline, *([pd.DataFrame()] if read is effects else []))

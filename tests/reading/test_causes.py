@@ -42,7 +42,8 @@ def tree(data: SurvivalData) -> PrognosticTree:
 
 
 def _counts(data: SurvivalData, inside: np.ndarray) -> str:
-    events = ", ".join(f"{(data.cause[inside] == k).sum()} {name}" for k, name in enumerate(CAUSES, 1))
+    counts = ((data.cause[inside] == k).sum() for k in (1, 2))
+    events = ", ".join(f"{count} events of {name}" for count, name in zip(counts, CAUSES, strict=True))
     return f"{inside.sum()} rows, {events}"
 
 
@@ -164,6 +165,8 @@ def test_a_band_of_effects_is_of_each_cause(data: SurvivalData) -> None:
 
 class _Alone:
     """The hazard of one cause of a tree of a sample, as an estimator that can be read."""
+
+    _tree: object = None
 
     def __init__(self, like: SurvivalRegression, cause: str, tree: object) -> None:
         self._tree, self._cleaned = tree.of_cause(cause), like._cleaned

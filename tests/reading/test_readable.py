@@ -526,7 +526,7 @@ def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: Surviva
     row = table.loc["pnodes"]
     limits = f"{row['odds ratio']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
     assert f"\n  pnodes {row['contrast']}: {limits}\n" in text
-    assert "\nWith care\n* " in text
+    assert "\nCautions\n* " in text
     technical = ("log_slope", "level", "nats", "degrees of freedom", "s(", "left", "right")
     assert not any(word in text for word in technical)
     details = tree.summary(details=True)

@@ -62,7 +62,7 @@ def test_a_model_that_is_not_fitted_raises(frame: pd.DataFrame) -> None:
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_shap_values_add_up_to_survival(survival: SurvivalAt, frame: pd.DataFrame) -> None:
-    shap = pytest.importorskip("shap", reason="shap is no part of what the tests install")
+    shap = pytest.importorskip("shap", reason="the extra peers installs it")
     x = survival.encode(frame.dropna())
     found = shap.PermutationExplainer(survival.predict, x[:30], seed=0)(x[:3], silent=True)
     np.testing.assert_allclose(found.values.sum(1) + found.base_values, survival.predict(x[:3]))
@@ -77,7 +77,7 @@ def test_shap_values_add_up_to_survival(survival: SurvivalAt, frame: pd.DataFram
 def test_survshap_values_add_up_to_the_curve(
     survival: SurvivalAt, frame: pd.DataFrame, gbsg2: SurvivalData
 ) -> None:
-    survshap = pytest.importorskip("survshap", reason="survshap is no part of what the tests install")
+    survshap = pytest.importorskip("survshap", reason="the extra peers installs it")
     known = frame.notna().all(axis=1).to_numpy()
     x = pd.DataFrame(survival.encode(frame[known]), columns=list(frame))[:40]
 

@@ -190,7 +190,8 @@ def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) 
         card = model_card(each)
         assert "cumulative incidences of relapse and death" in card
         assert "predicted incidence F(" in card
-        assert f"400 rows, {(data.cause == 1).sum()} relapse, {(data.cause == 2).sum()} death" in card
+        counts = [f"{(data.cause == k).sum()} events of {name}" for k, name in ((1, "relapse"), (2, "death"))]
+        assert f"400 rows, {', '.join(counts)}" in card
 
 
 # ---------------------------------------------------------------------- validation

@@ -113,7 +113,10 @@ def _outcome(run: Run) -> list[str]:
     if late := int(np.count_nonzero(data.entry)):
         texts.append(f"Entry is delayed in {late} rows, which count as at risk from their entry on.")
     if data.time_varying:
-        texts.append("Covariates are time-varying, in start-stop rows.")
+        texts.append(
+            "Covariates are time-varying, in start-stop rows; consecutive rows of a subject with equal "
+            f"covariates are merged, which leaves {len(data.joined())} rows."
+        )
     if data.n_moved:
         texts.append(f"Times of zero in {data.n_moved} rows were moved to {data.zero_time:g}.")
     if data.intervals is None:
@@ -236,7 +239,8 @@ def _measures(run: Run) -> list[str]:
     texts = []
     if run.peers is not None:
         scores = [str(name) for name in run.peers if name not in ("model", "fold")]
-        names = [_CONVENTIONS.get(name.partition(":")[0], title_of(name)) for name in scores]
+        titles = [(name.partition(":")[0], title_of(name)) for name in scores]
+        names = [_CONVENTIONS.get(name, f"{title[0].lower()}{title[1:]}") for name, title in titles]
         texts.append(f"Scores of held-out rows are the {listed(list(dict.fromkeys(names)))}.")
     texts.append(
         "Calibration is shown of the predictions for held-out rows. Characteristics of groups are compared "

@@ -51,7 +51,7 @@ def group_table(run: Run) -> Table:
     caption = (
         f"Groups of the model trained on all rows, longest survival first; {estimate} estimates"
         f"{' with 95 % confidence limits' * (data.intervals is None)}{in_unit}. "
-        "The gates were placed on these rows: differences between groups are too large."
+        "The rules were chosen on these rows: differences between groups are too large."
     )
     return Table(caption, header, lines, left=frozenset({1}))
 

@@ -142,7 +142,7 @@ def verdict_of_groups(run: Run) -> str:
         why = "a fold is too small" if run.data.intervals is None else "times are interval-censored"
         return f"Whether the groups differ on held-out rows is not tested by a log-rank test: {why}."
     if not isinstance(found, GroupValidation):
-        return ". ".join(str(found).splitlines())
+        return ". ".join(str(found).splitlines()) + "."
     where = f"On held-out rows of {found.n_folds} folds"
     if found.differ:
         return f"{where} the groups differ: {found.evidence}."
@@ -264,7 +264,7 @@ def tree_section(run: Run) -> Section:
     picture = Picture(
         "tree",
         detached(plot_soft_tree(model, data.frame, outcome)),
-        "At a gate yes is the side where its rule holds."
+        "At each split, yes is the side where the rule holds."
         if gates
         else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
@@ -277,7 +277,7 @@ def tree_section(run: Run) -> Section:
 
 
 # By what the outcome is observed: name of the estimate, in small print, and what the figure shows.
-_SHOWN = "The gates were placed on these rows, which makes groups look further apart than they are."
+_SHOWN = "The rules were chosen on these rows, which makes groups look further apart than they are."
 _BY_OUTCOME = {
     "competing": (
         "AJ",

@@ -131,15 +131,18 @@ class CauseLeaves(OutcomeTree):
         # Groups may have none of the rows of a recalibration.
         table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
         return [
-            f"group {group}: {rows_text(int(table['rows', ''][group]))}, "
-            + ", ".join(f"{table[f'events {name}', ''][group]:g} {name}" for name in self.causes_)
-            for group in table.index
+            f"group {group}: {rows_text(int(row['rows', '']))}, {self._events_text(row)}"
+            for group, row in table.iterrows()
         ]
+
+    def _events_text(self, row: pd.Series) -> str:
+        counts = {name: int(row[f"events {name}", ""]) for name in self.causes_}
+        return ", ".join(f"{count} event{'s' * (count != 1)} of {name}" for name, count in counts.items())
 
     def _cause_card(self) -> CardFacts:
         table = self.group_table_
-        events = ", ".join(f"{table[f'events {name}', ''].sum()} {name}" for name in self.causes_)
-        return self._facts(int(table["rows", ""].sum()), events, incidence_lines(table))
+        total = table.sum()
+        return self._facts(int(total["rows", ""]), self._events_text(total), incidence_lines(table))
 
     def _cause_summary(self) -> str:
         """The search and its result, the tree, hazard ratios of the leaves, and a table of the groups."""
