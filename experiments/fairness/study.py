@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from figures import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
 from sstorch import Penalties, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.bench import FairnessPath, fairness_path, leaf_table
-from sstorch.plots import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
 HERE = Path(__file__).parent
 PAPER = (0.0, 1.0, 5.0, 10.0, 15.0, 20.0)

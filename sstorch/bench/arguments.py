@@ -35,11 +35,7 @@ _DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
 def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
-    """The arguments with text in quotes and ``~`` written out.
-
-    Raises:
-        ConfigError: one is neither an option nor a setting.
-    """
+    """The arguments with text in quotes and ``~`` written out; a ConfigError for what is no setting."""
     sweeps = bool({"-m", "--multirun"} & set(arguments))
     words, out = iter(arguments), []
     for word in words:
@@ -94,8 +90,8 @@ def _quoted(text: str) -> str:
 def refusal_text(error: HydraException) -> str:
     """What Hydra refuses, in words of the settings."""
     text = " ".join(str(error).split())
-    if told := override_text(error):
-        return told
+    if text_of_override := override_text(error):
+        return text_of_override
     if match := re.search(
         r"Could not find '([^']+)'( Available options in '[^']+': (.*?) Config search)?", text
     ):

@@ -23,9 +23,6 @@ class HistoryWriter(Callback):
 
     ``steps.parquet`` and ``macro_iterations.parquet`` are moved into place when whole, so that they can be
     read at any moment.
-
-    Args:
-        folder: made with the first files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,11 +43,7 @@ class TensorBoardLogger(Callback):
     ``node/<id>/<step>/objective`` after each BN, LN or WLR step, ``node/<id>/left_share`` and
     ``leaf/<id>/mass``. Where penalties are estimated there are no iterations, and one scalar of each instead:
     ``evidence/<candidate>``, ``edf/<kind>`` and ``sd/<kind>``, of competing causes ``edf/<cause>/<kind>``.
-
-    Args:
-        folder: of the event files.
-        names: of the splits, in the order of the batch.
-        n_starts: problems per split.
+    `names` are those of the splits in the order of the batch, with `n_starts` problems each.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], n_starts: int) -> None:

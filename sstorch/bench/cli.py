@@ -42,6 +42,8 @@ from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path
 from sstorch.bench.engines import make_engine
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.performance import performance_lines
+from sstorch.bench.report.results import Results
+from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import versions
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
 from sstorch.checks import nearest_text
@@ -63,7 +65,7 @@ from sstorch.optim import Checkpoint
 from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
 
-# What is told in one line; anything else is a defect and keeps its traceback.
+# What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
 # Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
@@ -106,7 +108,7 @@ def _compose_and_run() -> None:
     except HydraException as error:
         raise ConfigError(refusal_text(error)) from error
     except AssertionError as error:
-        # What Hydra says of settings of a study that is null.
+        # The message of Hydra for settings of a study that is null.
         if "Unexpected type for root" not in str(error):
             raise
         raise ConfigError(
@@ -150,18 +152,9 @@ def _app(composed: DictConfig) -> None:
 
 
 def run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation | None:
-    """Carry out a run, or go on with it; what can be refused is refused before anything is written.
+    """Carry out a run, or continue it; None if the folder holds this run, completed.
 
-    Args:
-        config: the configuration.
-        config_text: its resolved YAML.
-        folder: where the results go.
-
-    Returns:
-        Its results; None if the folder holds this run, completed.
-
-    Raises:
-        SstorchError: the configuration or the data cannot be used.
+    What cannot be run raises an SstorchError before anything is written.
     """
     lines = Lines() if config.logger.progress else None
 
@@ -269,19 +262,9 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
 
 
 def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
-    """Carry out a study, or what is left of it.
+    """Carry out a study, or what is left of it; the number of tasks that failed.
 
-    Args:
-        config: the whole configuration.
-        study: its study.
-        config_text: its resolved YAML.
-
-    Returns:
-        How many tasks failed.
-
-    Raises:
-        SstorchError: something cannot be used; raised before any work.
-        OSError: results cannot be written.
+    What cannot be run raises an SstorchError before any work; an OSError means that results are not written.
     """
     if config.fairness.sensitive is not None:
         raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
@@ -320,11 +303,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
 
 
 def study_models(config: Config, study: StudyConfig) -> list[StudyModel]:
-    """The models of a study, in the order of its configuration.
-
-    Raises:
-        ConfigError: there is no such model, parameter or value.
-    """
+    """The models of a study, in the order of its configuration."""
     known = [*study.soft_trees, *study.searches, *study.baselines]
     wanted = known if study.models is None else study.models
     for name in wanted:
@@ -425,31 +404,10 @@ def _printed(metrics: Iterable[str]) -> dict[str, str]:
 
 def _averages(store: ResultStore, tasks: Sequence[StudyTask]) -> str:
     """Means on test folds by model, over the data sets that all of these models have."""
-    table, planned = store.table(), {task.key.config for task in tasks}
-    scores = table[table["config"].isin(planned) & (table["part"] == "test")]
-    depth = scores["depth"].map(lambda depth: f", depth {depth:.0f}", na_action="ignore").fillna("")
-    scores = scores.assign(model=scores["model"] + depth.astype("string"))
-    # Outcomes of different types have different scores.
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for dataset, own in scores.groupby("dataset"):
-        kind = tuple(name for name in _printed(own["metric"].unique()) if name not in _PRINTED_OF_GROUPS)
-        kinds.setdefault(kind, []).append(str(dataset))
-    return "\n\n".join(_means(scores[scores["dataset"].isin(own)], kind) for kind, own in kinds.items())
-
-
-def _means(scores: pd.DataFrame, needed: Sequence[str]) -> str:
-    """Means by model over the data sets on which all models have the scores that are needed."""
-    names = _printed(scores["metric"].unique())
-    scores = scores[scores["metric"].isin(names)]
-    cells = scores.groupby(["model", "dataset", "metric"])["value"].mean().unstack(["metric", "dataset"])
-    complete = cells[list(needed)].notna().all().groupby("dataset").all()
-    whole = list(complete.index[complete])
-    if not whole:
-        return "no data set has results of every model"
-    means = cells.loc[:, (slice(None), whole)].T.groupby("metric").mean().T
-    shown = means[[name for name in names if name in means]].rename(columns=names)
-    text = shown.round(4).to_string(na_rep="-")
-    return f"Test folds, mean over {len(whole)} data sets\n{text}"
+    table = store.table()
+    table = table[table["config"].isin({task.key.config for task in tasks})]
+    results = Results(table, store.facts(), metrics=list(_printed(table["metric"].unique())))
+    return as_text(average_table(results))
 
 
 def _table_text(result: CrossValidation) -> str:

@@ -59,15 +59,7 @@ class DatasetConfig(FileOptions):
         return self.name if self.path is None else Path(self.path).stem
 
     def load(self, sensitive: str | None = None) -> SurvivalData:
-        """Read the data set.
-
-        Args:
-            sensitive: a column that must be there: some data sets have it only when asked.
-
-        Raises:
-            ConfigError: a file is asked for without its path, or the data set does not exist.
-            DataError: the data cannot be used.
-        """
+        """Read the data set, with the column `sensitive`, which some data sets have only when asked."""
         if self.name != "csv":
             for field_, default in vars(DatasetConfig(name=self.name)).items():
                 if getattr(self, field_) != default:
@@ -119,11 +111,7 @@ class LeafConfig:
     )
 
     def build(self) -> str | HazardFamily:
-        """Build the family, or ``"auto"``.
-
-        Raises:
-            ConfigError: there is no such family or option.
-        """
+        """Build the family, or ``"auto"``."""
         return AUTO if self.name == AUTO and not self.options else make_family(self.name, **self.options)
 
 
@@ -148,11 +136,7 @@ class FairnessConfig:
     n_nodes: int = setting(64, "times of the quadrature")
 
     def build(self) -> L2Parity | None:
-        """Build the settings of the penalty.
-
-        Raises:
-            ConfigError: a value does not exist, or the sensitive column is not named.
-        """
+        """Build the settings of the penalty; None without one."""
         if self.name == "none":
             for name in ("rho", "pairs", "rule", "n_nodes"):
                 if getattr(self, name) != getattr(FairnessConfig(), name):
@@ -174,11 +158,7 @@ class TrainerConfig:
     n_shards: int = setting(1, "parts of the rows that training works through one by one")
 
     def build(self) -> Trainer | None:
-        """Build the trainer; None leaves it to the kind of start.
-
-        Raises:
-            ConfigError: a value does not exist or is out of range.
-        """
+        """Build the trainer; None leaves it to the kind of start."""
         if self.name != type(self)().name:
             raise ConfigError(
                 f"trainer.name={self.name} does not choose a trainer: write trainer=NAME, NAME being one of "
@@ -387,11 +367,7 @@ class Config:
         }
 
     def estimator(self) -> SoftEstimator:
-        """Build the unfitted estimator that the configuration describes.
-
-        Raises:
-            ConfigError: a setting does not exist, or its class does not use it.
-        """
+        """Build the unfitted estimator that the configuration describes."""
         made, usual, n_starts = soft_tree(**self.flat()), vars(TreeConfig()), self.cv.n_starts
         given = {name: value for name, value in vars(self.tree).items() if value != usual[name]}
         if n_starts not in (None, 1):  # estimators without this parameter train one tree
@@ -410,11 +386,7 @@ class Config:
 
 
 def to_config(composed: DictConfig) -> Config:
-    """The configuration as objects.
-
-    Raises:
-        ConfigError: a setting was added with ``+`` to a group that has none of that name.
-    """
+    """The configuration as objects; a ConfigError for a setting added with ``+`` that no group has."""
     config = cast(Config, OmegaConf.to_object(composed))
     for name in set(vars(config)) - {item.name for item in fields(Config)}:
         raise ConfigError(no_setting_text(name, Config))
@@ -427,12 +399,7 @@ def to_config(composed: DictConfig) -> Config:
 
 
 def no_setting_text(setting: str, group: type) -> str:
-    """Say that a group of the configuration has no such setting.
-
-    Args:
-        setting: dotted name.
-        group: class of the group.
-    """
+    """Message that a group of the configuration has no setting of this dotted name."""
     known = [item.name for item in fields(group) if item.name != "name"]
     if group in (TrainerConfig, AutoConfig):
         return f"{setting} belongs to a trainer: say which, such as trainer=nodec"

@@ -69,12 +69,9 @@ class Serial(Engine):
 
 @dataclass(frozen=True)
 class Processes(Engine):
-    """One process for each device that is named, each on one thread.
+    """One process for each device that is named, each on one thread."""
 
-    Attributes:
-        devices: ``("cpu",) * 4`` are four processes on four cores, ``("cuda:0", "cuda:1")`` one for each GPU.
-    """
-
+    # ``("cpu",) * 4`` are four processes on four cores, ``("cuda:0", "cuda:1")`` one for each GPU
     devices: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -117,15 +114,11 @@ class Processes(Engine):
 
 @dataclass(frozen=True)
 class Ray(Engine):
-    """A task of a Ray cluster for each; results come back to this process, which alone needs the folder.
+    """A task of a Ray cluster for each; results come back to this process, which alone needs the folder."""
 
-    Attributes:
-        address: of the cluster, ``"auto"`` for the one this machine belongs to; None starts one here.
-        gpus: of each task; with any, tasks run on ``"cuda"``.
-    """
-
+    # of the cluster, ``"auto"`` for the one this machine belongs to; None starts one here
     address: str | None = None
-    gpus: float = 0.0
+    gpus: float = 0.0  # of each task; with any, tasks run on ``"cuda"``
 
     def __str__(self) -> str:
         return f"Ray cluster {self.address or 'of this machine'}"

@@ -115,13 +115,7 @@ def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any
 
 
 def check_names(values: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Make sure that parameters exist; a ConfigError names the nearest one.
-
-    Args:
-        values: names that are given.
-        known: names that there are.
-        what: has them, for the message.
-    """
+    """Make sure that parameters of `what` exist; a ConfigError names the nearest one."""
     for name in values:
         if name not in known:
             raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")

@@ -44,12 +44,10 @@ MOST_FOREST_ROWS = 5_000
 def peers_of(data: SurvivalData, estimator: SoftEstimator) -> list[str]:
     """Names of the models that a tree is compared with.
 
-    Args:
-        data: rows. Where causes compete Aalen-Johansen and cause-specific Cox regressions take the place of
-            Kaplan-Meier and Cox; where times are interval-censored Turnbull's curve and a Weibull AFT
-            regression, if lifelines is installed. Models that do not support entry times or weights are left
-            out where there are some; a random forest also without scikit-survival and above 5,000 rows.
-        estimator: of the tree; one leaf is the same with depth 0.
+    Where causes compete Aalen-Johansen and cause-specific Cox regressions take the place of Kaplan-Meier and
+    Cox; where times are interval-censored Turnbull's curve and a Weibull AFT regression, if lifelines is
+    installed. Models that do not support entry times or weights are left out where there are some; a random
+    forest also without scikit-survival and above 5,000 rows. One leaf is the same tree with depth 0.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
     leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
@@ -73,15 +71,15 @@ def score_peers(
     checkpoint: Checkpoint | None = None,
     regressions: Sequence[FittedTree] = (),
 ) -> pd.DataFrame:
-    """Scores of some models on the test rows of each fold.
+    """Scores of some models on the test rows of each fold, kept in the checkpoint of the run.
 
     Args:
         names: of the models, :func:`peers_of`.
         estimator: of the tree that they are compared with.
         data: all rows.
         folds: fold of each row, (n,).
-        checkpoint: of the run, held; keeps the scores of each model.
-        regressions: one leaf of each fold, if they are at hand; else they are trained.
+        checkpoint: of the run, held.
+        regressions: one leaf of each fold; trained here if empty.
 
     Returns:
         Columns ``model``, ``fold`` and the scores of the outcome; nan where a score is not defined, such as

@@ -103,13 +103,7 @@ def performance_lines(peers: pd.DataFrame) -> list[str]:
 
 
 def estimate_text(table: pd.DataFrame, model: str, what: str = "value") -> str:
-    """The ``value`` of a model, or its ``difference`` with a sign, with limits where these are known.
-
-    Args:
-        table: of one score, by model; see :func:`performance`.
-        model: its name.
-        what: the quantity.
-    """
+    """The ``value`` of a model, or its signed ``difference``, of one score of `performance`, with limits."""
     signed = what == "difference"
     form, lead = ("{:+.3f}", "difference ") if signed else ("{:.3f}", "")
     value, *limits = (form.format(table[name][model]) for name in (what, f"{lead}lower", f"{lead}upper"))
@@ -120,9 +114,6 @@ def performance_tables(peers: pd.DataFrame) -> list[Table]:
     """Scores of held-out rows by model, and differences to the reference models, with intervals as notes.
 
     The best score among the models, those with one estimate for all held-out rows, is marked.
-
-    Args:
-        peers: scores by fold, :func:`sstorch.bench.peers.score_run`.
     """
     table, n_folds = performance(peers), peers["fold"].nunique()
     scores, models = (list(table.index.unique(name)) for name in ("score", "model"))

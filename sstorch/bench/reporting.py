@@ -31,15 +31,10 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
 
 
 def read_run(path: Path, command: str) -> Callable[[], Run] | None:
-    """What reads a completed run with its data; None if a folder is none of a run.
+    """Return a function that reads a completed run with its data; None if a folder is none of a run.
 
-    Args:
-        path: of the folder.
-        command: whose notes warnings are.
-
-    Raises:
-        ConfigError: the run is not completed, its data have changed, or a file is missing.
-        DataError: its data cannot be read.
+    A ConfigError says that the run is not completed, its data have changed, or a file is missing. Warnings
+    are notes of `command`.
     """
     folder = RunFolder(path)
     if not folder.is_taken:

@@ -87,7 +87,7 @@ class RunFolder:
 
         Raises:
             ConfigError: the run here is of another configuration, or of other data; two runs in one folder
-                could not be told apart. How a run is logged does not matter.
+                could not be distinguished. How a run is logged does not matter.
         """
         if not self.is_taken:
             return False
@@ -208,7 +208,7 @@ class RunFolder:
         Args:
             result: of the run.
             data: all rows.
-            peers: scores of other models beside those of the tree, if there are some.
+            peers: scores of the reference models and of the trees, if there are some.
 
         Returns:
             The figures by name of the split: the chosen tree of each fold on its test rows, and the model on

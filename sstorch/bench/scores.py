@@ -91,13 +91,8 @@ class PredictsCauses(Protocol):
 def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
     """Names of the scores of some rows, by the type of their outcome.
 
-    Args:
-        data: rows.
-        plain: names for exact and right-censored times of one event.
-
-    Returns:
-        `plain`; for interval-censored times ``INTERVAL_SCORES``; and where causes compete ``CAUSE_SCORES`` of
-        each cause, such as ``"ibs:relapse"``; the last name is that of the likelihood.
+    `plain` are those of exact and right-censored times of one event; competing causes have ``CAUSE_SCORES``
+    of each cause, such as ``"ibs:relapse"``. The last name is that of the likelihood.
     """
     if data.causes is not None:
         return (*(f"{name}:{cause}" for cause in data.cause_names for name in CAUSE_SCORES), LIKELIHOOD)
@@ -207,13 +202,7 @@ class RowsToScore:
 def score_groups(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> dict[str, Score]:
-    """Score the groups that a model makes.
-
-    Args:
-        group: of each row to score, shape (n,).
-        rows: to score.
-        train_group: group of each training row.
-        train: the training rows.
+    """Score the groups, (n,), that a model makes of some rows and of its training rows.
 
     Returns:
         ``c_groups``, the concordance of a model that knows the group alone
@@ -231,15 +220,10 @@ def score_groups(
 
 
 def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[IntArray]) -> list[Score]:
-    """``ari`` of each fit: how far it makes the groups of all rows that the chosen fits of other folds make.
+    """``ari`` of each fit: adjusted Rand index with the chosen fits of the other folds, mean over them.
 
-    Args:
-        starts: of the fits, each of which has one in every fold, in the order of the folds.
-        chosen: whether a fit is the one of its fold that is returned to a user.
-        groups: group of each row in each fit, shape (n,).
-
-    Returns:
-        Adjusted Rand index, mean over the other folds; NaN where no model makes more than one group.
+    Each start has one fit in every fold, in the order of the folds; `groups` are those of all rows in each
+    fit, (n,). NaN where no model makes more than one group.
     """
     others = [group for group, is_chosen in zip(groups, chosen, strict=True) if is_chosen]
     scores = [Score(np.nan, "one group")] * len(groups)

@@ -172,7 +172,7 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
         return rows
 
     with warnings.catch_warnings():
-        # Curves of unconstrained splines that rise; the study scores them as they are told to be scored.
+        # Curves of unconstrained splines that rise; the study scores their running minimum.
         warnings.simplefilter("ignore", DataWarning)
         begin = time.perf_counter()
         fitted = train_outside_score_inside(split(data, folds), train, score)
@@ -222,7 +222,7 @@ class Outcome:
 def run_tasks(
     tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, report: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Carry out the tasks that are not in the store yet, beside any other process that does the same.
+    """Carry out the tasks that are not in the store yet, along with other processes that do the same.
 
     A task that fails is reported and the others go on; it is tried again when the study is run again. Where
     results cannot be written, an OSError ends the study, and those that are there are untouched.

@@ -388,7 +388,7 @@ def _is_installed(model: BaselineModel) -> bool:
 
 
 def _grid(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every choice of one value of each list, and what tells it from the others beside the depth.
+    """Every choice of one value of each list, and what distinguishes it from the others except the depth.
 
     Interactions are a list themselves, and one value.
     """

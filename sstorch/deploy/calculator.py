@@ -1,4 +1,4 @@
-"""One page in which a patient is entered: a file without anything beside it, that asks no network."""
+"""One page in which a patient is entered: one file, which needs no network."""
 
 from __future__ import annotations
 
@@ -26,28 +26,17 @@ _POINTS, _GROUP_POINTS = 121, 250
 
 @dataclass(frozen=True)
 class Field:
-    """A column as one enters it.
-
-    Attributes:
-        name: of the column.
-        label: as the page calls it.
-        unit: of the numbers.
-        categories: of a column of categories, else None.
-        low, high: range of the training rows; None if not known.
-        typical: value of a typical patient; None leaves it unknown.
-        binary: whether all numbers are 0 or 1.
-        span: 5 % and 95 % quantile of the numbers; None if not known.
-    """
+    """A column as one enters it."""
 
     name: str
-    label: str
-    unit: str | None = None
-    categories: tuple[str, ...] | None = None
-    low: float | None = None
-    high: float | None = None
-    typical: float | str | None = None
-    binary: bool = False
-    span: tuple[float, float] | None = None
+    label: str  # as the page calls it
+    unit: str | None = None  # of the numbers
+    categories: tuple[str, ...] | None = None  # of a column of categories
+    low: float | None = None  # smallest number of the training rows; None if not known
+    high: float | None = None  # likewise the largest
+    typical: float | str | None = None  # value of a typical patient; None leaves it unknown
+    binary: bool = False  # whether all numbers are 0 or 1
+    span: tuple[float, float] | None = None  # 5 % and 95 % quantile of the numbers; None if not known
 
 
 @dataclass(frozen=True)
@@ -61,65 +50,39 @@ class PageNode:
 
 @dataclass(frozen=True)
 class PageGroup:
-    """A group: its number, facts on it, and step functions of its rows.
+    """A group: its number, facts on it, and step functions of its rows."""
 
-    Attributes:
-        number: as the formula gives it.
-        rows: how many training rows it has.
-        text: facts.
-        times: of the steps.
-        curves: Kaplan-Meier, or Aalen-Johansen of each cause.
-        limits: of Kaplan-Meier, the lower and the upper 95 % confidence limit at the times.
-    """
-
-    number: int
-    rows: int
-    text: str
-    times: Sequence[float] = ()
-    curves: Sequence[Sequence[float]] = ()
+    number: int  # as the formula gives it
+    rows: int  # how many training rows it has
+    text: str  # facts
+    times: Sequence[float] = ()  # of the steps
+    curves: Sequence[Sequence[float]] = ()  # Kaplan-Meier, or Aalen-Johansen of each cause
+    # of Kaplan-Meier, the lower and the upper 95 % confidence limit at the times
     limits: Sequence[Sequence[float]] = ()
 
 
 @dataclass(frozen=True)
 class Front:
-    """What pages and workbooks show beside inputs and results.
+    """What pages and workbooks show in addition to inputs and results."""
 
-    Attributes:
-        title: of the page.
-        subtitle: what the model was trained on, and what is supposed of a patient.
-        fields: one a column, in order.
-        horizons: times at which probabilities are shown, increasing.
-        last_time: until which curves are drawn.
-        time_unit: of the times; None if not known.
-        outcome: what survival is called.
-        language: of the texts.
-    """
-
-    title: str
-    subtitle: str
-    fields: Sequence[Field]
-    horizons: Sequence[float]
-    last_time: float
-    time_unit: str | None
-    outcome: str
-    language: Language
+    title: str  # of the page
+    subtitle: str  # what the model was trained on, and what is supposed of a patient
+    fields: Sequence[Field]  # one a column, in order
+    horizons: Sequence[float]  # times at which probabilities are shown, increasing
+    last_time: float  # until which curves are drawn
+    time_unit: str | None  # of the times; None if not known
+    outcome: str  # what survival is called
+    language: Language  # of the texts
 
 
 @dataclass(frozen=True)
 class Calculator:
-    """What the page shows.
+    """What the page shows."""
 
-    Attributes:
-        front: texts, fields and horizons.
-        formula: of the model.
-        nodes: the root first.
-        groups: of the tree.
-    """
-
-    front: Front
-    formula: Formula
-    nodes: Sequence[PageNode]
-    groups: Sequence[PageGroup]
+    front: Front  # texts, fields and horizons
+    formula: Formula  # of the model
+    nodes: Sequence[PageNode]  # the root first
+    groups: Sequence[PageGroup]  # of the tree
 
     def html(self) -> str:
         """The page."""
@@ -175,11 +138,7 @@ def _ticks(last: float) -> list[float]:
 
 
 def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_time: float) -> list[float]:
-    """Times at which the page shows probabilities, increasing.
-
-    Raises:
-        ConfigError: a time is not between 0 and the last event.
-    """
+    """Times at which the page shows probabilities, increasing, each in (0, last event]."""
     if horizons is None:
         return [*map(float, default)]
     times = np.unique(np.asarray(horizons, dtype=np.float64))
@@ -192,11 +151,7 @@ def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_tim
 
 
 def check_names(given: Mapping[str, str] | None, columns: Sequence[str], what: str) -> Mapping[str, str]:
-    """Texts by column.
-
-    Raises:
-        ConfigError: one is for a column that is not there.
-    """
+    """Texts by column; a ConfigError if a column is not there."""
     texts = dict(given or {})
     if strange := [name for name in texts if name not in columns]:
         raise ConfigError(f"{what} names {strange[0]!r}; the columns are {', '.join(columns)}")

@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What is reported of a tree, beside its formula.
+    """What is reported of a tree, apart from its formula.
 
     Attributes:
         kind: what it is, such as "Soft survival tree of depth 2".
@@ -85,11 +85,7 @@ class Deployable(SurvivalEstimator):
 
     @abstractmethod
     def _formula(self, level: float | None = None) -> Formula:
-        """The tree as a formula; raises NotFittedError before there is one.
-
-        Args:
-            level: of confidence limits in the formula; given only where :meth:`_no_limits` is empty.
-        """
+        """The tree as a formula, with limits of a level, given only where :meth:`_no_limits` is empty."""
 
     def _no_limits(self) -> str:
         """Why predictions have no confidence limits; empty if they have."""
@@ -97,18 +93,10 @@ class Deployable(SurvivalEstimator):
 
     @abstractmethod
     def _deployed(self, medians: bool) -> Deployed:
-        """What the page and the head of the code report of the tree.
-
-        Args:
-            medians: whether each group has its median survival from time zero.
-        """
+        """What the page and the head of the code report, with or without medians of the groups."""
 
     def _write_program(self, path: Path, after: float | None) -> None:
-        """Write the prediction as a program of torch; `after` is checked.
-
-        Raises:
-            ConfigError: the file cannot be written, or torch does not compute this tree.
-        """
+        """Write the prediction as a program of torch; `after` is checked."""
         raise ConfigError(
             f"export_program is for soft trees, which torch computes, got {type(self).__name__}; export_code "
             "and export_onnx write every tree"
@@ -120,16 +108,10 @@ class Deployable(SurvivalEstimator):
 
 
 def conditional_formula(tree: Deployable, after: float | None, level: float | None = None) -> Formula:
-    """The formula of S(t), or of S(after + t) / S(after).
+    """The formula of S(t), or of S(after + t) / S(after), with confidence limits of a level.
 
-    Args:
-        tree: fitted.
-        after: time at which the subject is at risk.
-        level: of confidence limits; None for a formula without them.
-
-    Raises:
-        ConfigError: `tree` is no tree that can be exported, `after` is no time, or is None and the model has
-            time-varying covariates; `level` is given and is no share, or there are no limits.
+    A ConfigError says that `tree` cannot be exported, `after` is no time, or is None and the model has
+    time-varying covariates, or that there are no limits of this level.
     """
     check_deployable(tree)
     if level is not None:

@@ -12,41 +12,25 @@ DialectName = Literal["postgresql", "sqlite", "duckdb", "tsql", "mysql", "oracle
 
 @dataclass(frozen=True)
 class Dialect:
-    """The SQL of one database.
+    """The SQL of one database."""
 
-    Attributes:
-        number: type of a number in double precision.
-        text: type of a text that is long enough for a category.
-        integer: type of a whole number.
-        infinity: a number above all others.
-        log: function of the natural logarithm.
-        quotes: around a name.
-        literal: before a text.
-        escapes: characters of a text and how they are written.
-        exact: after a text that is compared: a collation that distinguishes upper and lower case.
-        once: ``"AS"`` of a common table expression, with the request to evaluate it once.
-        hint: after ``SELECT`` in a common table expression, for the same.
-        evaluates_once: whether that request is binding, so that row numbers are the same in each use.
-        has_values: whether ``VALUES`` makes a table of numbers.
-        dual: ``FROM`` of a query without a table.
-        upper: whether plain names are stored in capitals.
-    """
-
-    number: str = "DOUBLE PRECISION"
-    text: str = "VARCHAR"
-    integer: str = "INTEGER"
-    infinity: str = "CAST('Infinity' AS DOUBLE PRECISION)"
-    log: str = "LN"
-    quotes: str = '""'
-    literal: str = ""
+    number: str = "DOUBLE PRECISION"  # type of a number in double precision
+    text: str = "VARCHAR"  # type of a text that is long enough for a category
+    integer: str = "INTEGER"  # type of a whole number
+    infinity: str = "CAST('Infinity' AS DOUBLE PRECISION)"  # a number above all others
+    log: str = "LN"  # function of the natural logarithm
+    quotes: str = '""'  # around a name
+    literal: str = ""  # before a text
+    # characters of a text and how they are written
     escapes: Mapping[str, str] = field(default_factory=lambda: {"'": "''"})
-    exact: str = ""
-    once: str = "AS"
-    hint: str = ""
+    exact: str = ""  # after a text that is compared: a collation that distinguishes upper and lower case
+    once: str = "AS"  # ``"AS"`` of a common table expression, with the request to evaluate it once
+    hint: str = ""  # after ``SELECT`` in a common table expression, for the same
+    # whether that request is binding, so that row numbers are the same in each use
     evaluates_once: bool = False
-    has_values: bool = False
-    dual: str = ""
-    upper: bool = False
+    has_values: bool = False  # whether ``VALUES`` makes a table of numbers
+    dual: str = ""  # ``FROM`` of a query without a table
+    upper: bool = False  # whether plain names are stored in capitals
 
     def quoted(self, name: str) -> str:
         """A name as the database stores it; in Oracle plain names stand for capitals, as without quotes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +32,22 @@ from sstorch.deploy.deployable import (
     headline,
     no_limits,
 )
-from sstorch.deploy.dialects import DialectName
+from sstorch.deploy.dialects import DIALECTS, DialectName
 from sstorch.deploy.expression import Formula
-from sstorch.deploy.languages import Language, check_choice, check_language, functions, query
+from sstorch.deploy.javascript import JavaScript
 from sstorch.deploy.onnx import write_graph
-from sstorch.deploy.script import Missing
+from sstorch.deploy.python import Python
+from sstorch.deploy.r import R
+from sstorch.deploy.script import Missing, Script
+from sstorch.deploy.sql import SQL
 from sstorch.deploy.workbook import workbook
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import write_whole
 from sstorch.language import Language as Texts
 from sstorch.metrics import KaplanMeierBand, aalen_johansen
+
+Language = Literal["python", "javascript", "r", "sql"]
+_SCRIPTS: Mapping[Language, type[Script]] = {"python": Python, "javascript": JavaScript, "r": R}
 
 
 def export_code(
@@ -100,15 +107,15 @@ def export_code(
             above 0, or for a model without a covariance; ``dialect``, ``table`` or ``key`` is given for
             another language.
     """
-    check_language(language)
+    _check_choice(language, Language, "language")
     if language == "sql":
         if level is not None:
             raise ConfigError("level is for functions: queries have no confidence limits")
-        code = query(conditional_formula(tree, after), headline(tree), dialect, horizon, table, key)
+        code = _query(conditional_formula(tree, after), headline(tree), dialect, horizon, table, key)
     else:
         if dialect is not None or table != "patients" or [*key]:
             raise ConfigError(f"dialect, table and key are of language='sql', got language={language!r}")
-        code = functions(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
+        code = _functions(conditional_formula(tree, after, level), language, headline(tree), horizon, missing)
     if path is not None:
         _write(path, code)
     return code
@@ -201,7 +208,7 @@ def export_workbook(
         DataError: the rows cannot be read.
         ImportError: openpyxl is not installed.
     """
-    check_choice(missing, Missing, "missing")
+    _check_choice(missing, Missing, "missing")
     formula = conditional_formula(tree, after)
     front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
     _write(path, workbook(formula, front, checked=missing == "raise"))
@@ -271,6 +278,59 @@ def export_calculator(
         start = formula.after or 0.0
         groups = _group_curves(groups, tree.apply(X), outcome_of(tree, y), front.last_time, start)
     _write(path, Calculator(front, formula, facts.nodes, groups).html())
+
+
+def _functions(
+    formula: Formula,
+    language: Language,
+    title: str,
+    horizon: float | Sequence[float] | None = None,
+    missing: Missing = "raise",
+) -> str:
+    """Functions of a patient, which need nothing but the language, any but ``"sql"``.
+
+    Arguments are those of :func:`export_code`.
+    """
+    _check_choice(missing, Missing, "missing")
+    if horizon is not None:
+        if not isinstance(horizon, int | float):
+            raise ConfigError(f"horizon must be one time for language={language!r}, got {horizon!r}")
+        formula.at(horizon)  # checks it
+    return _SCRIPTS[language]().source(formula, title, horizon, missing)
+
+
+def _query(
+    formula: Formula,
+    title: str,
+    dialect: DialectName | None,
+    horizon: float | Sequence[float] | None,
+    table: str = "patients",
+    key: str | Sequence[str] = (),
+) -> str:
+    """A query with the predictions for each row of a table.
+
+    Arguments are those of :func:`export_code`.
+    """
+    _check_choice(dialect, DialectName, "dialect")
+    assert dialect is not None
+    if horizon is None:
+        raise ConfigError("a query needs times: give horizon, in the time unit of the training rows")
+    key = [key] if isinstance(key, str) else [*key]
+    if not table.strip(" .") or not all(isinstance(name, str) and name for name in key):
+        raise ConfigError(f"table and key must be names, got table={table!r} and key={key!r}")
+    if isinstance(horizon, int | float):
+        times = {"": float(horizon)}
+    else:
+        times = {f"_{time:g}": float(time) for time in horizon}
+        if not times or len(times) < len(horizon):
+            raise ConfigError(f"horizon must be one time or several distinct times, got {horizon!r}")
+    return SQL(DIALECTS[dialect]).source(formula, f"{title} Query for {dialect}.", times, table, key)
+
+
+def _check_choice(value: object, choices: object, name: str) -> None:
+    """Raise ConfigError for a value that is none of the choices, a ``Literal``."""
+    if value not in get_args(choices):
+        raise ConfigError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 
 
 def _front(

@@ -267,20 +267,14 @@ Matrix = Sequence[Sequence[Expression]]
 
 @dataclass(frozen=True)
 class Slopes:
-    """What confidence limits of predictions need, by the delta method.
+    """What confidence limits of predictions need, by the delta method."""
 
-    Attributes:
-        curves: of competing causes log h_k(t) of each, then H(t), the cumulative hazard of any event; each
-            followed by its derivatives in the Q parameters of the patient's hazards.
-        covariance: of these parameters, (Q, Q).
-        level: of the limits, in (0, 1).
-        critical: quantile of the standard normal distribution for this level.
-    """
-
+    # of competing causes log h_k(t) of each, then H(t), the cumulative hazard of any event; each followed by
+    # its derivatives in the Q parameters of the patient's hazards
     curves: Matrix
-    covariance: Matrix
-    level: float
-    critical: float
+    covariance: Matrix  # of these parameters, (Q, Q)
+    level: float  # of the limits, in (0, 1)
+    critical: float  # quantile of the standard normal distribution for this level
 
 
 @dataclass(frozen=True)
@@ -289,20 +283,13 @@ class Hazards:
 
     F_k(t) is the integral of h_k S from 0 to t. In each panel of log time the causes share what S loses, as
     their integrals by a quadrature rule do. The last panel ends at t; the first one has what is lost before.
-
-    Attributes:
-        log_hazard: log h_k(t) of each cause, by name.
-        cumulative: H(t), the cumulative hazard of any event; S = exp(-H).
-        edges: of the panels, log times, increasing.
-        width: of the only panel of a time before the first edge.
-        rule: places in (-1, 1) and weights of the nodes of a panel.
     """
 
-    log_hazard: Mapping[str, Expression]
-    cumulative: Expression
-    edges: tuple[float, ...]
-    width: float
-    rule: tuple[tuple[float, float], ...]
+    log_hazard: Mapping[str, Expression]  # log h_k(t) of each cause, by name
+    cumulative: Expression  # H(t), the cumulative hazard of any event; S = exp(-H)
+    edges: tuple[float, ...]  # of the panels, log times, increasing
+    width: float  # of the only panel of a time before the first edge
+    rule: tuple[tuple[float, float], ...]  # places in (-1, 1) and weights of the nodes of a panel
 
     def survival_at(self, time: float) -> Expression:
         """S at a time, of any event."""

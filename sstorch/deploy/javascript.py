@@ -141,10 +141,24 @@ class JavaScript(Script):
         "minimum": "Math.min",
         "maximum": "Math.max",
     }
+    forms: ClassVar = {
+        "where": "({} ? {} : {})",
+        "pick": "[{}][{}]",
+        "rank": "_rank([{}], {})",
+        "number": "_number(patient, {}, {})",
+        "known": "(_value(patient, {}) !== null)",
+        "category": "(_label(patient, {}) === {})",
+        "step": "const {} = {};",
+        "default": "{} = {}",
+    }
     _reading, _check, _checking = _READING, _CHECK, "_check(patient);"
     _quadrature = _JAVASCRIPT_QUADRATURE
     _limits = _JAVASCRIPT_LIMITS
     _complement = _JAVASCRIPT_COMPLEMENT
+
+    @override
+    def quoted(self, text: str) -> str:
+        return json.dumps(text)
 
     @override
     def _head(self, facts: Sequence[str]) -> str:
@@ -159,42 +173,6 @@ class JavaScript(Script):
         return f"\n// {says}\nfunction {head} {{\n" + indented([*lines, f"return {result};"], 2) + "}\n"
 
     @override
-    def _step(self, name: str, text: str) -> str:
-        return f"const {name} = {text};"
-
-    @override
-    def _optional(self, argument: str, value: float) -> str:
-        return f"{argument} = {value!r}"
-
-    @override
-    def _pairs(self, pairs: Mapping[str, str]) -> str:
-        return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in pairs.items()) + "}"
-
-    @override
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:
         body = [*lines, f"return {result};"]
         return ["const at = (time) => {", *("  " + line for line in body), "};"]
-
-    @override
-    def where(self, condition: str, a: str, b: str) -> str:
-        return f"({condition} ? {a} : {b})"
-
-    @override
-    def pick(self, position: str, values: Sequence[str]) -> str:
-        return f"[{', '.join(values)}][{position}]"
-
-    @override
-    def rank(self, a: str, values: Sequence[str]) -> str:
-        return f"_rank([{', '.join(values)}], {a})"
-
-    @override
-    def number(self, column: str, missing: float) -> str:
-        return f"_number(patient, {json.dumps(column)}, {self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f"(_value(patient, {json.dumps(column)}) !== null)"
-
-    @override
-    def category(self, column: str, label: str) -> str:
-        return f"(_label(patient, {json.dumps(column)}) === {json.dumps(label)})"

@@ -44,15 +44,6 @@ def write_graph(formula: Formula, path: str | Path, title: str) -> None:
     Inputs are the columns by their names, (N, 1): float64 with NaN where missing, or strings, "" where
     missing; and ``time``, (1, T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1), and of several
     causes ``incidence`` (N, K, T).
-
-    Args:
-        formula: of the model.
-        path: of the file.
-        title: what the model is.
-
-    Raises:
-        ConfigError: the file cannot be written, or a column is called like another part of the graph.
-        ImportError: onnx is not installed; the message says how to install it.
     """
     try:
         import onnx

@@ -51,6 +51,8 @@ class Printer(ABC):
     time = "time"
     words: ClassVar[Mapping[str, str]]
     signs: ClassVar[Mapping[str, str]]
+    # Of ``where``, ``pick``, ``rank``, ``number``, ``known`` and ``category``, those that are no methods.
+    forms: ClassVar[Mapping[str, str]]
 
     def text(self, a: Expression, within: int = 0) -> str:
         """An expression, in parentheses where what is around it binds more strongly."""
@@ -107,28 +109,32 @@ class Printer(ABC):
         return name
 
     @abstractmethod
+    def quoted(self, text: str) -> str:
+        """The name of a column, or a label, as a literal."""
+
     def where(self, condition: str, a: str, b: str) -> str:
         """By a condition."""
+        return self.forms["where"].format(condition, a, b)
 
-    @abstractmethod
     def pick(self, position: str, values: Sequence[str]) -> str:
         """By a position."""
+        return self.forms["pick"].format(", ".join(values), position)
 
-    @abstractmethod
     def rank(self, a: str, values: Sequence[str]) -> str:
         """How many of some numbers are no larger."""
+        return self.forms["rank"].format(", ".join(values), a)
 
-    @abstractmethod
     def number(self, column: str, missing: float) -> str:
         """A column's value, or what replaces it."""
+        return self.forms["number"].format(self.quoted(column), self.constant(missing))
 
-    @abstractmethod
     def known(self, column: str) -> str:
         """Whether there is one."""
+        return self.forms["known"].format(self.quoted(column))
 
-    @abstractmethod
     def category(self, column: str, label: str) -> str:
         """Whether it is a label."""
+        return self.forms["category"].format(self.quoted(column), self.quoted(label))
 
     def call(self, op: str, args: Sequence[str]) -> str:
         """A function."""

@@ -158,10 +158,24 @@ class Python(Script):
         "minimum": "min",
         "maximum": "max",
     }
+    forms: ClassVar = {
+        "where": "({1} if {0} else {2})",
+        "pick": "({})[int({})]",
+        "rank": "bisect.bisect_right(({},), {})",
+        "number": "_number(patient, {}, {})",
+        "known": "(_value(patient, {}) is not None)",
+        "category": "(_label(patient, {}) == {})",
+        "step": "{} = {}",
+        "default": "{}={}",
+    }
     _reading, _check, _checking = _READING, _CHECK, "_check(patient)"
     _quadrature = _PYTHON_QUADRATURE
     _limits = _PYTHON_LIMITS
     _complement = _PYTHON_COMPLEMENT
+
+    @override
+    def quoted(self, text: str) -> str:
+        return repr(text)
 
     @override
     def _head(self, facts: Sequence[str]) -> str:
@@ -177,42 +191,6 @@ class Python(Script):
         return f"\n\ndef {head}:\n" + indented(body, 4)
 
     @override
-    def _step(self, name: str, text: str) -> str:
-        return f"{name} = {text}"
-
-    @override
-    def _optional(self, argument: str, value: float) -> str:
-        return f"{argument}={value!r}"
-
-    @override
-    def _pairs(self, pairs: Mapping[str, str]) -> str:
-        return "{" + ", ".join(f"{name!r}: {text}" for name, text in pairs.items()) + "}"
-
-    @override
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:
         body = [*lines, f"return {result}"]
         return ["def at(time):", *("    " + line for line in body)]
-
-    @override
-    def where(self, condition: str, a: str, b: str) -> str:
-        return f"({a} if {condition} else {b})"
-
-    @override
-    def pick(self, position: str, values: Sequence[str]) -> str:
-        return f"({', '.join(values)})[int({position})]"
-
-    @override
-    def rank(self, a: str, values: Sequence[str]) -> str:
-        return f"bisect.bisect_right(({', '.join(values)},), {a})"
-
-    @override
-    def number(self, column: str, missing: float) -> str:
-        return f"_number(patient, {column!r}, {self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f"(_value(patient, {column!r}) is not None)"
-
-    @override
-    def category(self, column: str, label: str) -> str:
-        return f"(_label(patient, {column!r}) == {label!r})"

@@ -160,6 +160,16 @@ class R(Script):
         "minimum": "pmin",
         "maximum": "pmax",
     }
+    forms: ClassVar = {
+        "where": ".where({}, {}, {})",
+        "pick": "c({})[{} + 1]",
+        "rank": "findInterval({1}, c({0}))",
+        "number": ".number(patient, {}, {})",
+        "known": "(!is.na(.value(patient, {})))",
+        "category": "(.label(patient, {}) %in% {})",
+        "step": "{} <- {}",
+        "default": "{} = {}",
+    }
     _reading, _check, _checking = _READING, _CHECK, ".check(patient)"
     _quadrature = _QUADRATURE
     _limits = _LIMITS
@@ -179,7 +189,7 @@ class R(Script):
 
     @override
     def _constant(self, columns: Mapping[str, Sequence[str]]) -> str:
-        labels = {name: f"c({', '.join(map(_text, known))})" for name, known in columns.items()}
+        labels = {name: f"c({', '.join(map(self.quoted, known))})" for name, known in columns.items()}
         return f"\n.columns <- {self._pairs(labels)}\n"
 
     @override
@@ -189,46 +199,14 @@ class R(Script):
         return f"\n# {says}\n{name} <- function({arguments} {{\n" + indented([*lines, result], 2) + "}\n"
 
     @override
-    def _step(self, name: str, text: str) -> str:
-        return f"{name} <- {text}"
-
-    @override
-    def _optional(self, argument: str, value: float) -> str:
-        return f"{argument} = {value!r}"
-
-    @override
     def _pairs(self, pairs: Mapping[str, str]) -> str:
-        return self._list(f"{_text(name)} = {text}" for name, text in pairs.items())
+        return self._list(f"{self.quoted(name)} = {text}" for name, text in pairs.items())
 
     @override
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:
         return ["at <- function(time) {", *("  " + line for line in [*lines, result]), "}"]
 
     @override
-    def where(self, condition: str, a: str, b: str) -> str:
-        return f".where({condition}, {a}, {b})"
-
-    @override
-    def pick(self, position: str, values: Sequence[str]) -> str:
-        return f"c({', '.join(values)})[{position} + 1]"
-
-    @override
-    def rank(self, a: str, values: Sequence[str]) -> str:
-        return f"findInterval({a}, c({', '.join(values)}))"
-
-    @override
-    def number(self, column: str, missing: float) -> str:
-        return f".number(patient, {_text(column)}, {self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f"(!is.na(.value(patient, {_text(column)})))"
-
-    @override
-    def category(self, column: str, label: str) -> str:
-        return f"(.label(patient, {_text(column)}) %in% {_text(label)})"
-
-
-def _text(text: str) -> str:
-    """A text as a literal that does not depend on the encoding of the file."""
-    return '"' + re.sub(r"[^ !#-\[\]-~]", lambda found: f"\\U{{{ord(found[0]):x}}}", text) + '"'
+    def quoted(self, text: str) -> str:
+        # Does not depend on the encoding of the file.
+        return '"' + re.sub(r"[^ !#-\[\]-~]", lambda found: f"\\U{{{ord(found[0]):x}}}", text) + '"'

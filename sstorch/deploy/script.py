@@ -18,14 +18,10 @@ Missing = Literal["raise", "typical"]
 
 
 class Script(Printer):
-    """Functions of a patient in a language of statements.
-
-    Attributes:
-        private: first character of the names of what is no result.
-    """
+    """Functions of a patient in a language of statements."""
 
     names: dict[str, str]
-    private = "_"
+    private = "_"  # first character of the names of what is no result
     _reading: str
     _check: str
     _checking: str
@@ -37,7 +33,7 @@ class Script(Printer):
         self, formula: Formula, title: str, horizon: float | None = None, missing: Missing = "raise"
     ) -> str:
         """A module with ``group``, ``survival``, of several causes ``incidence``, and confidence limits."""
-        time = "time" if horizon is None else self._optional("time", horizon)
+        time = "time" if horizon is None else self.forms["default"].format("time", repr(horizon))
         event = "any event" if formula.causes else "the event"
         parts = [
             self._head(facts_of(formula, title)),
@@ -160,17 +156,13 @@ class Script(Printer):
     def _function(self, head: str, says: str, lines: Sequence[str], result: str) -> str:
         """A function with its comment."""
 
-    @abstractmethod
     def _step(self, name: str, text: str) -> str:
         """A statement that names a value."""
+        return self.forms["step"].format(name, text)
 
-    @abstractmethod
-    def _optional(self, argument: str, value: float) -> str:
-        """An argument with a default value."""
-
-    @abstractmethod
     def _pairs(self, pairs: Mapping[str, str]) -> str:
         """Values by name."""
+        return "{" + ", ".join(f"{self.quoted(name)}: {text}" for name, text in pairs.items()) + "}"
 
     @abstractmethod
     def _curves(self, lines: Sequence[str], result: str) -> list[str]:

@@ -24,9 +24,6 @@ class SQL(Printer):
     """A query with a common table expression for each level of what is computed.
 
     Conditions stand only after WHEN: not every database has columns of truth values.
-
-    Args:
-        dialect: of the database.
     """
 
     truths = ("(1 = 0)", "(1 = 1)")
@@ -34,10 +31,11 @@ class SQL(Printer):
     time = "q_time"
     signs: ClassVar = {**SIGNS, "and": "AND", "or": "OR", "not": "NOT ", "equal": "="}
     words: ClassVar = {"absolute": "ABS"}
+    forms: ClassVar = {"known": "({} IS NOT NULL)"}
     names: dict[str, str]
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect, self.infinity, self.quoted = dialect, dialect.infinity, dialect.quoted
+        self.dialect, self.infinity = dialect, dialect.infinity
         self.chains: set[str] = set()
 
     def source(
@@ -50,15 +48,8 @@ class SQL(Printer):
     ) -> str:
         """A query with a row for each of a table: its key or columns, the group, and predictions.
 
-        Args:
-            formula: of the model.
-            title: what the model is.
-            horizons: times, by the end of the names of their columns.
-            table: its name, with a schema before a point.
-            key: columns that identify a row; empty for all columns of the model in their place.
-
-        Raises:
-            ConfigError: incidences need a key in a database that may evaluate row numbers anew.
+        Horizons are times by the end of the names of their columns. A ConfigError says that incidences need a
+        key in a database that may evaluate row numbers anew.
         """
         hazards, start = formula.hazards, formula.after or 0.0
         at = [formula.at(time) for time in horizons.values()]
@@ -139,11 +130,7 @@ class SQL(Printer):
         return f"CASE WHEN {text} THEN 1 ELSE 0 END" if is_truth(a) else text
 
     def _identified(self, parts: list[str], key: Sequence[str]) -> list[str]:
-        """Add a table whose rows can be found again; the columns that identify them.
-
-        Raises:
-            ConfigError: no column does.
-        """
+        """Add a table whose rows can be found again; the columns that identify them."""
         if self.dialect.evaluates_once:
             parts.append(self._table("q_numbered", ["*", "ROW_NUMBER() OVER () AS q_row"], "q_source"))
             return ["q_row"]
@@ -178,14 +165,9 @@ class SQL(Printer):
     ) -> None:
         """Add tables of nodes, of densities there, of panels, and of incidences, a row for each patient.
 
-        Args:
-            parts: tables so far.
-            before: the last of them.
-            moving: steps that depend on time.
-            curves: log hazard of each cause, and the cumulative hazard of any event.
-            hazards: of the causes.
-            times: until which they are integrated.
-            ids: columns that identify a row.
+        `parts` are the tables so far, `before` the last of them, `moving` the steps that depend on time,
+        `curves` the log hazard of each cause and the cumulative hazard of any event, and `ids` columns that
+        identify a row.
         """
         causes, expressions = range(len(curves) - 1), [*(a for _, a in moving), *curves]
         ours = {name for name, _ in moving}
@@ -245,6 +227,10 @@ class SQL(Printer):
         return self.quoted(self.names[step])
 
     @override
+    def quoted(self, text: str) -> str:
+        return self.dialect.quoted(text)
+
+    @override
     def name(self, name: str) -> str:
         return f"({self._named(name)} = 1)" if name in self.conditions else self._named(name)
 
@@ -273,10 +259,6 @@ class SQL(Printer):
     @override
     def number(self, column: str, missing: float) -> str:
         return f"COALESCE(CAST({self.quoted(column)} AS {self.dialect.number}), {self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f"({self.quoted(column)} IS NOT NULL)"
 
     @override
     def category(self, column: str, label: str) -> str:

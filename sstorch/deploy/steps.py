@@ -13,23 +13,15 @@ class Steps:
     """Formulas in the order in which they are computed: each step is a name and what it stands for.
 
     Expressions that several others need, and those that have a name, are steps; others stand inside them.
-
-    Attributes:
-        steps: name and expression; arguments that are steps themselves are ``"step"`` expressions.
-        results: the results, as expressions of steps.
     """
 
+    # name and expression; arguments that are steps themselves are ``"step"`` expressions
     steps: tuple[tuple[str, Expression], ...]
-    results: tuple[Expression, ...]
+    results: tuple[Expression, ...]  # the results, as expressions of steps
 
     @classmethod
     def of(cls, *results: Expression, repeating: Collection[str] = ()) -> Steps:
-        """Find what is shared.
-
-        Args:
-            results: the formulas.
-            repeating: operations that are printed with their arguments more than once.
-        """
+        """Find what is shared; operations of `repeating` are printed with their arguments more than once."""
         interned = _interned(results)
         count: dict[int, int] = {}
         for a in _in_order(interned):

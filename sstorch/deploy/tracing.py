@@ -34,18 +34,9 @@ _TAIL_PIECES, _TAIL_DEGREE = 16, 11
 
 
 def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") -> Array:
-    """What a function of torch gives for arrays of expressions.
+    """What a function of torch gives for arrays of expressions or numbers, one for each tensor.
 
-    Args:
-        function: of tensors; its path must not depend on their values.
-        args: arrays of expressions or numbers, one for each tensor.
-        what: names it in the message.
-
-    Returns:
-        array of expressions.
-
-    Raises:
-        ConfigError: an operation of the function has no counterpart.
+    Its path must not depend on their values. A ConfigError says that an operation has no counterpart.
     """
     with torch.no_grad():
         examples = [torch.full(arg.shape, 0.5, dtype=torch.float64) for arg in args]

@@ -29,17 +29,7 @@ _FIRST_FIELD = 6
 
 
 def workbook(formula: Formula, front: Front, checked: bool = True) -> bytes:
-    """The file (.xlsx).
-
-    Args:
-        formula: of the model.
-        front: texts, fields and horizons.
-        checked: whether an unknown category is an error; else it counts as none.
-
-    Raises:
-        ConfigError: a formula is longer than Excel takes.
-        ImportError: openpyxl is not installed; the message says how to install it.
-    """
+    """The file (.xlsx); with `checked` an unknown category is an error, else it counts as none."""
     try:
         from openpyxl import Workbook
     except ImportError as error:
@@ -52,18 +42,18 @@ def workbook(formula: Formula, front: Front, checked: bool = True) -> bytes:
 
 
 class _Cells(Printer):
-    """Expressions as formulas of cells.
-
-    Args:
-        inputs: the cell of each column; of a category that of its text.
-        table: gives the range of a list of numbers.
-    """
+    """Expressions as formulas of cells: `inputs` by column, and of a category that of its text."""
 
     truths = ("FALSE", "TRUE")
     infinity = "9.9E+307"
     nan = "NA()"
     signs: ClassVar = {**SIGNS, "equal": "="}
     words: ClassVar = {"minimum": "MIN", "maximum": "MAX", "absolute": "ABS", "and": "AND", "or": "OR"}
+    forms: ClassVar = {
+        "where": "IF({},{},{})",
+        "number": 'IF(({0}<>""),{0},{1})',
+        "known": '({}<>"")',
+    }
 
     def __init__(self, inputs: Mapping[str, str], table: Any) -> None:
         self.inputs, self.table = inputs, table
@@ -72,11 +62,7 @@ class _Cells(Printer):
         self.row = 0
 
     def formula(self, a: Expression, row: int = 0) -> str:
-        """The content of a cell, in a row of ``Times`` where it depends on time.
-
-        Raises:
-            ConfigError: it is longer than Excel takes.
-        """
+        """The content of a cell, in a row of ``Times`` where it depends on time."""
         self.row = row
         if len(text := f"={self.text(a)}") > _LONGEST:
             raise ConfigError(
@@ -110,10 +96,6 @@ class _Cells(Printer):
         return place if "!" in place else f"${place}{self.row}"
 
     @override
-    def where(self, condition: str, a: str, b: str) -> str:
-        return f"IF({condition},{a},{b})"
-
-    @override
     def pick(self, position: str, values: Sequence[str]) -> str:
         return f"INDEX({self.table(tuple(map(_number, values)))},{position}+1)"
 
@@ -122,17 +104,13 @@ class _Cells(Printer):
         return f"IF({a}<{values[0]},0,MATCH({a},{self.table(tuple(map(_number, values)))},1))"
 
     @override
-    def number(self, column: str, missing: float) -> str:
-        return f"IF({self.known(column)},{self.inputs[column]},{self.constant(missing)})"
-
-    @override
-    def known(self, column: str) -> str:
-        return f'({self.inputs[column]}<>"")'
+    def quoted(self, text: str) -> str:
+        return self.inputs[text]
 
     @override
     def category(self, column: str, label: str) -> str:
-        quoted = label.replace('"', '""')
-        return f'EXACT({self.inputs[column]},"{quoted}")'
+        text = label.replace('"', '""')
+        return f'EXACT({self.inputs[column]},"{text}")'
 
     @override
     def call(self, op: str, args: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ class Cell:
     """A cell of a table."""
 
     text: str
-    note: str = ""  # beside the text in small print
+    note: str = ""  # after the text in small print
     best: bool = False  # of its row
     best_of_family: bool = False  # among the models of this table, where a metric takes several tables
     group: int = 0  # of the row that it names
@@ -153,19 +153,12 @@ Block = Paragraph | Bullets | Code | Table | Picture | Section
 
 @dataclass(frozen=True)
 class Document:
-    """A report.
+    """A report."""
 
-    Attributes:
-        title: of the whole.
-        subtitle: one line below it.
-        sections: in order.
-        live: whether figures that can answer to the pointer do, which takes a script.
-    """
-
-    title: str
-    subtitle: str
-    sections: Sequence[Section]
-    live: bool = False
+    title: str  # of the whole
+    subtitle: str  # one line below it
+    sections: Sequence[Section]  # in order
+    live: bool = False  # whether figures that can answer to the pointer do, which takes a script
 
     def pictures(self) -> Iterator[Picture]:
         """All figures, in order."""

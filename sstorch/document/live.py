@@ -26,12 +26,7 @@ _DIGITS = 5
 
 
 def inline_svg(svg: bytes, name: str) -> Markup:
-    """The graphic as a part of a page: ids are its own, and groups have an attribute ``data-group``.
-
-    Args:
-        svg: the file.
-        name: of the figure, no other of the page.
-    """
+    """The graphic as a part of a page: ids are its own, and groups have an attribute ``data-group``."""
     text = svg.decode()
     text = _ID.sub(_group_of, text[text.index("<svg") :])
     text = re.sub(r'((?:\bid=|href=)")(#?)', rf"\1\2{name}-", text)

@@ -17,11 +17,7 @@ _ROWS_TOGETHER = 10
 
 
 def check_word() -> None:
-    """Make sure that documents can be written.
-
-    Raises:
-        ConfigError: python-docx is not installed.
-    """
+    """Make sure that python-docx is installed."""
     try:
         import docx  # noqa: F401
     except ImportError as error:
@@ -31,11 +27,7 @@ def check_word() -> None:
 
 
 def to_docx(document: Document) -> bytes:
-    """The report as a Word document, with its styles for headings, captions, lists and tables.
-
-    Raises:
-        ConfigError: python-docx is not installed.
-    """
+    """The report as a Word document, with its styles for headings, captions, lists and tables."""
     check_word()
     import docx
     from docx.shared import Inches

@@ -22,9 +22,7 @@ _END = (*np.arange(WIDTH, 4.1, WIDTH).tolist(), 5.0, 6.0, 8.0, 12.0, 20.0, 36.0)
 def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
     """Edges of the panels between which hazards are smooth, log times, increasing.
 
-    Args:
-        event_times: training event times, original units, > 0.
-        corners: times at which a hazard has a step or a bend, original units.
+    `corners` are times at which a hazard has a step or a bend; all times are > 0, in original units.
     """
     first, last = np.log(event_times.min()), np.log(event_times.max())
     count = max(1, int(np.ceil((last - first) / WIDTH)))

@@ -84,9 +84,7 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
 class PredictionModule(nn.Module):
     """Predictions from features in original units: imputation, scaling, curves and the tree.
 
-    Args:
-        fitted: the tree and its preprocessing.
-        after: time at which rows are at risk, from which times count; None or 0 for time zero.
+    Times count from `after`, at which rows are at risk; None or 0 is time zero.
     """
 
     offset: Tensor

@@ -24,44 +24,28 @@ RESULTS = ("group_validation_", "stability_")
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a model card states of one kind of tree.
+    """What a model card states of one kind of tree."""
 
-    Attributes:
-        title: "A soft survival tree".
-        kind: of tree, with its size.
-        rows: that tables count.
-        events: among them, as text.
-        groups: a sentence on each group.
-        rules: the tree as text.
-        more: further facts, names and texts.
-        limits: further ones than those of all trees.
-        beyond: how curves go on after the last event, as the end of a sentence.
-    """
-
-    title: str
-    kind: str
-    rows: int
-    events: str
-    groups: Sequence[str]
-    rules: str
-    more: Sequence[tuple[str, str]] = ()
-    limits: Sequence[str] = ()
-    beyond: str = ""
+    title: str  # "A soft survival tree"
+    kind: str  # of tree, with its size
+    rows: int  # that tables count
+    events: str  # among them, as text
+    groups: Sequence[str]  # a sentence on each group
+    rules: str  # the tree as text
+    more: Sequence[tuple[str, str]] = ()  # further facts, names and texts
+    limits: Sequence[str] = ()  # further ones than those of all trees
+    beyond: str = ""  # how curves go on after the last event, as the end of a sentence
 
 
 class GroupedTree(SurvivalEstimator):
-    """Base class of the trees whose leaves are groups of rows; not for use by itself.
+    """Base class of the trees whose leaves are groups of rows; not for use by itself."""
 
-    Attributes:
-        group_table_: the last corrected result of :func:`~sstorch.validation.group_table`; of competing
-            causes, before that, the table of the training rows.
-        group_validation_: the last result of :func:`~sstorch.validation.validate_groups`; saved.
-        stability_: the last result of :func:`~sstorch.validation.stability`; not saved.
-    """
-
+    # the last corrected result of :func:`~sstorch.validation.group_table`; of competing causes, before that,
+    # the table of the training rows
     group_table_: pd.DataFrame
+    # the last result of :func:`~sstorch.validation.validate_groups`; saved
     group_validation_: GroupValidation | CompetingGroupValidation
-    stability_: Stability
+    stability_: Stability  # the last result of :func:`~sstorch.validation.stability`; not saved
     time_varying_: bool
 
     @abstractmethod

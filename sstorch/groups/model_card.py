@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pandas as pd
@@ -60,7 +60,32 @@ def model_card(
 
 
 def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
-    facts, schema, chosen = tree._card(), tree._schema, vars(tree._chosen)
+    facts, chosen = tree._card(), vars(tree._chosen)
+    results = [str(chosen[name]) for name in RESULTS if name in chosen]
+    recalibration = chosen.get("recalibration_")
+    if isinstance(recalibration, Mapping):
+        results += [f"{name}: {report}" for name, report in recalibration.items()]
+    elif recalibration is not None:
+        results.append(str(recalibration))
+    if "held_out_" in chosen:
+        results.insert(0, "\n".join(chosen["held_out_"]))
+    quality = [*_scores(chosen.get("metrics_", {}), validation), *map(Code, results)]
+    return Document(
+        "Model card",
+        f"{facts.title} of {facts.rows} rows",
+        [
+            Section("Facts", [facts_table(tree)]),
+            Section("Groups", [Bullets(facts.groups), Code(facts.rules)]),
+            Section("How good it is", quality),
+            Section("Limits", [Bullets(limits_of(tree))]),
+            Section("Use", [use_of(tree)]),
+        ],
+    )
+
+
+def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Table:
+    """What the tree is and was made from, and further facts."""
+    facts, schema = tree._card(), tree._schema
     unit = f" {tree._unit_of_time}" if tree._unit_of_time else ""
     causes = tree.outcome_type_.causes
     predicts = (
@@ -81,32 +106,22 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
         ("columns", "; ".join(columns)),
         ("times", f"up to {tree.event_times_[-1]:g}{unit}, the last event{facts.beyond}"),
         *facts.more,
+        *more,
         ("made with", f"sstorch {__version__}"),
     ]
-    table = Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in rows], left=frozenset({1}))
+    return Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in rows], left=frozenset({1}))
+
+
+def limits_of(tree: GroupedTree) -> list[str]:
+    """What the tree is not for, a sentence each."""
+    return [*LIMITS, *tree._card().limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
+
+
+def use_of(tree: GroupedTree) -> Code:
+    """The command that predicts by a saved tree."""
     horizons = " ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree._unit_of_time))
     after = " --after 0" if tree.time_varying_ else ""
-    use = Code(f"sstorch-predict MODEL rows.csv --times {horizons}{after}")
-    results = [str(chosen[name]) for name in RESULTS if name in chosen]
-    if isinstance(recalibration, Mapping):
-        results += [f"{name}: {report}" for name, report in recalibration.items()]
-    elif recalibration is not None:
-        results.append(str(recalibration))
-    if "held_out_" in chosen:
-        results.insert(0, "\n".join(chosen["held_out_"]))
-    quality = [*_scores(chosen.get("metrics_", {}), validation), *map(Code, results)]
-    limits = [*LIMITS, *facts.limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
-    return Document(
-        "Model card",
-        f"{facts.title} of {facts.rows} rows",
-        [
-            Section("Facts", [table]),
-            Section("Groups", [Bullets(facts.groups), Code(facts.rules)]),
-            Section("How good it is", quality),
-            Section("Limits", [Bullets(limits)]),
-            Section("Use", [use]),
-        ],
-    )
+    return Code(f"sstorch-predict MODEL rows.csv --times {horizons}{after}")
 
 
 def _scores(scores: Mapping[str, float], validation: pd.DataFrame | None) -> list[Block]:

@@ -88,17 +88,9 @@ class Recalibration:
 
 
 def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
-    """Number of events, which has to be at least that of the parameters; a DataWarning says if it is small.
+    """Number of events (n,), which has to be at least that of the parameters; a DataWarning if it is small.
 
-    Args:
-        event: shape (n,).
-        weighting: of the rows; the warning is about the effective number of events.
-        how: kind of recalibration, for texts.
-        n_parameters: numbers, or curves of leaves, that are estimated.
-        stacklevel: of the warning.
-
-    Raises:
-        DataError: fewer events than parameters.
+    `how` names the kind of recalibration; the warning is about the effective number of events.
     """
     n_events = int(event.sum())
     if n_events < n_parameters:

@@ -56,19 +56,10 @@ class Resamples(Protocol):
 
 
 def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
-    """Rows drawn with replacement, by subject where a subject has several rows.
+    """Rows of positive weight drawn with replacement, by subject where a subject has several rows.
 
-    Args:
-        data: rows of positive weight.
-        n_resamples: number of resamples.
-        seed: of the draws.
-
-    Returns:
-        The rows of each resample, weighted by how often they were drawn, and these numbers, (K, n).
-
-    Raises:
-        DataError: a resample has no event, or no event of one of the causes.
-        ConfigError: ``n_resamples`` is no number >= 1.
+    Returns the rows of each resample, weighted by how often they were drawn, and these numbers, (K, n). A
+    DataError says that a resample has no event, or none of one of the causes.
     """
     count = check_integer("n_resamples", n_resamples, 1)
     generator = np.random.default_rng((seed, count))

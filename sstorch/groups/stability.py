@@ -78,14 +78,7 @@ def _columns_text(shares: pd.Series) -> str:
 
 
 def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: IntArray) -> Stability:
-    """Compare the groups of a tree with those of trees of resamples.
-
-    Args:
-        own: groups that the tree makes of the rows.
-        sample: trees of resamples.
-        frame: the rows, read.
-        counted: positions of the rows that count in the agreement of groups, shape (m,).
-    """
+    """Compare the groups of a tree with those of trees of resamples, at the positions `counted`, (m,)."""
     used = pd.DataFrame(0.0, index=pd.Index(own.branches, name="node"), columns=list(frame.columns))
     others = list(sample.partitions(frame))
     for other in others:

@@ -62,16 +62,10 @@ def survival_table(
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Kaplan-Meier medians and survival of groups, see :func:`sstorch.validation.group_table`.
+    """Kaplan-Meier medians and survival of groups (n,), see :func:`sstorch.validation.group_table`.
 
-    Args:
-        group: of each row, shape (n,).
-        predicted: survival of each row at the horizons, shape (n, n_times).
-        data: rows of positive weight.
-        horizons: increasing, shape (n_times,).
-        confidence: of the intervals, in (0, 1).
-        resampled: for corrected estimates beside the naive ones.
-        weights: what the weights of the rows are.
+    `predicted` is the survival of each row of positive weight at the increasing horizons, (n, n_times);
+    `resampled` is for corrected estimates.
     """
     times, factor = _event_times(data), half_width(confidence)
     weighting = check_weighting(data.sample_weight, len(data), weights)
@@ -184,11 +178,9 @@ def incidence_table(
 
 
 def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Confidence limits of cumulative incidences on the scale of log(-log F), of the shape of ``incidence``.
+    """Confidence limits of cumulative incidences F on the scale of log(-log F); nan where F is 0 or 1.
 
-    Args:
-        incidence: F; where it is 0 or 1 the limits are nan.
-        half: quantile of the normal distribution times the standard error of F.
+    `half` is the quantile of the normal distribution times the standard error of F, of the shape of F.
     """
     inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
     step = half / (inner * -np.log(inner))
@@ -299,14 +291,8 @@ def _corrected(
 ) -> FloatArray:
     """Curves less their optimism, with limits, (3, Q, n_groups, n_times): see :func:`group_table`.
 
-    Args:
-        values: curves of the groups, falling from 1, shape (Q, n_groups, n_times).
-        half: half the width of their intervals on the scale of log(-log), of the same shape.
-        group: of each row, 0 .. n_groups - 1, shape (n,).
-        data: the rows.
-        resampled: trees of resamples.
-        weighting: of the rows.
-        curves: estimates such curves.
+    `values` are curves of the groups, falling from 1, (Q, n_groups, n_times), and `half` half the width of
+    their intervals on the scale of log(-log); `curves` estimates such curves.
     """
     n_groups = values.shape[1]
     optimism, place = np.zeros((len(resampled[0]), *values.shape)), _places(values, group, data)

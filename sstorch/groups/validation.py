@@ -153,12 +153,7 @@ def p_text(p_value: float) -> str:
 
 
 def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
-    """Number of groups that have at least 5 % of the weight of some rows.
-
-    Args:
-        group: of each row, shape (n,).
-        weight: of each row, shape (n,); None is one each.
-    """
+    """Number of groups that have at least 5 % of the weight of some rows, (n,)."""
     counts = np.bincount(group, weight)
     return int((counts >= _SMALL_GROUP * counts.sum()).sum())
 
@@ -166,11 +161,7 @@ def count_groups(group: IntArray, weight: FloatArray | None = None) -> int:
 def concordance_of_rows(
     group: IntArray, rows: SurvivalData, train_group: IntArray, train: SurvivalData
 ) -> float:
-    """:func:`sstorch.metrics.concordance_of_groups` of rows, with their weights and times of entry.
-
-    Raises:
-        DataError: no two rows can be compared.
-    """
+    """:func:`sstorch.metrics.concordance_of_groups` of rows, with their weights and times of entry."""
     if rows.causes is None:
         return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
     if not rows.event.any():
@@ -200,15 +191,8 @@ def held_out_groups(
 ) -> GroupValidation:
     """Validate groups that the trees of the folds have made.
 
-    Args:
-        data: all rows.
-        folds: fold of each row, 0 .. K - 1, shape (n,).
-        groups: group of each row in each tree; tree k was trained on the rows outside fold k, shape (K, n).
-        weights: what the weights of the rows are.
-
-    Raises:
-        DataError: a fold has no two rows that can be compared, or frequency weights are no integers.
-        ConfigError: the kind of weights does not exist.
+    `folds` is the fold of each row, 0 .. K - 1, (n,), and `groups` the group of each row in each tree,
+    (K, n); tree k was trained on the rows outside fold k.
     """
     groups = from_zero(groups)
     concordances, counts, place = [], [], np.zeros(len(data), dtype=np.int64)
@@ -267,11 +251,7 @@ def places_of_groups(time_without_event: FloatArray, group: IntArray) -> IntArra
     """Place of each group in the order of risk, 0 (lowest) .. n_groups - 1.
 
     Fewer groups are spread over the places, so that the extremes of all trees correspond; a group without
-    rows in training is in the middle.
-
-    Args:
-        time_without_event: of each group in training, a longer one being a lower risk, shape (n_groups,).
-        group: of each training row, shape (n,).
+    rows in training, (n,), is in the middle. A longer `time_without_event`, (n_groups,), is a lower risk.
     """
     n_groups, present = len(time_without_event), np.unique(group)
     place = np.full(n_groups, (n_groups - 1) // 2)

@@ -15,13 +15,9 @@ _EXPECTED = 20.0
 
 
 def groups_without_events(group: IntArray, data: SurvivalData) -> list[Oddity]:
-    """Name groups without events in which the hazard of all rows would give 20 or more.
+    """Name groups, (n,), without events in which the hazard of all rows would give 20 or more.
 
     A column that is known only with the outcome makes such groups, and their curves rest on no event.
-
-    Args:
-        group: number of the group of each row, (n,).
-        data: the rows.
     """
     entry = data.entry if data.entry.any() else None
     sets = risk_sets(Observed(data.nominal_time, data.event, entry))

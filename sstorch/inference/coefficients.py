@@ -71,25 +71,15 @@ class Effect:
 
 @dataclass(frozen=True)
 class _Hazard:
-    """A hazard of one cause, which several prognostic groups may share: estimates of contrasts.
+    """A hazard of one cause, which several prognostic groups may share: estimates of contrasts."""
 
-    Attributes:
-        cause: its name.
-        group: number of the hazard among those of the cause, from 0.
-        groups: prognostic groups that have it, as text such as ``"1, 2"``.
-        module: the trees.
-        covariance: of the coefficients.
-        slopes: of the features, (p,).
-        map: parameters as combinations of the coefficients, (d, D).
-    """
-
-    cause: str
-    group: int
-    groups: str
-    module: SoftTree
-    covariance: HazardCovariance
-    slopes: Tensor
-    map: Tensor
+    cause: str  # its name
+    group: int  # number of the hazard among those of the cause, from 0
+    groups: str  # prognostic groups that have it, as text such as ``"1, 2"``
+    module: SoftTree  # the trees
+    covariance: HazardCovariance  # of the coefficients
+    slopes: Tensor  # of the features, (p,)
+    map: Tensor  # parameters as combinations of the coefficients, (d, D)
 
     def estimates(self, contrasts: Sequence[Contrast]) -> list[Estimate]:
         if not contrasts:

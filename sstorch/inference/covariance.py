@@ -25,15 +25,10 @@ OUTSIDE = 1e-6
 
 @dataclass(frozen=True)
 class Inverse:
-    """Inverse of a symmetric matrix on the directions that have information.
+    """Inverse of a symmetric matrix on the directions that have information."""
 
-    Attributes:
-        matrix: the inverse there, (D, D).
-        null: directions without information, normalised columns, (D, r).
-    """
-
-    matrix: Tensor
-    null: Tensor
+    matrix: Tensor  # the inverse there, (D, D)
+    null: Tensor  # directions without information, normalised columns, (D, r)
 
     @classmethod
     def of(cls, matrix: Tensor) -> Self:
@@ -165,15 +160,10 @@ class HazardCovariance:
 
 @dataclass(frozen=True)
 class TermFacts:
-    """What the tables need of the training rows' values of one column, or of a product of two.
+    """What the tables need of the training rows' values of one column, or of a product of two."""
 
-    Attributes:
-        places: positions of its features among those of the leaves.
-        values: 5 %, 50 % and 95 % quantile of a number; empty for others.
-    """
-
-    places: tuple[int, ...]
-    values: tuple[float, ...]
+    places: tuple[int, ...]  # positions of its features among those of the leaves
+    values: tuple[float, ...]  # 5 %, 50 % and 95 % quantile of a number; empty for others
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,12 @@ from sstorch.inference.predictions import Intervals, Quantity, What, predict
 
 
 class Pooled(NamedTuple):
-    """Estimates of M imputations as one, arrays of one shape.
+    """Estimates of M imputations as one, arrays of one shape."""
 
-    Attributes:
-        estimate: the mean.
-        error: standard error, of the variance within and between imputations.
-        df: degrees of freedom of the t distribution; infinite where imputations agree.
-        missing: fraction of the information that is missing, in [0, 1).
-    """
-
-    estimate: FloatArray
-    error: FloatArray
-    df: FloatArray
-    missing: FloatArray
+    estimate: FloatArray  # the mean
+    error: FloatArray  # standard error, of the variance within and between imputations
+    df: FloatArray  # degrees of freedom of the t distribution; infinite where imputations agree
+    missing: FloatArray  # fraction of the information that is missing, in [0, 1)
 
     @classmethod
     def of(cls, estimates: FloatArray, errors: FloatArray) -> Pooled:

@@ -115,23 +115,14 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is predicted of rows, as a function of the parameters of their hazards.
+    """What is predicted of rows, as a function of the parameters of their hazards."""
 
-    Attributes:
-        what: its name.
-        prediction: from parameters (n, Q) to predictions (n, ...).
-        link: scale of its confidence limits.
-        times: of curves.
-        elements: numbers that one row takes on the way.
-        causes: names, where it has one value for each.
-    """
-
-    what: What
-    prediction: Callable[[Tensor], Tensor]
-    link: Link
-    times: FloatArray | None
-    elements: int
-    causes: tuple[str, ...] = ()
+    what: What  # its name
+    prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...)
+    link: Link  # scale of its confidence limits
+    times: FloatArray | None  # of curves
+    elements: int  # numbers that one row takes on the way
+    causes: tuple[str, ...] = ()  # names, where it has one value for each
 
     @classmethod
     def of(

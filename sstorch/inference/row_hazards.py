@@ -21,18 +21,13 @@ Prediction = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class RowHazards:
-    """Linear predictor and shape parameters of each row, of every cause: all that its predictions depend on.
+    """Linear predictor and shape parameters of each row, of every cause, on which its predictions depend."""
 
-    Attributes:
-        values: parameters, (n, Q).
-        factors: their deviations as combinations of independent standard normal ones, (n, Q, D): the
-            covariance of two rows' parameters is ``factors[i] @ factors[j].mT``.
-        unseen: whether a row's linear predictor has no estimate, boolean (n,).
-    """
-
-    values: Tensor
+    values: Tensor  # parameters, (n, Q)
+    # their deviations as combinations of independent standard normal ones, (n, Q, D): the covariance of two
+    # rows' parameters is ``factors[i] @ factors[j].mT``
     factors: Tensor
-    unseen: Tensor
+    unseen: Tensor  # whether a row's linear predictor has no estimate, boolean (n,)
 
     @classmethod
     def of(cls, tree: FittedTree, covariance: FitCovariance, x: Tensor) -> Self:

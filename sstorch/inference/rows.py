@@ -19,13 +19,7 @@ _ROWS = 2**14
 
 
 def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
-    """Rows with one event as a sample of one problem, in double precision and in the units of a tree.
-
-    Args:
-        tree: without batch dimension.
-        x: encoded features of the rows, (n, p).
-        data: their outcome and weights.
-    """
+    """Rows, (n, p), with one event as a sample of one problem, float64, in the units of a tree."""
     scale = float(tree.log_time_scale)
 
     def logs(values: FloatArray) -> Tensor:

@@ -42,32 +42,20 @@ def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, Ter
 
 @dataclass(frozen=True)
 class Contrast:
-    """A difference of linear predictors, linear in the slopes.
+    """A difference of linear predictors, linear in the slopes."""
 
-    Attributes:
-        term: column, or two of them, ``"a:b"``.
-        text: the values that are compared, ``"10 vs 1"``, ``"II vs I"`` or ``"per unit"``.
-        features: difference of the encoded features of leaves, (p,).
-        whole: whether it is one of the values between which terms are compared with each other.
-    """
-
-    term: str
-    text: str
-    features: Tensor
-    whole: bool = False
+    term: str  # column, or two of them, ``"a:b"``
+    text: str  # the values that are compared, ``"10 vs 1"``, ``"II vs I"`` or ``"per unit"``
+    features: Tensor  # difference of the encoded features of leaves, (p,)
+    whole: bool = False  # whether it is one of the values between which terms are compared with each other
 
 
 @dataclass(frozen=True)
 class Values:
-    """Two values of a column that are compared.
+    """Two values of a column that are compared."""
 
-    Attributes:
-        text: of the comparison.
-        first, second: the values; the first is the reference.
-    """
-
-    text: str
-    first: float | str
+    text: str  # of the comparison
+    first: float | str  # the reference
     second: float | str
 
     @classmethod
@@ -81,10 +69,6 @@ class Contrasts:
     """Contrasts of the columns of a preprocessor, the other columns at their reference.
 
     The reference is the median of a number and the most frequent category of another column.
-
-    Args:
-        preprocessor: fitted.
-        facts: of its terms.
     """
 
     def __init__(self, preprocessor: Preprocessor, facts: Mapping[str, TermFacts]) -> None:
@@ -183,11 +167,7 @@ class Contrasts:
         )
 
     def checked(self, column: str, value: object) -> float | str:
-        """A value of a column, checked.
-
-        Raises:
-            DataError: there is no such column, or it has no such value.
-        """
+        """A value of a column; a DataError if the column does not exist or has no such value."""
         schema = self._preprocessor.schema
         check_columns_exist([column], list(schema.columns))
         if column in schema.categories:

@@ -66,15 +66,11 @@ def term_test(
 
 
 def chi2_tail(value: float, whole: int, weights: tuple[float, float]) -> float:
-    """Probability that a sum of chi-squared variables exceeds a value, precise in the tail.
+    """Probability that a sum of chi-squared variables exceeds a value > 0, precise in the tail.
 
-    In polar coordinates the two weighted ones are c(angle) times one with two degrees of freedom, whose tail
-    is an exponential; what is left is an integral over the angle and over the first one.
-
-    Args:
-        value: > 0.
-        whole: degrees of freedom of the variable of weight one, >= 0.
-        weights: of two further ones of one degree each.
+    One of weight one with `whole` degrees of freedom, and two of one degree each with the weights. In polar
+    coordinates these two are c(angle) times one with two degrees of freedom, whose tail is an exponential;
+    what is left is an integral over the angle and over the first one.
     """
     angle = (np.arange(_ANGLES) + 0.5) * np.pi / _ANGLES
     c = weights[0] * np.cos(angle) ** 2 + weights[1] * np.sin(angle) ** 2

@@ -3,11 +3,8 @@
 from sstorch.plots.checks import plot_check
 from sstorch.plots.curves import (
     plot_calibration,
-    plot_curves_by_rho,
     plot_objective,
-    plot_parity_by_rho,
     plot_routing_sharpness,
-    plot_scores_by_rho,
     plot_survival_by_leaf,
 )
 from sstorch.plots.decisions import plot_decision_curve
@@ -15,26 +12,21 @@ from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
 from sstorch.plots.interactions import plot_interactions
-from sstorch.plots.intervals import plot_intervals
 from sstorch.plots.paths import plot_path
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [
     "plot_calibration",
     "plot_check",
-    "plot_curves_by_rho",
     "plot_decision_curve",
     "plot_effects",
     "plot_groups",
     "plot_incidence",
     "plot_interactions",
-    "plot_intervals",
     "plot_objective",
     "plot_optimal_tree",
-    "plot_parity_by_rho",
     "plot_path",
     "plot_routing_sharpness",
-    "plot_scores_by_rho",
     "plot_soft_tree",
     "plot_stability",
     "plot_survival_by_leaf",

@@ -13,13 +13,7 @@ _WIDTH = 0.5
 
 
 def plot_comparison(table: pd.DataFrame, title: str, ax: Axes | None = None) -> Axes:
-    """One score of several models against time, with confidence limits, models side by side.
-
-    Args:
-        table: indexed by time and model, with columns value, lower and upper.
-        title: of the score, for the axis.
-        ax: axes to draw on; of a new figure if None.
-    """
+    """Values with confidence limits of a table by time and model, against time, models side by side."""
     ax = given_or_new(ax, 5.6, 4.2)
     times, names = table.index.unique("time").to_numpy(dtype=float), list(table.index.unique("model"))
     step = float(np.diff(times).min()) if times.size > 1 else 1.0

@@ -25,12 +25,8 @@ def plot_drift(columns: pd.DataFrame, periods: pd.DataFrame, horizon: str) -> Fi
     """Stability index of columns, mean predicted risk, observed over expected, and concordance, by period.
 
     At most 20 columns are drawn, those with the largest index; a frame marks a finding. Predictions have
-    confidence intervals, and the last two panels are there where outcomes are known.
-
-    Args:
-        columns: of :class:`~sstorch.validation.DriftReport`.
-        periods: likewise.
-        horizon: time of the risks with its unit, for labels.
+    confidence intervals, and the last two panels are there where outcomes are known. The tables are those of
+    :class:`~sstorch.validation.DriftReport`.
     """
     names = list(dict.fromkeys(columns.index.get_level_values("period")))
     largest = columns["psi"].groupby(level="column").max().sort_values(ascending=False)

@@ -27,13 +27,7 @@ class ShownFigure(Figure):
 
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
-    """A figure of pyplot, which a notebook shows at the end of the cell, and a script with ``plt.show()``.
-
-    Args:
-        width: in inches.
-        height: in inches.
-        layout: engine, as of matplotlib.
-    """
+    """A figure of pyplot, in inches: a notebook shows it after the cell, a script with ``plt.show()``."""
     # Where figures are only written, such as in a report, pyplot would keep them all.
     from matplotlib import pyplot
 

@@ -28,9 +28,9 @@ from sstorch.reading.late_fit import outside
 
 _INK, _GREY, _OUTSIDE = "#222222", "#777777", "#c0392b"
 # Inches: width of a figure; height of a row of numbers at risk, of the panel above, of its axis, and of the
-# labels of two lines beside it.
+# labels of two lines next to it.
 _WIDTH, _ROW, _PANEL, _AXIS, _LABEL = 8.2, 0.19, 3.6, 0.62, 0.36
-# Terms of a rule beside its curve, and characters of a line of it.
+# Terms of a rule next to its curve, and characters of a line of it.
 _TERMS, _CHARACTERS = 4, 30
 # Share of the rows below which a group has a label of one line.
 _THIN = 0.07
@@ -69,7 +69,7 @@ def plot_groups(
         p_value: of the difference between the groups, where a better test is at hand; None for that of the
             log-rank test of these rows, which is not shown where they are the training rows: these placed the
             gates.
-        rules: write the rule of each group beside its curve; of soft trees.
+        rules: write the rule of each group next to its curve; of soft trees.
 
     Returns:
         The axes of the curves, and those of the numbers at risk.

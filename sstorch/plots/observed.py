@@ -20,23 +20,15 @@ from sstorch.plots.figures import of_group
 
 @dataclass(frozen=True)
 class ObservedGroups:
-    """Groups of rows and their outcome.
-
-    Attributes:
-        group: of each row, shape (n,).
-        outcome: as it was given.
-        known: the outcome of any cause, with the weights.
-        time, event, entry: of the rows, shape (n,).
-        weight: of the rows, shape (n,), one each if there are none.
-    """
+    """Groups of n rows and their outcome; arrays are (n,)."""
 
     group: IntArray
-    outcome: Surv
-    known: Surv
+    outcome: Surv  # as it was given
+    known: Surv  # of any cause, with the weights
     time: FloatArray
     event: BoolArray
     entry: FloatArray
-    weight: FloatArray
+    weight: FloatArray  # one each if there are none
 
     @classmethod
     def of(
@@ -47,18 +39,10 @@ class ObservedGroups:
         sample_weight: npt.ArrayLike | None = None,
         method: str = "Kaplan-Meier",
     ) -> Self:
-        """Check the outcome of rows.
+        """Check the outcome of rows, which must be of the type that `tree` was trained on.
 
-        Args:
-            tree: fitted; the outcome must be of the type that it was trained on.
-            group: of each row, shape (n,).
-            y: outcome of the rows.
-            sample_weight: weights >= 0, (n,); None is those of ``y``, or one each.
-            method: what the outcome is for, for the message.
-
-        Raises:
-            DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
-                wrong weights.
+        Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages.
+        A DataError says that outcomes are missing, interval-censored or of another kind, or weights wrong.
         """
         groups, outcome = np.asarray(group), outcome_of(tree, y)
         time, event, entry = outcome.right_censored(method)

@@ -30,35 +30,21 @@ _GROUP, _LEAST, _MARGIN, _SPACE, _GAP, _GATE, _TRUNK = 1.35, 0.72, 0.38, 0.1, 0.
 
 @dataclass
 class Node:
-    """A gate or a group.
+    """A gate or a group."""
 
-    Attributes:
-        title: above its panel.
-        draw: fills the panel.
-        share: of all rows.
-        order: nodes with a smaller one are further to the left.
-        below: texts below the panel, each as long as fits into a line.
-        height: of the panel, from its width, both in inches.
-        axis: room for the axes of the panel, left and below, in inches.
-        colour: of the title.
-        branches: of a gate: words on each branch, and the child.
-        x: middle, in widths of a group from the left.
-        level: from the top.
-        columns: groups below it.
-    """
-
-    title: str
-    draw: Callable[[Axes], None]
-    share: float
-    order: float
-    height: Callable[[float], float]
-    below: Sequence[str] = ()
-    axis: tuple[float, float] = (0.0, 0.0)
-    colour: ColorType = INK
+    title: str  # above its panel
+    draw: Callable[[Axes], None]  # fills the panel
+    share: float  # of all rows
+    order: float  # nodes with a smaller one are further to the left
+    height: Callable[[float], float]  # of the panel, from its width, both in inches
+    below: Sequence[str] = ()  # texts below the panel, each as long as fits into a line
+    axis: tuple[float, float] = (0.0, 0.0)  # room for the axes of the panel, left and below, in inches
+    colour: ColorType = INK  # of the title
+    # of a gate: words on each branch, and the child
     branches: list[tuple[str, Node]] = field(default_factory=list)
-    x: float = 0.0
-    level: int = 0
-    columns: int = 1
+    x: float = 0.0  # middle, in widths of a group from the left
+    level: int = 0  # from the top
+    columns: int = 1  # groups below it
 
     def walk(self) -> Iterator[Node]:
         """The gates, level by level, then the groups from left to right, once they are placed."""
@@ -134,17 +120,9 @@ def draw_tree(
 ) -> list[Axes]:
     """Draw a tree: the panels of its nodes, the branches between them, and a caption below.
 
-    Args:
-        root: of the tree.
-        figure: to draw on; a new one if None.
-        width: of a new figure, in inches; None for a usual one.
-        caption: sentences.
-
-    Returns:
-        The axes: that of the branches, in inches, then those of the gates, level by level, and of the groups.
-
-    Raises:
-        ConfigError: the figure is too small for texts of 8 points.
+    Without `figure` a new one is made, as wide as `width` in inches. Returns the axes: that of the branches,
+    in inches, then those of the gates, level by level, and of the groups. A ConfigError says that the figure
+    is too small for texts of 8 points.
     """
     columns = round(root.place() - 0.5)
     nodes, least = list(root.walk()), _LEAST * columns + _MARGIN

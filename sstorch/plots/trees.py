@@ -39,25 +39,15 @@ _TERMS = 4
 
 @dataclass(frozen=True)
 class _Groups:
-    """What is drawn of groups.
+    """What is drawn of groups."""
 
-    Attributes:
-        times: of the model's curves, increasing from 0, shape (n_times,).
-        label: of the axis of time, which is as narrow as its unit.
-        horizon: time at which survival is written.
-        unit: of time; None if not known.
-        survival: what it is called.
-        steps: whether curves are step functions.
-        rows: groups and outcomes of rows; None without outcomes.
-    """
-
-    times: FloatArray
-    label: str
-    horizon: float
-    unit: str | None
-    survival: str
-    steps: bool
-    rows: ObservedGroups | None
+    times: FloatArray  # of the model's curves, increasing from 0, shape (n_times,)
+    label: str  # of the axis of time, which is as narrow as its unit
+    horizon: float  # time at which survival is written
+    unit: str | None  # of time; None if not known
+    survival: str  # what it is called
+    steps: bool  # whether curves are step functions
+    rows: ObservedGroups | None  # groups and outcomes of rows; None without outcomes
 
     def node(self, number: int, n_rows: int, share: float, curve: FloatArray | None) -> Node:
         """A group: its number, rows of it, their share, and the model's curve at the times."""
@@ -136,11 +126,7 @@ class _Groups:
 
 
 def _horizon(tree: object, horizon: float | None, event_times: FloatArray, unit: str | None) -> float:
-    """The time at which survival is written.
-
-    Raises:
-        ConfigError: it is not between 0 and the last training event.
-    """
+    """The time at which survival is written, in (0, last training event]."""
     last = float(event_times[-1])
     if horizon is None:
         return float(round_horizons(event_times, unit)[-1])
@@ -152,7 +138,7 @@ def _horizon(tree: object, horizon: float | None, event_times: FloatArray, unit:
 
 
 def _drawn(axes: list[Axes], n_groups: int) -> list[Axes]:
-    """The axes, with the scale of survival beside the first group."""
+    """The axes, with the scale of survival at the first group."""
     first = axes[len(axes) - n_groups]
     first.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=SIZE)
     first.set_ylabel("survival", fontsize=SIZE, labelpad=1)
@@ -269,19 +255,12 @@ def plot_soft_tree(
 
 @dataclass(frozen=True)
 class _Plane:
-    """The plane of the two numbers of a gate.
+    """The plane of the two numbers of a gate."""
 
-    Attributes:
-        names: of the columns.
-        sides: values of each column, (n_grid,) each.
-        score: of the gate there, (n_grid, n_grid), the second column down; yes is >= 0.
-        points: values of rows that pass the gate, (m, 2).
-    """
-
-    names: tuple[str, str]
-    sides: tuple[FloatArray, FloatArray]
-    score: FloatArray
-    points: FloatArray
+    names: tuple[str, str]  # of the columns
+    sides: tuple[FloatArray, FloatArray]  # values of each column, (n_grid,) each
+    score: FloatArray  # of the gate there, (n_grid, n_grid), the second column down; yes is >= 0
+    points: FloatArray  # values of rows that pass the gate, (m, 2)
 
     @classmethod
     def of(

@@ -1,23 +1,21 @@
 """Reading a fitted tree: rules, tables, effects, explanations, simpler forms."""
 
+from sstorch.reading.effects import effects
 from sstorch.reading.explain import Explanation
 from sstorch.reading.functions import (
-    effects,
     export_graphviz,
     export_text,
     gate_coefficients,
     gate_table,
     gate_terms,
     importance,
-    interactions,
     leaf_coefficients,
     leaf_table,
-    merge_leaves,
-    path_table,
-    simplify,
 )
-from sstorch.reading.merging import MergedLeaves
-from sstorch.reading.simplify import SimplifiedRules
+from sstorch.reading.interactions import interactions
+from sstorch.reading.merging import MergedLeaves, merge_leaves
+from sstorch.reading.paths import path_table
+from sstorch.reading.simplify import SimplifiedRules, simplify
 from sstorch.reading.survival_at import SurvivalAt
 
 __all__ = [

@@ -19,7 +19,9 @@ from sstorch.data.coded import dense
 from sstorch.data.columns import labels, numeric_values
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
-from sstorch.inference import FitCovariance, HazardCovariance
+from sstorch.inference import HazardCovariance
+from sstorch.inference.model import covariance_of
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 
 _OTHER_TREES = (
     "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
@@ -35,39 +37,61 @@ class SampleOfTrees(Protocol):
 
 
 def effects(
-    tree: FittedTree,
-    frame: pd.DataFrame,
-    columns: Sequence[str] | None,
-    n_points: int,
-    sample: SampleOfTrees | None,
-    level: float,
-    covariance: FitCovariance | None = None,
+    tree: ReadableTree,
+    X: object,
+    columns: Sequence[str] | None = None,
+    n_points: int = 60,
+    sample: SampleOfTrees | None = None,
+    level: float = 0.9,
+    intervals: bool = False,
 ) -> pd.DataFrame:
-    """Effects of columns by group, column and value: see :func:`sstorch.reading.effects`.
+    """What each column does in the groups: the change of the linear predictor as it alone varies.
+
+    Everyone is compared with a reference: the median of every number in X (of an even number of rows the
+    lower middle value), and the most frequent category of the other columns. A number goes through
+    ``n_points`` evenly spaced values from its smallest to its largest in X, and its median; or through
+    all that it has if there are no more. A category goes through all that the training rows had. With
+    ``interactions`` the effect is that at the reference of the other columns.
 
     Args:
-        tree: trained.
-        frame: rows that references and ranges come from, cleaned.
-        columns: that vary; all of the tree's if None.
-        n_points: values of a number at most, its median aside, >= 2.
-        sample: trees for a band; none if None.
-        level: of the band, in (0, 1).
-        covariance: of the coefficients, for confidence limits; none if None.
+        tree: fitted.
+        X: rows with the training columns.
+        columns: that vary; all if None.
+        n_points: >= 2.
+        sample: trees for a band, :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows.
+        level: share of the sample's trees between lower and upper end at each value, or of the confidence
+            limits, in (0, 1).
+        intervals: give confidence limits, by the covariance of the coefficients (:mod:`sstorch.inference`);
+            of groups given their gates.
+
+    Returns:
+        Columns ``cause`` where causes compete, ``group``, ``column``, ``value`` (a number or a category),
+        ``effect`` (change of the linear predictor in the group), and its exponential as ``hazard ratio``,
+        ``time ratio`` or ``odds ratio``, whichever the family has; with a sample or ``intervals``
+        ``lower`` and ``upper`` of the effect.
+
+    Raises:
+        DataError: columns are missing, or have no known value in any row.
+        ConfigError: ``n_points`` or ``level`` is out of range; the model has no covariance; or a band of a
+            sample is asked for, and the groups of a tree have slopes of their own: groups of different trees
+            do not correspond.
     """
+    fitted, frame = fitted_tree(tree), tree._cleaned(X)
+    covariance = covariance_of(tree) if intervals else None
     if sample is not None and covariance is not None:
         raise ConfigError("limits come from a sample or from intervals=True: give one of them")
     level = check_share(level, "level", "a share in (0, 1)", closed=False)
-    varied = _Varied.of(tree.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
+    varied = _Varied.of(fitted.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
     trees = None if sample is None else list(sample.fitted_trees())
     hazards = {} if covariance is None else covariance.hazards
-    if not tree.competing:
-        return _table(tree, varied, trees, level, hazards.get(tree.causes[0]))
-    if trees and trees[0].causes != tree.causes:
+    if not fitted.competing:
+        return _table(fitted, varied, trees, level, hazards.get(fitted.causes[0]))
+    if trees and trees[0].causes != fitted.causes:
         raise ConfigError(_OTHER_TREES)
     tables = []
-    for name in tree.causes:
+    for name in fitted.causes:
         own = None if trees is None else [each.of_cause(name) for each in trees]
-        tables.append(_table(tree.of_cause(name), varied, own, level, hazards.get(name)))
+        tables.append(_table(fitted.of_cause(name), varied, own, level, hazards.get(name)))
         tables[-1].insert(0, "cause", name)
     return pd.concat(tables, ignore_index=True)
 
@@ -105,17 +129,11 @@ def _table(
 
 @dataclass(frozen=True)
 class _Varied:
-    """Rows in which one column has other values than the reference.
+    """Rows in which one column has other values than the reference."""
 
-    Attributes:
-        rows: the reference, then a row for each value of each column.
-        column: that varies, (R,).
-        value: that it has, (R,).
-    """
-
-    rows: pd.DataFrame
-    column: npt.NDArray[np.object_]
-    value: npt.NDArray[np.object_]
+    rows: pd.DataFrame  # the reference, then a row for each value of each column
+    column: npt.NDArray[np.object_]  # that varies, (R,)
+    value: npt.NDArray[np.object_]  # that it has, (R,)
 
     @classmethod
     def of(
@@ -157,15 +175,10 @@ class _Varied:
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Values of a column that are there and known to a tree.
+    """Values of a column that are there and known to a tree."""
 
-    Attributes:
-        cells: of the rows, (n,).
-        categories: that some training row had; None of a number.
-    """
-
-    cells: npt.NDArray[np.object_] | FloatArray
-    categories: list[str] | None
+    cells: npt.NDArray[np.object_] | FloatArray  # of the rows, (n,)
+    categories: list[str] | None  # that some training row had; None of a number
 
     @property
     def counts(self) -> list[int]:

@@ -127,17 +127,10 @@ def explain_row(
     longer: Mapping[int, str],
     cause: str | None = None,
 ) -> Explanation:
-    """Path and contributions of one row, of the columns of the preprocessing.
+    """Path and contributions of one row, of the columns of the preprocessing, at increasing horizons.
 
-    Args:
-        tree: trained.
-        frame: the row.
-        horizons: times at which its survival is predicted, increasing.
-        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown.
-        cause: where causes compete, whose linear predictor is explained.
-
-    Raises:
-        DataError: it is not one row.
+    `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown. Where
+    causes compete the linear predictor of `cause` is explained.
     """
     if len(frame) != 1:
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray
+from sstorch.checks import no_tree
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
@@ -105,3 +106,17 @@ class ReadableTree:
 
     def _export_graphviz(self, n_terms: int | None) -> str:
         return as_graphviz(self._tree, self.node_table_, self._gate_rules, n_terms)
+
+
+def readable(tree: HasText) -> HasText:
+    """The tree, soft or exact; a ConfigError for anything else."""
+    if not hasattr(type(tree), "_export_text"):
+        raise no_tree(tree)
+    return tree
+
+
+def fitted_tree(tree: ReadableTree) -> FittedTree:
+    """The trained tree of a soft one; a ConfigError for anything else."""
+    if not hasattr(type(tree), "_tree"):
+        raise no_tree(tree, "soft survival tree")
+    return tree._tree

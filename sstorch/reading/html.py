@@ -17,14 +17,7 @@ _TERMS = 4
 
 
 def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], title: str) -> str:
-    """HTML of a tree, in the colours of the page around it.
-
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        rules: of its gates.
-        title: what it is.
-    """
+    """HTML of a tree, in the colours of the page around it, from its table of nodes and its rules."""
     leaves, longer = leaf_texts(tree, nodes), longer_sides(nodes)
 
     def item(node: int, lead: str) -> str:

@@ -16,19 +16,15 @@ from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.effects import KnownValues, known_values
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Values of a column on the grid of a pair, (A,), and shares of the rows that they stand for.
+    """Values of a column on the grid of a pair, (A,), and shares of the rows that they stand for."""
 
-    Attributes:
-        value: numbers or categories.
-        share: of sum one.
-    """
-
-    value: npt.NDArray[np.object_] | FloatArray
-    share: FloatArray
+    value: npt.NDArray[np.object_] | FloatArray  # numbers or categories
+    share: FloatArray  # of sum one
 
     @classmethod
     def of(cls, known: KnownValues, n_points: int) -> _Axis:
@@ -47,17 +43,11 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Pair:
-    """Grid of two columns.
+    """Grid of two columns."""
 
-    Attributes:
-        names: of the columns.
-        axes: of the columns.
-        effects: of each leaf, less the means along both columns, (L, A, B).
-    """
-
-    names: tuple[str, str]
-    axes: tuple[_Axis, _Axis]
-    effects: FloatArray
+    names: tuple[str, str]  # of the columns
+    axes: tuple[_Axis, _Axis]  # of the columns
+    effects: FloatArray  # of each leaf, less the means along both columns, (L, A, B)
 
     @property
     def size(self) -> float:
@@ -82,20 +72,36 @@ class _Pair:
         )
 
 
-def interactions(tree: FittedTree, frame: pd.DataFrame, n_pairs: int, n_points: int) -> pd.DataFrame:
-    """Interactions by pair of columns: see :func:`sstorch.reading.interactions`.
+def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int = 9) -> pd.DataFrame:
+    """What products of two columns add to the effects of each, the strongest pairs first.
+
+    Each pair is a grid of values of both columns: of a number quantiles in X, so that every value stands for
+    as many rows; of a category all that the training rows had, with their shares in X. Other columns stay at
+    their reference, as in :func:`effects`. From the linear predictor on the grid the means of rows and
+    columns are taken off: what is left is the interaction (Cox, 1984), with mean zero along either column.
 
     Args:
-        tree: trained.
-        frame: rows that references and values come from, cleaned.
-        n_pairs: pairs at most.
-        n_points: values of a number at most.
+        tree: fitted with ``Columns(interactions=...)``.
+        X: rows with the training columns.
+        n_pairs: pairs at most, >= 1.
+        n_points: values of a number at most, >= 2.
+
+    Returns:
+        Columns ``cause`` where causes compete, ``group``, ``column``, ``other``, ``value``, ``other value``,
+        ``effect`` (on the linear predictor, beyond the effects of both columns), its exponential as ``hazard
+        ratio``, ``time ratio`` or ``odds ratio``, whichever the family has, and ``size``, the standard
+        deviation of the pair's effect, the largest among causes and groups, by which pairs are ordered.
+
+    Raises:
+        ConfigError: the tree has no products, or a number is out of range.
+        DataError: columns are missing, or have no known value in any row.
     """
+    fitted, frame = fitted_tree(tree), tree._cleaned(X)
     n_pairs = check_integer("n_pairs", n_pairs, 1)
-    known = known_values(tree.preprocessor, frame)
+    known = known_values(fitted.preprocessor, frame)
     axes = {name: _Axis.of(own, check_integer("n_points", n_points, 2)) for name, own in known.items()}
     reference = {name: own.reference for name, own in known.items()}
-    own_trees = {name: tree.of_cause(name) for name in tree.causes} if tree.competing else {"": tree}
+    own_trees = {name: fitted.of_cause(name) for name in fitted.causes} if fitted.competing else {"": fitted}
     pairs = {
         cause: {pair.names: pair for pair in _pairs(own, axes, reference)} for cause, own in own_trees.items()
     }
@@ -107,7 +113,7 @@ def interactions(tree: FittedTree, frame: pd.DataFrame, n_pairs: int, n_points: 
             if family.ratio is not None and family.ancillary == "constant":
                 table[family.ratio] = np.exp(table["effect"])
             table["size"] = sizes[names]
-            if tree.competing:
+            if fitted.competing:
                 table.insert(0, "cause", cause)
             tables.append(table)
     return pd.concat(tables, ignore_index=True)

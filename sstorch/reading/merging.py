@@ -11,8 +11,8 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_part
-from sstorch.data.coded import RowFeatures
-from sstorch.fitted.tree import FittedTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
+from sstorch.reading.nodes import shown_leaves
 from sstorch.reading.rules import GateRule, conditions
 
 # Times, from zero to the last event, at which mean curves are compared.
@@ -75,36 +75,38 @@ class _Group:
 
 
 def merge_leaves(
-    tree: FittedTree,
-    x: RowFeatures,
-    event_times: FloatArray,
-    ways: Mapping[int, Path],
-    rules: Mapping[int, GateRule],
-    tolerance: float,
-    min_leaf: float,
+    tree: ReadableTree, X: object, tolerance: float = 0.05, min_leaf: float = 0.0
 ) -> MergedLeaves:
-    """Merged groups: see :func:`sstorch.reading.merge_leaves`.
+    """Groups that do not differ, merged: a reading, the tree itself stays as it is.
+
+    First every group with fewer than a share ``min_leaf`` of the rows joins a neighbour, below the
+    lowest gate that parts them: that with the nearest mean curve. Then the two groups whose mean curves
+    are nearest are joined, wherever they are, again and again, until any two differ by ``tolerance`` or
+    more. Curves are the predicted survival of the groups' rows from zero to the last training event, or
+    where causes compete the predicted incidence of each, and their distance is the largest difference at any
+    time. Groups without rows always join others.
 
     Args:
-        tree: trained.
-        x: encoded rows, shape (n, p).
-        event_times: distinct training event times, increasing.
-        ways: to the leaves with training rows, by leaf: the gates that are shown, and the side taken.
-        rules: of the gates.
-        tolerance: in [0, 1).
+        tree: fitted.
+        X: rows, best those of training.
+        tolerance: of probabilities, in [0, 1); with 0 only small groups join others.
         min_leaf: in [0, 1).
 
     Raises:
         ConfigError: ``tolerance`` or ``min_leaf`` is no share.
     """
+    fitted, x, nodes, rules = fitted_tree(tree), tree._encode(X), tree.node_table_, tree._gate_rules
+    event_times, n_leaves = tree.event_times_, len(fitted.module.topology.leaves)
+    # To the leaves with training rows, by leaf: the gates that are shown, and the side taken.
+    ways = {node - n_leaves: tuple(path) for node, path in shown_leaves(nodes).items()}
     tolerance, min_leaf = check_part("tolerance", tolerance), check_part("min_leaf", min_leaf)
     quartiles = np.quantile(event_times, [0.25, 0.5, 0.75])
     times = np.r_[np.linspace(0.0, event_times[-1], _N_TIMES), quartiles]
-    leaf = tree.leaf(x)
-    curves = tree.incidence(x, times) if tree.competing else tree.curves(x, times)[:, None]
+    leaf = fitted.leaf(x)
+    curves = fitted.incidence(x, times) if fitted.competing else fitted.curves(x, times)[:, None]
     groups = [
         _Group([k], int(np.count_nonzero(leaf == k)), curves[leaf == k].sum(axis=0))
-        for k in range(len(tree.module.topology.leaves))
+        for k in range(len(fitted.module.topology.leaves))
     ]
     while len(groups) > 1:
         small = min(groups, key=lambda group: group.rows)
@@ -119,19 +121,19 @@ def merge_leaves(
         if one.distance(two) >= tolerance:
             break
         groups = _joined(groups, one, two)
-    sign = 1 if tree.competing else -1  # incidences sum to what survival lacks
+    sign = 1 if fitted.competing else -1  # incidences sum to what survival lacks
     groups.sort(key=lambda group: sign * float(group.curves[:, :_N_TIMES].mean()) / max(group.rows, 1))
-    merged = {int(tree.group_numbers[k]): g for g, group in enumerate(groups, 1) for k in group.leaves}
+    merged = {int(fitted.group_numbers[k]): g for g, group in enumerate(groups, 1) for k in group.leaves}
     means = np.array([group.curves / max(group.rows, 1) for group in groups])
     table = pd.DataFrame(
         {
             "who": [_who({ways[k] for k in group.leaves if k in ways}, rules) for group in groups],
-            "groups": [sorted(tree.group_numbers[group.leaves].tolist()) for group in groups],
+            "groups": [sorted(fitted.group_numbers[group.leaves].tolist()) for group in groups],
             "rows": [group.rows for group in groups],
         }
         | {
-            (f"F({time:g}) {cause}" if tree.competing else f"S({time:g})"): means[:, number, _N_TIMES + k]
-            for number, cause in enumerate(tree.causes)
+            (f"F({time:g}) {cause}" if fitted.competing else f"S({time:g})"): means[:, number, _N_TIMES + k]
+            for number, cause in enumerate(fitted.causes)
             for k, time in enumerate(quartiles)
         },
         index=pd.RangeIndex(1, len(groups) + 1, name="group"),

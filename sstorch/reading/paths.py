@@ -10,25 +10,33 @@ import pandas as pd
 
 from sstorch.data.subjects import Paths
 from sstorch.fitted.tree import FittedTree
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.reading.rules import GateRule
 
 # Terms of a rule that are written out.
 _TERMS = 4
 
 
-def path_table(
-    tree: FittedTree, rules: Mapping[int, GateRule], frame: pd.DataFrame, path: Paths
-) -> pd.DataFrame:
-    """One row for each stay of a subject in a group: see :func:`sstorch.reading.path_table`.
+def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> pd.DataFrame:
+    """When a subject with time-varying covariates is in which group, and which change led to the next one.
 
     Args:
-        tree: trained.
-        rules: of its gates.
-        frame: the training columns of rows, read.
-        path: whose the rows are, and from when to when they hold.
+        tree: fitted.
+        X: rows with the training columns.
+        entry: time from which each row holds, (n,): until the subject's next row, the last one for ever.
+        id: subject of each row, (n,).
+
+    Returns:
+        One row for each stay of a subject in a group: ``id``, ``from``, ``until``, ``group``, and of all but
+        the first the ``gate`` that has turned, and ``why``: what is other in its columns, and its rule.
+
+    Raises:
+        DataError: two rows of a subject begin at once, a column is missing, or entry and id are not (n,).
     """
-    leaf, depth = tree.leaf(tree.encode(frame)), tree.module.topology.depth
-    columns = _columns_of_gates(tree)
+    fitted, rules, frame = fitted_tree(tree), tree._gate_rules, tree._cleaned(X)
+    path = Paths.of(entry, id, len(frame))
+    leaf, depth = fitted.leaf(fitted.encode(frame)), fitted.module.topology.depth
+    columns = _columns_of_gates(fitted)
     stays: list[dict[str, object]] = []
     before = -1
     for row in np.lexsort((path.begin, path.subject)):
@@ -42,7 +50,7 @@ def path_table(
                     "id": path.ids[path.subject[row]],
                     "from": path.begin[row],
                     "until": path.end[row],
-                    "group": int(tree.group_numbers[leaf[row]]),
+                    "group": int(fitted.group_numbers[leaf[row]]),
                     "gate": gate,
                     "why": why,
                 }

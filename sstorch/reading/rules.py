@@ -31,17 +31,11 @@ _SIDES = Wording.of(Phrase.word("always")), Wording.of(Phrase.word("never"))
 
 @dataclass(frozen=True)
 class LinearRule:
-    """The rule of a gate in original units: rows go left where the score is >= 0.
+    """The rule of a gate in original units: rows go left where the score is >= 0."""
 
-    Attributes:
-        table: of its :class:`Score`, terms that are not zero.
-        constant: value of the score where all original numbers are zero and no category applies.
-        middle: middle of the training range of each feature of the table, in original units.
-    """
-
-    table: pd.DataFrame
-    constant: float
-    middle: FloatArray
+    table: pd.DataFrame  # of its :class:`Score`, terms that are not zero
+    constant: float  # value of the score where all original numbers are zero and no category applies
+    middle: FloatArray  # middle of the training range of each feature of the table, in original units
 
     @classmethod
     def of(cls, score: Score) -> LinearRule:
@@ -55,14 +49,11 @@ class LinearRule:
         return cls(table, constant, np.asarray(middle[table.index]))
 
     def rounded(self, digits: int) -> tuple[list[str], str]:
-        """Coefficients and constant as they are written.
+        """Coefficients, with so many significant digits, and constant as they are written.
 
         What the rounding of a coefficient would change in the middle of its feature's range is made up for by
         the constant, which is written as finely as the largest effect: else a column far from zero, such as a
         year, would turn the rule into another.
-
-        Args:
-            digits: significant digits of the coefficients; more of them make the constant finer, too.
         """
         values = self.table["coefficient"].to_numpy()
         numbers = [number_text(value, digits, "+") for value in values]
@@ -77,19 +68,15 @@ class GateRule:
 
     It is a sum of terms that is compared with zero, or the threshold of one number, which may depend on a
     category, or lists of categories. A column of 0 and 1 is a category in the last two.
-
-    Attributes:
-        holds: the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``,
-            ``"pnodes <= 3 where horTh is no, <= 7 where horTh is yes"``.
-        fails: the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``.
-        terms: of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none.
-        threshold: of a rule that has one for all.
     """
 
+    # the rule, of a sum its end: ``"-14.05 >= 0"``, ``"pnodes <= 5"``, ``"tgrade in {II, III}"``, ``"pnodes
+    # <= 3 where horTh is no, <= 7 where horTh is yes"``
     holds: Wording
-    fails: Wording
+    fails: Wording  # the same of the other rows: ``"-14.05 < 0"``, ``"pnodes > 5"``, ``"tgrade is I"``
+    # of a sum, the largest first: ``"+0.3 age"``, ``"-1.2 sex=female"``; of other rules none
     terms: tuple[Phrase, ...] = ()
-    threshold: float | None = None
+    threshold: float | None = None  # of a rule that has one for all
 
     @classmethod
     def of(
@@ -101,14 +88,9 @@ class GateRule:
     ) -> GateRule:
         """The rule of a gate's score, with as few digits as send all rows the way they go.
 
-        Rounding may leave no such number of digits; it is then the smallest that misplaces the fewest rows.
-
-        Args:
-            score: of the gate.
-            x: values of its terms, of the rows that pass the gate, (n, T). Where these all go one way, or are
-                none, numbers have three digits or more.
-            left: whether each row goes left, (n,).
-            switches: columns of 0 and 1, with what stands for their missing values: see :func:`switches`.
+        `x` are values of its terms for the rows that pass the gate, (n, T). Where these all go one way, or
+        are none, numbers have three digits or more. Rounding may leave no such number of digits; it is then
+        the smallest that misplaces the fewest rows.
         """
         rule, used = LinearRule.of(score), np.flatnonzero(score.weight * score.scale)
         least = 1 if left.any() and not left.all() else USUAL_DIGITS
@@ -130,8 +112,8 @@ class GateRule:
 
         def misplaced(digits: int) -> int:
             numbers, constant = rule.rounded(digits)
-            told = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
-            return int(np.count_nonzero(told != left))
+            holds = values @ np.array(numbers, dtype=np.float64) + float(constant) >= 0
+            return int(np.count_nonzero(holds != left))
 
         numbers, constant = rule.rounded(fewest_digits(misplaced, least)[0])
         written = [
@@ -158,12 +140,10 @@ class GateRule:
         return str(self.phrase(n_terms, right))
 
     def phrase(self, n_terms: int | None = None, right: bool = False) -> Phrase:
-        """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``.
+        """The rule as ``+0.3 age -1.2 sex=female -14.05 >= 0``; with `right` that of the rows that go right.
 
-        Args:
-            n_terms: how many terms are written out, the largest; the others are counted, as are the
-                categories of a list beyond the eighth. None writes all.
-            right: write what holds of the rows that go right.
+        The `n_terms` largest terms are written out; the others are counted, as are the categories of a list
+        beyond the eighth. None writes all.
         """
         shown = list(self.terms)
         if n_terms is not None and len(shown) > n_terms:
@@ -173,13 +153,7 @@ class GateRule:
 
 
 def _rule_of_categories(score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule | None:
-    """The rule of a gate on categories alone, or on a number and a category; None if it is a sum.
-
-    Args:
-        score: of the gate.
-        x: values of its terms, (n, T).
-        left: whether each row goes left, (n,).
-    """
+    """The rule of a gate on categories alone, or on a number and a category; None if it is a sum."""
     used = np.flatnonzero(score.weight * score.scale)
     numbers = [int(j) for j in used if score.terms[j].category is None]
     columns = list(dict.fromkeys(score.terms[j].columns[0] for j in used if j not in numbers))
@@ -215,12 +189,7 @@ def _with_categories(score: Score, x: FloatArray, switches: Mapping[str, float])
 
 
 def switches(tree: FittedTree, x: RowFeatures) -> dict[str, float]:
-    """Columns of 0 and 1 that gates see, each with the number that replaces its missing values.
-
-    Args:
-        tree: trained.
-        x: encoded rows, (n, p).
-    """
+    """Columns of 0 and 1 that gates see, each with the number that replaces its missing values."""
     preprocessor, found = tree.preprocessor, {}
     for term in terms_of(preprocessor, preprocessor.gate_features):
         name, base = term.columns[0], term.base[0]
@@ -299,12 +268,12 @@ def _threshold_by_category(
             where = text + " " + Phrase.word("where") + " "
             sides.append(listed.after(where) if len(found) > 1 else Wording.of(text))
     if opposite and len(found) == 1:
-        told = [at_most[0], above[0]]
+        texts = [at_most[0], above[0]]
     else:
         parts, name = (at_most, above), score.terms[number].phrase + " "
-        told = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
+        texts = [Wording.joined(", ", sides, MOST_WORDS, "more_thresholds").after(name) for sides in parts]
     value = float(threshold) if len(found) == 1 and not opposite else None
-    return GateRule.ordered(told, slope > 0, value)
+    return GateRule.ordered(texts, slope > 0, value)
 
 
 def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:
@@ -350,12 +319,8 @@ def gate_rules(tree: FittedTree, x: RowFeatures) -> dict[int, GateRule]:
     """The rules of all gates, by node.
 
     The most frequent category of a column among the rows at a gate is its reference, where none is missing:
-    it is not written, and of two categories only one is.
-
-    Args:
-        tree: trained.
-        x: encoded rows, (n, p), those of training: numbers have as few digits as send all of them the way
-            they go.
+    it is not written, and of two categories only one is. Numbers have as few digits as send all training
+    rows `x`, (n, p), the way they go.
     """
     leaf = tree.leaf(x) + 2**tree.module.topology.depth
     rules, known = {}, switches(tree, x)
@@ -415,14 +380,9 @@ def _in_original_unit(preprocessor: Preprocessor, score: Score, x: FloatArray) -
 def conditions(
     way: Sequence[tuple[int, bool]], rules: Mapping[int, GateRule], n_terms: int | None = None
 ) -> str:
-    """What holds of the rows that take a way down the tree, joined by "and".
+    """What holds of the rows that take a way down the tree (gates, and whether left), joined by "and".
 
     Of thresholds that bound a number on the same side the tightest alone is written.
-
-    Args:
-        way: gates, and whether the way goes left there.
-        rules: of the gates.
-        n_terms: terms of a rule that are written out; None for all.
     """
     found: dict[Phrase, tuple[Phrase, float]] = {}
     for node, left in way:

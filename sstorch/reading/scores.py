@@ -21,29 +21,19 @@ _CURVE_POINTS = 201
 
 @dataclass(frozen=True)
 class Term:
-    """A part of a linear score as people read it: a number, a category, a curve of a number, or a product.
+    """A part of a linear score as it is written: a number, a category, a curve of a number, or a product."""
 
-    Attributes:
-        name: such as ``"age"``, ``"grade=II"``, ``"s(age)"``, ``"log(size)"`` or ``"age:grade=II"``.
-        columns: the raw column; of a product both.
-        category: None unless it is one.
-        base: positions of its columns among the scaled columns and categories.
-        places: of its features among those of the score.
-        is_curve: whether it is one.
-        logged: whether it is a product with the logarithm of a column.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    category: str | None
-    base: tuple[int, ...]
-    places: tuple[int, ...]
-    is_curve: bool = False
-    logged: bool = False
+    name: str  # such as ``"age"``, ``"grade=II"``, ``"s(age)"``, ``"log(size)"`` or ``"age:grade=II"``
+    columns: tuple[str, ...]  # the raw column; of a product both
+    category: str | None  # None unless it is one
+    base: tuple[int, ...]  # positions of its columns among the scaled columns and categories
+    places: tuple[int, ...]  # of its features among those of the score
+    is_curve: bool = False  # whether it is one
+    logged: bool = False  # whether it is a product with the logarithm of a column
 
     @property
     def phrase(self) -> Phrase:
-        """The name, in which columns can be told from what stands around them."""
+        """The name, in which columns are distinct from the text around them."""
         whole, rest, mark = Phrase(), self.name, ""
         for column in self.columns:  # of a product the second one behind a colon
             lead, at = next(
@@ -83,24 +73,19 @@ class Score:
 
     The score of a row is the sum of weight x value over the terms, plus the bias. Values are the encoded
     features themselves, except that a curve is one value, which spans one unit over the training range.
-
-    Attributes:
-        terms: T of them.
-        weight: shape (T,); of a curve the most that it changes the score within the training range, negative
-            where it ends lower than it begins.
-        bias: of the score.
-        scale: units of a term's value in an original unit, shape (T,); of a curve, and a product with a
-            logarithm, 1; 0 of a term without information in the training rows.
-        offset: the original number where the value is zero, shape (T,).
-        curves: of each curve, by its position, the weights of its features, and what they sum to at the
-            smallest training value.
     """
 
-    terms: list[Term]
+    terms: list[Term]  # T of them
+    # shape (T,); of a curve the most that it changes the score within the training range, negative where it
+    # ends lower than it begins
     weight: FloatArray
-    bias: float
+    bias: float  # of the score
+    # units of a term's value in an original unit, shape (T,); of a curve, and a product with a logarithm, 1;
+    # 0 of a term without information in the training rows
     scale: FloatArray
-    offset: FloatArray
+    offset: FloatArray  # the original number where the value is zero, shape (T,)
+    # of each curve, by its position, the weights of its features, and what they sum to at the smallest
+    # training value
     curves: Mapping[int, tuple[FloatArray, float]]
 
     @classmethod
@@ -162,14 +147,12 @@ class Score:
         return np.stack(columns, axis=1)
 
     def table(self) -> pd.DataFrame:
-        """The terms, largest effect first.
+        """The terms, largest effect first, without those that have no information in the training rows.
 
-        Returns:
-            Indexed by name: ``column`` (the raw column, or two with a colon between), ``coefficient`` (change
-            of the score per original unit, or where the category applies) and ``effect`` (change over the
-            training range of a number, or where the category applies). A curve, and a product with a
-            logarithm, has its effect as its coefficient, too. Terms without information in the training rows
-            are left out.
+        Indexed by name: ``column`` (the raw column, or two with a colon between), ``coefficient`` (change of
+        the score per original unit, or where the category applies) and ``effect`` (change over the training
+        range of a number, or where the category applies). A curve, and a product with a logarithm, has its
+        effect as its coefficient, too.
         """
         table = pd.DataFrame(
             {
@@ -185,11 +168,7 @@ class Score:
         return informative
 
     def with_modes(self, modes: Mapping[str, str]) -> Score:
-        """The same score of rows without missing categories, with a reference in every categorical column.
-
-        Args:
-            modes: by column the category whose weight becomes zero; the bias takes it over.
-        """
+        """The same score of rows without missing categories; `modes` has weight zero in each column."""
         weight, bias = self.weight.copy(), self.bias
         for column, mode in modes.items():
             block = [j for j, term in enumerate(self.terms) if term.columns == (column,)]
@@ -199,13 +178,10 @@ class Score:
         return replace(self, weight=weight, bias=bias)
 
     def effect_by_column(self, columns: npt.ArrayLike) -> pd.Series:
-        """Largest change of the score that each raw column can make within its training range.
+        """Largest change of the score that each of the raw columns can make within its training range.
 
         That of a number is its effect's size; that of a categorical column is the difference between its
         highest and lowest category, a missing one (effect 0) among them. A product counts for both columns.
-
-        Args:
-            columns: raw columns, all of them.
         """
         names = np.asarray(columns)
         high, low = pd.Series(0.0, index=names), pd.Series(0.0, index=names)

@@ -23,14 +23,7 @@ _MOST_CONTRASTS = 8
 def group_sentences(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> list[str]:
-    """A sentence on each group that has rows, longest survival first: see :meth:`SoftEstimator.describe`.
-
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        rules: of its gates.
-        n_terms: terms of a rule that are written out; None for all.
-    """
+    """A sentence on each group that has rows, longest survival first: see :meth:`SoftEstimator.describe`."""
     total, sentences = int(nodes["rows"].iloc[0]), []
     ordered, named = in_order(tree, shown_leaves(nodes)), group_rules(tree, nodes, rules, n_terms)
     for leaf, (_, row) in zip(ordered, nodes.loc[ordered].iterrows(), strict=True):
@@ -92,13 +85,7 @@ def _reached(value: float) -> str:
 
 
 def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:
-    """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard.
-
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        table: its :func:`sstorch.inference.terms`.
-    """
+    """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard."""
     lines: list[str] = []
     places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
     shown = set(tree.group_numbers[places].tolist())

@@ -9,9 +9,9 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.checks import check_part
-from sstorch.data.coded import RowFeatures, dense
-from sstorch.fitted.tree import FittedTree
+from sstorch.data.coded import dense
 from sstorch.nn.design_matrix import first_features
+from sstorch.reading.hooks import ReadableTree, fitted_tree
 from sstorch.reading.rules import GateRule, branch_index, rows_of_gates, switches, with_references
 from sstorch.reading.scores import Score, terms_of, to_numbers
 
@@ -42,23 +42,28 @@ class SimplifiedRules:
         return "\n".join([*lines, f"{100 * self.leaf_agreement:.1f} % of rows in the same leaf"])
 
 
-def simplify(tree: FittedTree, x: RowFeatures, tolerance: float) -> SimplifiedRules:
-    """Shorter rules that route nearly all rows as the gates do: see :func:`sstorch.reading.simplify`.
+def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> SimplifiedRules:
+    """Shorter rules that route nearly all rows as the gates do.
+
+    Features are taken out of a gate one after the other, those that vary the least in it first, each
+    replaced by its mean among the rows that pass the gate, as long as at most a share ``tolerance`` of
+    these rows changes its side. The tree itself stays as it is.
 
     Args:
-        tree: trained.
-        x: encoded rows, shape (n, p).
-        tolerance: share of the rows at a gate that may change their side, in [0, 1).
+        tree: fitted.
+        X: rows, best those of training.
+        tolerance: in [0, 1).
 
     Raises:
         ConfigError: ``tolerance`` is no share.
     """
+    fitted, x = fitted_tree(tree), tree._encode(X)
     tolerance = check_part("tolerance", tolerance)
-    topology, preprocessor = tree.module.topology, tree.preprocessor
-    features = to_numbers(dense(first_features(x, tree.module.n_gate_features)))
+    topology, preprocessor = fitted.module.topology, fitted.preprocessor
+    features = to_numbers(dense(first_features(x, fitted.module.n_gate_features)))
     rows, short, goes_right = [], [], np.zeros((len(x), len(topology.branches)), dtype=bool)
-    leaf, known = tree.leaf(x) + 2**topology.depth, switches(tree, x)
-    for node, score, here, _ in rows_of_gates(tree, leaf):
+    leaf, known = fitted.leaf(x) + 2**topology.depth, switches(fitted, x)
+    for node, score, here, _ in rows_of_gates(fitted, leaf):
         values = score.values(features)
         inside = values[here]
         shorter = _shortened(inside, with_references(preprocessor, inside, score), tolerance)
@@ -80,7 +85,9 @@ def simplify(tree: FittedTree, x: RowFeatures, tolerance: float) -> SimplifiedRu
         end = 2 * end + goes_right[np.arange(len(x)), end - 1]
     n_terms = len(terms_of(preprocessor, preprocessor.gate_features))
     return SimplifiedRules(
-        pd.DataFrame(rows, index=branch_index(tree), columns=["rule", "features", "n_dropped", "agreement"]),
+        pd.DataFrame(
+            rows, index=branch_index(fitted), columns=["rule", "features", "n_dropped", "agreement"]
+        ),
         float((end == leaf).mean()),
         np.array([score.weight * score.scale for score in short]).reshape(-1, n_terms),
         np.array([score.bias - (score.weight * score.scale) @ score.offset for score in short]),

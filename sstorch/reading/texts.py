@@ -23,7 +23,7 @@ from sstorch.reading.nodes import (
 )
 from sstorch.reading.rules import GateRule
 from sstorch.reading.scores import Score, to_numbers
-from sstorch.reading.tables import against_modes, leaf_coefficients, leaf_rows
+from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes
 
 # Terms of a rule, and slopes, that a summary writes out, the others are counted; groups up to which it has
 # slopes that differ.
@@ -121,21 +121,15 @@ def _events(count: float) -> str:
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
-    """What a summary says of each group that has rows, a row each, longest survival first."""
+    """The table of a summary: groups that have rows, a row each, longest survival first."""
     shown = in_order(tree, shown_leaves(nodes))
     return _groups(tree, nodes, shown, tree.shares_slopes(shown))
 
 
 def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
-    """What a summary says of each group that has rows.
+    """What a summary reports of each group that has rows, by node; with `share` intercepts, too.
 
     All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
-
-    Args:
-        tree: trained.
-        nodes: its :func:`~sstorch.reading.nodes.node_table`.
-        shown: the leaves, by node.
-        share: whether their slopes are the same, so that intercepts can be compared.
     """
     table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
     events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
@@ -198,7 +192,7 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
 def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
     """What each column changes in each group over its training range, the largest first, as lines of text."""
-    table, ratio = leaf_coefficients(tree), tree.module.family.ratio
+    table, ratio = leaf_slopes(tree), tree.module.family.ratio
     ratio = ratio if ratio in table else None
     effects = table["effect"].unstack("group")[[group_of(tree, leaf) for leaf in leaves]].add_prefix("group ")
     largest = effects.abs().max(axis=1).sort_values(ascending=False, kind="stable")
@@ -226,12 +220,7 @@ def rules_text(
 ) -> str:
     """Rules, indented by level, above a text for each leaf that has rows.
 
-    Args:
-        nodes: table of the nodes, of which the rows are read.
-        rules: of the gates.
-        n_terms: terms of a rule that are written out; None for all.
-        leaves: texts by node.
-        longer: by gate the side with the longer survival, ``"yes"`` or ``"no"``; empty without outcomes.
+    `leaves` are texts by node; `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``.
     """
 
     def lines(node: int, lead: str, indent: str) -> list[str]:

@@ -15,15 +15,10 @@ MOST_WORDS = 8
 
 @dataclass(frozen=True)
 class Wording:
-    """A text, and the same text with at most some entries of each list.
+    """A text, and the same text with at most some entries of each list."""
 
-    Attributes:
-        full: with all entries.
-        brief: with the first ones, and the number of the others.
-    """
-
-    full: Phrase
-    brief: Phrase
+    full: Phrase  # with all entries
+    brief: Phrase  # with the first ones, and the number of the others
 
     @classmethod
     def of(cls, text: Phrase) -> Self:
@@ -39,14 +34,7 @@ class Wording:
     def joined(
         cls, separator: Phrase | str, parts: Sequence[Self], most: int | None = None, more: str = "more"
     ) -> Self:
-        """Wordings with a separator between them.
-
-        Args:
-            separator: between them.
-            parts: at least one.
-            most: how many the short form has; None for all.
-            more: key of the text on the others.
-        """
+        """Wordings with a separator between them; the short form has `most` of them and the text `more`."""
         hidden = 0 if most is None else max(len(parts) - most, 0)
         brief = Phrase.joined(separator, [part.brief for part in parts[: len(parts) - hidden]])
         if hidden:
@@ -61,17 +49,10 @@ class Wording:
 def membership(
     column: str, words: Sequence[str], others: Sequence[str], missing: bool | None, most: int = MOST_WORDS
 ) -> Wording:
-    """The statement that a categorical column has one of some categories.
+    """The statement that a categorical column has one of some categories, of which `others` are the rest.
 
     Names the categories, or those that are excluded if these are fewer by more than one. Missing values are a
-    category ``missing``.
-
-    Args:
-        column: its name.
-        words: the categories.
-        others: all other categories.
-        missing: whether rows without a category are among these; None where there are no such rows.
-        most: categories of the short form.
+    category ``missing``; None where there are no rows without a category.
     """
     inside, outside = [_label(word) for word in words], [_label(word) for word in others]
     if missing is not None:

@@ -310,9 +310,6 @@ def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
 
     The number of events is taken for a Poisson variable (Garwood); with uneven weights or several events of
     a subject the limits are those of :func:`~sstorch.metrics.observed_expected_hazard`.
-
-    Raises:
-        DataError: the expected hazards are not known, or zero.
     """
     if rows.robust or rows.expected is None:
         return observed_expected_hazard(rows, confidence)

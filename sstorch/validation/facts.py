@@ -23,57 +23,31 @@ APPARENT = (
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a validation.
+    """Facts of a validation."""
 
-    Attributes:
-        model: class of the model.
-        summary: what it says of itself, if it can: the lines of its ``summary()``.
-        n_fitted: rows that it was fitted to, if it knows.
-        columns: names of the features that it was given.
-        missing: share of missing cells of each column that has some.
-        n_rows: of the validation; from a landmark on those at risk then.
-        n_subjects: of these rows.
-        n_events: of all of follow-up, of any cause.
-        n_by_horizon: events up to the horizon.
-        events: of each cause up to the horizon, by name; empty for one event.
-        n_followed: rows still followed at the horizon.
-        follow_up: median by reverse Kaplan-Meier; infinite where it is not reached.
-        last_time: the longest observed.
-        horizon: of the predictions.
-        thresholds: of the risk, increasing.
-        time_unit: of all times, or "".
-        n_resamples: of the bootstrap.
-        confidence: of the limits.
-        random_state: seed of the bootstrap.
-        after: landmark from which times count; None for time zero.
-        late: whether rows entered after time zero.
-        weighted: whether rows have uneven weights.
-        apparent: whether the rows are those that the model was trained on.
-    """
-
-    model: str
-    summary: str
-    n_fitted: int | None
-    columns: tuple[str, ...]
-    missing: dict[str, float]
-    n_rows: int
-    n_subjects: int
-    n_events: int
-    n_by_horizon: int
-    events: dict[str, int]
-    n_followed: int
-    follow_up: float
-    last_time: float
-    horizon: float
-    thresholds: tuple[float, ...]
-    time_unit: str
-    n_resamples: int
-    confidence: float
-    random_state: int
-    after: float | None = None
-    late: bool = False
-    weighted: bool = False
-    apparent: bool = False
+    model: str  # class of the model
+    summary: str  # the lines of its ``summary()``, if it has one
+    n_fitted: int | None  # rows that it was fitted to, if it knows
+    columns: tuple[str, ...]  # names of the features that it was given
+    missing: dict[str, float]  # share of missing cells of each column that has some
+    n_rows: int  # of the validation; from a landmark on those at risk then
+    n_subjects: int  # of these rows
+    n_events: int  # of all of follow-up, of any cause
+    n_by_horizon: int  # events up to the horizon
+    events: dict[str, int]  # of each cause up to the horizon, by name; empty for one event
+    n_followed: int  # rows still followed at the horizon
+    follow_up: float  # median by reverse Kaplan-Meier; infinite where it is not reached
+    last_time: float  # the longest observed
+    horizon: float  # of the predictions
+    thresholds: tuple[float, ...]  # of the risk, increasing
+    time_unit: str  # of all times, or ""
+    n_resamples: int  # of the bootstrap
+    confidence: float  # of the limits
+    random_state: int  # seed of the bootstrap
+    after: float | None = None  # landmark from which times count; None for time zero
+    late: bool = False  # whether rows entered after time zero
+    weighted: bool = False  # whether rows have uneven weights
+    apparent: bool = False  # whether the rows are those that the model was trained on
 
     @classmethod
     def of(
@@ -94,7 +68,7 @@ class Facts:
         frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
         share = frame.isna().mean()
         summary = getattr(model, "summary", None)
-        told = summary() if callable(summary) else None
+        text = summary() if callable(summary) else None
         n_fitted = getattr(model, "n_samples_fit_", None)
         follow_up = float("inf")
         if not rows.event.all():
@@ -103,7 +77,7 @@ class Facts:
         seen = rows.time <= rows.t
         return cls(
             model=type(model).__name__,
-            summary=told if isinstance(told, str) else "",
+            summary=text if isinstance(text, str) else "",
             n_fitted=None if n_fitted is None else int(n_fitted),
             columns=tuple(map(str, getattr(X, "columns", frame.columns))),
             missing={str(name): float(part) for name, part in share.items() if part > 0},

@@ -40,34 +40,24 @@ _Interval = Callable[[HorizonRows, float], Estimate[float]]
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of predictions at one horizon.
+    """A measure of predictions at one horizon."""
 
-    Attributes:
-        title: in words.
-        ideal: of perfect predictions.
-        interval: value and limits by a formula, from rows and confidence; None if the limits are those of a
-            bootstrap.
-        method: of the limits.
-        value: the value alone, where there is no interval or it costs less than its limits.
-        events: whether it is of one event, of competing causes, or of both.
-        robust: method of the limits with uneven weights or several events of a subject; "" for the same.
-        competing: method of the limits with competing causes; "" for the same.
-        path: whether it is defined for start-stop rows with time-varying covariates, without a landmark.
-        higher_is_better: direction; None where a difference is no judgement, as of O/E.
-        influence: value and influences of the rows, (n,), whose root sum of squares is its error; None if it
-            has none.
-    """
-
-    title: str
-    ideal: float
+    title: str  # in words
+    ideal: float  # of perfect predictions
+    # value and limits by a formula, from rows and confidence; None if the limits are those of a bootstrap
     interval: _Interval | None
-    method: str
+    method: str  # of the limits
+    # the value alone, where there is no interval or it costs less than its limits
     value: Callable[[HorizonRows], float] | None = None
+    # whether it is of one event, of competing causes, or of both
     events: Literal["one", "competing", "both"] = "both"
+    # method of the limits with uneven weights or several events of a subject; "" for the same
     robust: str = ""
-    competing: str = ""
+    competing: str = ""  # method of the limits with competing causes; "" for the same
+    # whether it is defined for start-stop rows with time-varying covariates, without a landmark
     path: bool = False
-    higher_is_better: bool | None = None
+    higher_is_better: bool | None = None  # direction; None where a difference is no judgement, as of O/E
+    # value and influences of the rows, (n,), whose root sum of squares is its error; None if it has none
     influence: Callable[[HorizonRows], tuple[float, FloatArray]] | None = None
 
     def defined_for(self, rows: HorizonRows) -> bool:
@@ -79,11 +69,7 @@ class Measure:
         return (rows.competing and self.competing) or (rows.robust and self.robust) or self.method
 
     def of(self, rows: HorizonRows) -> float:
-        """The value.
-
-        Raises:
-            DataError: it is not defined for these rows.
-        """
+        """The value; a DataError if it is not defined for these rows."""
         if rows.path and not self.path:
             raise DataError(NEEDS_LANDMARK)
         if self.value is not None:

@@ -18,20 +18,10 @@ def optimism(
 ) -> pd.Series:
     """How much better each measure is, on average, of a model's own training rows than of all rows.
 
-    Args:
-        model: fitted to the rows; an estimator of scikit-learn, which is cloned and fitted to each resample.
-        cohort: the training rows, one a subject.
-        t: the horizon.
-        cause: of competing ones.
-        n_refits: number of resamples.
-        seed: of the draws.
-
-    Returns:
-        Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure.
-
-    Raises:
-        ConfigError: the model cannot be cloned.
-        DataError: subjects with several rows, or a landmark.
+    An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row a subject.
+    Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure. A
+    ConfigError says that the model cannot be cloned, a DataError that subjects have several rows or there is
+    a landmark.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.

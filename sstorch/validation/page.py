@@ -40,13 +40,8 @@ def document(
 ) -> Document:
     """Tables, figures and the checklist; with competing causes those of each cause.
 
-    Args:
-        facts: of the model and the rows.
-        table: the measures.
-        parts: rows with their predictions, by name of the cause.
-        calibration: the calibration curve of a cause, or None for one event.
-        decisions: the decision curve at default thresholds, of a cause.
-        tripod: the checklist.
+    `parts` are rows with their predictions by name of the cause, and the curves functions of it, None for one
+    event; `decisions` is the decision curve at default thresholds.
     """
     n = facts.n_rows
     sections = []

@@ -59,15 +59,8 @@ def scores_of_rows(
 ) -> Found:
     """Scores of fitted models on the rows of their cohorts, and paired differences.
 
-    Args:
-        models: by name.
-        cohorts: the same rows with the predictions of each model, by name.
-        times: to predict for.
-        cause: number or name; None for all.
-        names: of the measures.
-        n_resamples: of measures without influences.
-        confidence: of the limits.
-        seed: of the resamples.
+    `cohorts` are the same rows with the predictions of each model, by name; `n_resamples` and `seed` are of
+    the bootstrap of measures without influences.
     """
     found: Found = {}
     for t in times:

@@ -24,16 +24,9 @@ _MANY = 500
 def periods_of(X: Any, by: str | npt.ArrayLike | None, every: Every) -> list[tuple[str, BoolArray]]:
     """Rows of each period, (n,) bool, by the name of the period, in order.
 
-    Args:
-        X: rows, (n, ...).
-        by: name of a column of `X`, or one value for each row; dates are binned, all else are names of
-            periods; None for one period.
-        every: width of the bins of dates.
-
-    Raises:
-        DataError: there is no such column, not one value for each row, a missing value, or more than 500
-            different names.
-        ConfigError: no such width.
+    `by` is the name of a column of `X`, or one value for each row; dates are put in bins of width `every`,
+    all else are names of periods. A DataError says that there is no such column, that a value is missing, or
+    that there are more than 500 names.
     """
     check_choice(every, "every", get_args(Every))
     X = to_pandas(X)

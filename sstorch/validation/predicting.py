@@ -31,20 +31,14 @@ _ROUNDING = 4 * np.finfo(np.float64).eps
 
 
 class Cohort(NamedTuple):
-    """Features and outcome of the rows of a validation.
+    """Features and outcome of the rows of a validation."""
 
-    Attributes:
-        X: features, n rows.
-        y: outcome with its weights, n rows.
-        path: whether rows are parts of histories with time-varying covariates, whose predictions hold for the
-            row only.
-        after: landmark from which the times of `y` count; None for time zero.
-    """
-
-    X: Any
-    y: Surv
+    X: Any  # features, n rows
+    y: Surv  # outcome with its weights, n rows
+    # whether rows are parts of histories with time-varying covariates, whose predictions hold for the row
+    # only
     path: bool = False
-    after: float | None = None
+    after: float | None = None  # landmark from which the times of `y` count; None for time zero
 
     @classmethod
     def of(
@@ -59,11 +53,8 @@ class Cohort(NamedTuple):
         """Read the rows, of the kind that the model was trained on.
 
         Rows of a subject that follow each other with equal features and weights become one, so that it does
-        not matter where a history was split.
-
-        Raises:
-            DataError: the outcome lacks what the training outcome had, is interval-censored, or has rows of a
-                subject that overlap; weights that cannot be used; no row is at risk at the landmark.
+        not matter where a history was split. A DataError says what the outcome lacks or that weights cannot
+        be used.
         """
         outcome = outcome_of(model, y)
         if outcome.type == "interval":
@@ -106,11 +97,7 @@ class Cohort(NamedTuple):
         return cohort._replace(y=cohort.y._with(**parts))
 
     def _joined(self) -> Self:
-        """Rows that only continue the row before become one with it.
-
-        Raises:
-            DataError: rows of a subject overlap, or come after its event.
-        """
+        """Rows that only continue the row before become one with it."""
         y = self.y
         time, event, entry = y.right_censored("validate")
         subject, ids = parse_subjects(y.id, len(y))
@@ -130,11 +117,7 @@ class Cohort(NamedTuple):
         return cohort._replace(y=cohort.y._with(entry=entry[first]))
 
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
-        """Rows with their predictions at the horizon, by name of the cause; "" where there is one event.
-
-        Raises:
-            DataError: the model predicts no incidences of the causes, or something that are no probabilities.
-        """
+        """Rows with their predictions at the horizon, by name of the cause; "" where there is one event."""
         y = self.y if self.after is None else self._snapped(t)
         if y.causes is None:
             survival = self._survival(model, t)
@@ -252,12 +235,7 @@ def _knows_after(model: Any, method: Any) -> bool:
 
 
 def refitted(model: Any, rows: Cohort) -> Any:
-    """A clone of an estimator, fitted to some rows.
-
-    Raises:
-        ConfigError: it cannot be cloned, or is of another package and the outcome is not right-censored
-            without weights.
-    """
+    """A clone of an estimator, fitted to some rows; a ConfigError if it cannot be."""
     if not hasattr(model, "get_params") or not hasattr(model, "fit"):
         raise ConfigError(
             "refits need an estimator of scikit-learn with fit(X, y) and get_params; got "
@@ -276,11 +254,7 @@ def refitted(model: Any, rows: Cohort) -> Any:
 
 
 def check_model(model: object) -> None:
-    """Make sure that a model is fitted and predicts curves.
-
-    Raises:
-        DataError: it is a class, or has neither method.
-    """
+    """Make sure that a model is fitted and predicts curves."""
     if isinstance(model, type) or not isinstance(model, PredictsSurvival | PredictsIncidence):
         raise DataError(
             "model: expected a fitted estimator with predict_survival_function(X, times), or "

@@ -95,11 +95,7 @@ def row_labels(X: object, n: int) -> pd.Index:
 
 
 def of_events(rows: HazardRows, data: SurvivalData, kind: ResidualKind = "martingale") -> FloatArray:
-    """Cox-Snell, martingale or deviance residuals of a cause, (n,).
-
-    Raises:
-        DataError: times are intervals.
-    """
+    """Cox-Snell, martingale or deviance residuals of a cause, (n,), unless times are intervals."""
     if data.intervals is not None:
         raise DataError(
             f"residuals of kind {kind!r} need exact or right-censored times, got intervals: use 'score' or "

@@ -21,28 +21,18 @@ _STATIONARY = 0.25
 
 @dataclass(frozen=True)
 class ScoreTest:
-    """Scores of features that are not in the model, at zero, and their covariance.
+    """Scores of features that are not in the model, at zero, and their covariance."""
 
-    Attributes:
-        score: derivatives of the log-likelihood in the coefficients of k added features, (k,).
-        covariance: of these scores, the coefficients of the model having been estimated, (k, k).
-        scale: what scores of features in their own units were divided by, (k,).
-    """
-
-    score: Tensor
-    covariance: Tensor
-    scale: Tensor
+    score: Tensor  # derivatives of the log-likelihood in the coefficients of k added features, (k,)
+    covariance: Tensor  # of these scores, the coefficients of the model having been estimated, (k, k)
+    scale: Tensor  # what scores of features in their own units were divided by, (k,)
 
     @classmethod
     def of(cls, rows: HazardRows, added: Tensor) -> Self:
-        """Of features added to the linear predictor.
+        """Of features added to the linear predictor, (n, k), for training rows or their episodes.
 
         With estimated coefficients theta, Hessian A of all, and precision P of the priors of theta, the
         covariance is A_gg - A_gt (A_tt + P)^-1 A_tg.
-
-        Args:
-            rows: training rows, or their episodes.
-            added: values of the features, (n, k).
         """
         with torch.no_grad():
             gradient, hessian = AddedFeatures.at_zero(rows, added.double()).derivatives()
@@ -76,14 +66,10 @@ class ScoreTest:
 
 
 def likelihood_ratio(rows: HazardRows, added: Tensor) -> tuple[float, int, float]:
-    """Statistic, degrees of freedom and p-value of the likelihood-ratio test of added features.
+    """Statistic, degrees of freedom and p-value of the likelihood-ratio test of added features, (n, k).
 
     Both fits have the penalties of the model; the second one starts at its estimates. In small samples the
     test holds its level better than the score test, whose observed information varies with the score.
-
-    Args:
-        rows: training rows.
-        added: values of the features, (n, k).
     """
     _, df, p = ScoreTest.of(rows, added).test()
     if not df:
@@ -101,14 +87,9 @@ def is_stationary(rows: HazardRows) -> bool:
 
 
 def episodes(rows: HazardRows, cuts: Tensor) -> tuple[HazardRows, Tensor, Tensor]:
-    """Rows cut at times, each part a row that enters at a cut and, but for the last, has no event.
+    """Rows cut at ascending log times, (K - 1,); a part enters at a cut and, but for the last, has no event.
 
-    Args:
-        rows: n rows.
-        cuts: ascending log times in units of the model, (K - 1,).
-
-    Returns:
-        The parts; of which row each is; in which of the K periods, (c, c'], c and c' adjacent cuts.
+    Returns the parts; of which row each is; in which of the K periods, (c, c'], c and c' adjacent cuts.
     """
     sample = rows.sample
     ends = sample.log_time[0]

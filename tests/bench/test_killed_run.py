@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch.bench.run_folder import RunFolder
 from sstorch.exceptions import ConfigError
@@ -23,7 +24,13 @@ ROOT = Path(__file__).parents[2]
 COMMON = ("dataset=gbsg2", "cv.n_folds=2", "leaf=weibull", "tree.depth=1", "logger=none")
 RUNS = {
     "groups": COMMON,
-    "gates": (*COMMON, "experiment=quick", "trainer=nodec", "trainer.macro_iterations=2", "cv.n_starts=1"),
+    "gates": (
+        *COMMON[:-1],
+        "experiment=quick",
+        "trainer=nodec",
+        "trainer.macro_iterations=2",
+        "cv.n_starts=1",
+    ),
     "causes": ("dataset=melanoma", *COMMON[1:]),
 }
 PHASES = {
@@ -35,6 +42,8 @@ PHASES = {
     "causes": ("regressions", "leaves", "scoring", "reference models"),
 }
 CASES = [f"{run}: {phase}" for run, phases in PHASES.items() for phase in phases]
+# Files with times in them.
+UNLIKE = (".hydra", "figures", "tensorboard")
 WHOLE: dict[str, Path] = {}
 
 
@@ -80,9 +89,13 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     names = [str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file()]
     assert names
     for name in names:
-        if name not in ("status.json", "config.yaml") and not name.startswith((".hydra", "figures")):
+        if name not in ("status.json", "config.yaml") and not name.startswith(UNLIKE):
             assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     assert json.loads((folder / "status.json").read_text())["status"] == "completed"
+    if run == "gates":
+        boards = [EventAccumulator(str(path / "tensorboard" / "fold-1")).Reload() for path in (folder, whole)]
+        ours, theirs = ([(e.step, e.value) for e in board.Scalars("train/objective")] for board in boards)
+        assert ours == theirs
 
 
 @pytest.mark.nightly

@@ -225,14 +225,6 @@ def test_rows_in_any_order_have_the_scores_of_the_public_metrics() -> None:
         assert found[name].value == pytest.approx(value, abs=1e-12), name
 
 
-@pytest.mark.nightly
-def test_two_processes_give_the_results_of_one(cohort: DatasetConfig, tmp_path: Path) -> None:
-    _run(cohort, tmp_path / "one")
-    told = _run(cohort, tmp_path / "two", Processes(("cpu", "cpu")))
-    assert len(told) == 4
-    assert ResultStore(tmp_path / "two").table().equals(ResultStore(tmp_path / "one").table())
-
-
 @dataclasses.dataclass(frozen=True)
 class Broken:
     """A baseline that fails until a file is there."""

@@ -36,6 +36,7 @@ from sstorch.reading import (
 )
 from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
+from tests.conftest import nightly_but
 
 QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
 
@@ -411,16 +412,7 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     assert done.stderr == ""
 
 
-def test_text_is_that_of_the_summary(fitted: SoftSurvivalTree) -> None:
-    text = export_text(fitted)
-    assert text in fitted.summary(details=True)
-    assert text.count("\n") == 6
-    assert fitted.describe().count("\n") == 3
-    assert text.startswith("[1] 686 rows: ")
-    assert len(export_text(fitted, n_terms=None)) > len(text)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", nightly_but({0}, range(3)))
 def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> None:
     """Also where a column, such as a year, is far from zero beside its range."""
     draws = np.random.default_rng(seed)
@@ -762,14 +754,6 @@ def test_long_lists_name_eight_categories(tmp_path: Path) -> None:
     assert rule.text(None, right=True) == f"site in {{{', '.join(words[30:])}}}"
 
 
-def test_two_valued_columns_are_written_once(gbsg2: SurvivalData, fitted: SoftSurvivalTree) -> None:
-    for rule in gate_table(fitted, None)["rule"]:
-        names = rule.split()[1::2]
-        assert not {"horTh=yes", "horTh=no"} <= set(names)
-        assert not {"menostat=Pre", "menostat=Post"} <= set(names)
-        assert len({"tgrade=I", "tgrade=II", "tgrade=III"} & set(names)) <= 2
-
-
 def test_rules_send_every_training_row_as_the_gates_do_with_as_few_digits(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:
@@ -846,16 +830,6 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
     order = np.argsort(tree._tree.group_numbers)
     intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
-
-
-def test_a_loaded_tree_is_printed_as_it_was(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData, tmp_path: Path
-) -> None:
-    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
-    tree.save(tmp_path / "tree")
-    again = SoftSurvivalTree.load(tmp_path / "tree")
-    for read in (SoftSurvivalTree.summary, SoftSurvivalTree.describe, export_text, export_graphviz):
-        assert read(again) == read(tree)
 
 
 # ---------------------------------------------------------------------- merged leaves

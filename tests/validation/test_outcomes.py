@@ -197,7 +197,8 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
 
 
-@pytest.mark.parametrize("outcome", ["right", nightly("late"), nightly("competing")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("outcome", ["right", "late", "competing"])
 def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     X, y = _causes(120) if outcome == "competing" else _cohort(120, late=outcome == "late")
     model = KnownCauses() if outcome == "competing" else Known()
@@ -215,7 +216,7 @@ def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
     pd.testing.assert_frame_equal(_table(model, X, whole, n_resamples=20), table)
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [nightly(False), True])
 def test_rows_split_with_equal_features_change_nothing(late: bool) -> None:
     X, y = _cohort(late=late)
     whole, split = _table(Known(), X, y, n_resamples=20), _table(Known(), *_split(X, y), n_resamples=20)

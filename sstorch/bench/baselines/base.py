@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, ClassVar, Protocol, Self
@@ -76,8 +76,17 @@ class Baseline(ABC):
 
     name: ClassVar[str]
     packages: ClassVar[tuple[Requirement, ...]] = ()
-    # What it supports beside times and events: "entry", "weights", "intervals".
+    # What it supports apart from times and events: "entry", "weights", "intervals".
     knows: ClassVar[tuple[str, ...]] = ()
+    # Least and, if it has one, largest value of each number among the settings.
+    ranges: ClassVar[Mapping[str, tuple[float, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        for name, ends in self.ranges.items():
+            values = getattr(self, name)
+            for value in values if isinstance(values, tuple) else (values,):
+                if value is not None:
+                    check_range(name, value, *ends)
 
     def check(self) -> None:
         """Make sure, before any work, that what the model needs is installed.

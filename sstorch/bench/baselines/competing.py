@@ -23,27 +23,15 @@ class Incidences(Protocol):
     """What a fitted model of competing causes predicts."""
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Cumulative incidence of every cause.
-
-        Args:
-            X: rows with the training columns.
-            times: finite numbers >= 0, shape (n_times,), in the unit of the training times.
-
-        Returns:
-            shape (n, K, n_times), in [0, 1], rising with t.
-        """
+        """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
 
 
 @dataclass(frozen=True)
 class StepIncidences:
-    """Incidences that are steps.
+    """Incidences that are steps."""
 
-    Attributes:
-        jumps: strictly increasing times, (n_jumps,).
-        values: incidences at the jumps, (n, K, n_jumps), from rows with the raw columns.
-    """
-
-    jumps: FloatArray
+    jumps: FloatArray  # strictly increasing times, (n_jumps,)
+    # incidences at the jumps, (n, K, n_jumps), from rows with the raw columns
     values: Callable[[object], FloatArray]
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
@@ -55,16 +43,7 @@ class StepIncidences:
 
 
 def model_for(baseline: Baseline, data: SurvivalData) -> Baseline | AalenJohansen | CauseSpecific:
-    """The model that a baseline is for the type of an outcome.
-
-    Args:
-        baseline: of one event.
-        data: rows.
-
-    Returns:
-        The baseline itself; where causes compete a :class:`CauseSpecific` model of it, or the estimate of
-        Aalen and Johansen in place of that of Kaplan and Meier.
-    """
+    """The model that a baseline of one event is for an outcome: with competing causes, one for each cause."""
     if data.outcome_type.causes is None:
         return baseline
     return AalenJohansen() if isinstance(baseline, KaplanMeierBaseline) else CauseSpecific(baseline)
@@ -98,15 +77,12 @@ class CauseSpecific:
     With cumulative hazards H_k = -log S_k of the models the causes share what S = exp(-sum H_k) loses at each
     time by their increments, so that incidences and S sum to one.
 
-    Args:
-        baseline: of the survival models, such as ``make_baseline("cox")``.
-
     References:
         Prentice and others (1978), "The analysis of failure times in the presence of competing risks",
         Biometrics 34, 541-554.
     """
 
-    baseline: Baseline
+    baseline: Baseline  # of the survival models, such as ``make_baseline("cox")``
 
     @property
     def name(self) -> str:

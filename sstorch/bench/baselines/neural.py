@@ -26,7 +26,6 @@ from sstorch.bench.baselines.base import (
     Curves,
     Encoder,
     StepCurves,
-    check_range,
     inner_folds,
 )
 from sstorch.data import Schema, SurvivalData
@@ -39,36 +38,24 @@ class NeuralBaseline(Baseline):
 
     That fifth is drawn at random, stratified by event; the weights of the epoch with its lowest loss are
     kept. One thread of the CPU, so that equal seeds give equal networks.
-
-    Args:
-        hidden: width of each hidden layer.
-        dropout: share of hidden units that are dropped in training.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
-        batch_size: rows of a step; None takes all, whose partial likelihood needs no sampling of risk sets.
-        epochs: most passes over the rows.
-        patience: epochs without improvement before training stops.
     """
 
     packages: ClassVar = (PYCOX, TORCHTUPLES)
+    ranges: ClassVar = {
+        **dict.fromkeys(("hidden", "batch_size", "epochs", "patience"), (1,)),
+        "dropout": (0.0, 0.95),
+        "learning_rate": (1e-8,),
+        "weight_decay": (0.0,),
+    }
 
-    hidden: tuple[int, ...] = (32, 32)
-    dropout: float = 0.1
-    learning_rate: float = 0.01
-    weight_decay: float = 0.01
+    hidden: tuple[int, ...] = (32, 32)  # width of each hidden layer
+    dropout: float = 0.1  # share of hidden units that are dropped in training
+    learning_rate: float = 0.01  # of AdamW
+    weight_decay: float = 0.01  # of AdamW
+    # rows of a step; None takes all, whose partial likelihood needs no sampling of risk sets
     batch_size: int | None = 256
-    epochs: int = 500
-    patience: int = 20
-
-    def __post_init__(self) -> None:
-        for width in self.hidden:
-            check_range("hidden", width, 1)
-        check_range("dropout", self.dropout, 0.0, 0.95)
-        check_range("learning_rate", self.learning_rate, 1e-8)
-        check_range("weight_decay", self.weight_decay, 0.0)
-        check_range("batch_size", self.batch_size or 1, 1)
-        check_range("epochs", self.epochs, 1)
-        check_range("patience", self.patience, 1)
+    epochs: int = 500  # most passes over the rows
+    patience: int = 20  # epochs without improvement before training stops
 
     @abstractmethod
     def _train(
@@ -178,9 +165,6 @@ class NeuralLogisticHazard(NeuralBaseline):
 
     Between the ends the curves are straight (constant density), from S(0) = 1 on.
 
-    Args:
-        n_cuts: times that the network predicts at, 0 among them; fewer where they coincide.
-
     References:
         Gensheimer and Narasimhan (2019), A scalable discrete-time survival model, PeerJ 7, e6257.
         Kvamme and Borgan (2021), Continuous and discrete-time survival prediction with neural networks,
@@ -188,12 +172,9 @@ class NeuralLogisticHazard(NeuralBaseline):
     """
 
     name: ClassVar[str] = "logistic_hazard"
+    ranges: ClassVar = {**NeuralBaseline.ranges, "n_cuts": (3,)}
 
-    n_cuts: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range("n_cuts", self.n_cuts, 3)
+    n_cuts: int = 20  # times that the network predicts at, 0 among them; fewer where they coincide
 
     def _train(
         self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder

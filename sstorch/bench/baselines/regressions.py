@@ -21,7 +21,6 @@ from sstorch.bench.baselines.base import (
     BreslowBaseline,
     Encoder,
     StepCurves,
-    check_range,
     inner_folds,
 )
 from sstorch.data import Schema, SurvivalData
@@ -80,18 +79,12 @@ class ScikitSurvivalModel(Baseline):
 
 @dataclass(frozen=True)
 class LogRankTree(ScikitSurvivalModel):
-    """``SurvivalTree``: log-rank splits, a Kaplan-Meier curve in each leaf; other settings are its defaults.
-
-    Args:
-        depth: largest depth, >= 1.
-    """
+    """``SurvivalTree`` of `depth` >= 1: log-rank splits, a Kaplan-Meier curve in each leaf."""
 
     name: ClassVar[str] = "sksurv"
+    ranges: ClassVar = {"depth": (1,)}
 
     depth: int = 5
-
-    def __post_init__(self) -> None:
-        check_range("depth", self.depth, 1)
 
     def _estimator(self, seed: int) -> Any:
         from sksurv.tree import SurvivalTree
@@ -101,23 +94,14 @@ class LogRankTree(ScikitSurvivalModel):
 
 @dataclass(frozen=True)
 class RandomForest(ScikitSurvivalModel):
-    """``RandomSurvivalForest``; its curve is the mean of the trees' Kaplan-Meier curves.
-
-    Args:
-        n_trees: number of trees.
-        min_leaf: least number of training rows of a leaf.
-        n_jobs: threads; the curves do not depend on it.
-    """
+    """``RandomSurvivalForest``; its curve is the mean of the trees' Kaplan-Meier curves."""
 
     name: ClassVar[str] = "rsf"
+    ranges: ClassVar = {"n_trees": (1,), "min_leaf": (1,)}
 
-    n_trees: int = 100
-    min_leaf: int = 15
-    n_jobs: int = 1
-
-    def __post_init__(self) -> None:
-        check_range("n_trees", self.n_trees, 1)
-        check_range("min_leaf", self.min_leaf, 1)
+    n_trees: int = 100  # number of trees
+    min_leaf: int = 15  # least number of training rows of a leaf
+    n_jobs: int = 1  # threads; the curves do not depend on it
 
     def _estimator(self, seed: int) -> Any:
         from sksurv.ensemble import RandomSurvivalForest
@@ -129,27 +113,19 @@ class RandomForest(ScikitSurvivalModel):
 
 @dataclass(frozen=True)
 class GradientBoosting(ScikitSurvivalModel):
-    """``GradientBoostingSurvivalAnalysis`` of the partial likelihood, with Breslow's baseline hazard.
-
-    Args:
-        n_trees: number of boosting steps.
-        learning_rate: what each tree is multiplied by.
-        depth_of_trees: largest depth of each.
-        subsample: share of the rows that each tree is fitted to.
-    """
+    """``GradientBoostingSurvivalAnalysis`` of the partial likelihood, with Breslow's baseline hazard."""
 
     name: ClassVar[str] = "gradient_boosting"
+    ranges: ClassVar = {
+        **dict.fromkeys(("n_trees", "depth_of_trees"), (1,)),
+        "learning_rate": (1e-6,),
+        "subsample": (1e-6, 1.0),
+    }
 
-    n_trees: int = 100
-    learning_rate: float = 0.1
-    depth_of_trees: int = 3
-    subsample: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("n_trees", self.n_trees, 1)
-        check_range("learning_rate", self.learning_rate, 1e-6)
-        check_range("depth_of_trees", self.depth_of_trees, 1)
-        check_range("subsample", self.subsample, 1e-6, 1.0)
+    n_trees: int = 100  # number of boosting steps
+    learning_rate: float = 0.1  # what each tree is multiplied by
+    depth_of_trees: int = 3  # largest depth of each
+    subsample: float = 1.0  # share of the rows that each tree is fitted to
 
     def _estimator(self, seed: int) -> Any:
         from sksurv.ensemble import GradientBoostingSurvivalAnalysis
@@ -186,29 +162,25 @@ class Cox(Baseline):
     concordance of the held-out rows it judges the size of the coefficients, on which the curves depend, and
     it is steady where a fold has a handful of events.
 
-    Args:
-        penalties: candidates. The partial log-likelihood, a sum over events, is reduced by half the penalty
-            times the squared coefficients of the features on [0, 1]. With one candidate there is no choice;
-            those at which Newton's method fails, in an inner fold or with all rows, are passed over.
-        inner_folds: folds, stratified by event, of the choice (fewer if there are fewer events).
-
     References:
         Verweij and van Houwelingen (1993), Cross-validation in survival analysis, Statistics in Medicine 12.
     """
 
     name: ClassVar[str] = "cox"
+    # Without any penalty the coefficients of all categories of a column are not determined.
+    ranges: ClassVar = {"penalties": (1e-6,), "inner_folds": (2,)}
     packages: ClassVar = (SKSURV,)
 
+    # candidates. The partial log-likelihood, a sum over events, is reduced by half the penalty times the
+    # squared coefficients of the features on [0, 1]. With one candidate there is no choice; those at which
+    # Newton's method fails, in an inner fold or with all rows, are passed over
     penalties: tuple[float, ...] = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
-    inner_folds: int = 5
+    inner_folds: int = 5  # folds, stratified by event, of the choice (fewer if there are fewer events)
 
     def __post_init__(self) -> None:
         if not self.penalties:
             raise ConfigError("penalties is empty; give at least one")
-        for penalty in self.penalties:
-            # Without any penalty the coefficients of all categories of a column are not determined.
-            check_range("penalties", penalty, 1e-6)
-        check_range("inner_folds", self.inner_folds, 2)
+        super().__post_init__()
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> CoxCurves:
         encoder = Encoder(schema, train)
@@ -340,21 +312,17 @@ class AcceleratedFailureTime(Baseline):
 
     Where the optimiser does not converge, the fit is repeated with ten times the penalty, three times at
     most; a DataWarning says so, and the curves know their ``penalizer``.
-
-    Args:
-        penalizer: ridge, relative to the mean log-likelihood, on coefficients of features of unit variance.
     """
 
     packages: ClassVar = (LIFELINES,)
     knows: ClassVar = ("entry", "intervals")
+    # Without any penalty the coefficients of all categories of a column are not determined.
+    ranges: ClassVar = {"penalizer": (1e-8,)}
     # The fitter of lifelines, and its names of the scale and of the shape.
     fitter: ClassVar[tuple[str, str, str]]
 
+    # ridge, relative to the mean log-likelihood, on coefficients of features of unit variance
     penalizer: float = 0.01
-
-    def __post_init__(self) -> None:
-        # Without any penalty the coefficients of all categories of a column are not determined.
-        check_range("penalizer", self.penalizer, 1e-8)
 
     @abstractmethod
     def cumulative_hazard(self, z: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Baseline, BreslowBaseline, check_range
+from sstorch.bench.baselines.base import Baseline, BreslowBaseline
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv
 from sstorch.data.coded import CodedMatrix
 from sstorch.exceptions import TrainingError
@@ -89,22 +89,17 @@ class CodedEncoder:
 class RidgeCox(Baseline):
     """Cox regression with Breslow's ties and baseline hazard, and one ridge.
 
-    Args:
-        penalty: the partial log-likelihood, a sum over events, is reduced by half of it times the squared
-            coefficients of the features on [0, 1]; above 0, or those of all categories of a column would not
-            be determined.
-
     References:
         Breslow (1974), Biometrics 30, 89-99.
     """
 
     name: ClassVar[str] = "ridge_cox"
     knows: ClassVar = ("entry", "weights")
+    ranges: ClassVar = {"penalty": (1e-6,)}
 
+    # the partial log-likelihood, a sum over events, is reduced by half of it times the squared coefficients
+    # of the features on [0, 1]; above 0, or those of all categories of a column would not be determined
     penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("penalty", self.penalty, 1e-6)
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
         encoder = CodedEncoder(Preprocessor(schema).fit(train.frame))
@@ -130,18 +125,11 @@ class ProportionalHazards:
 def fit_ridge_cox(
     x: FloatArray | CodedRows, y: Surv | tuple[FloatArray, npt.NDArray[np.bool_]], penalty: float
 ) -> FloatArray:
-    """Coefficients of least negative partial log-likelihood plus half the penalty times their squares.
+    """Coefficients of least negative partial log-likelihood plus half the penalty (> 0) times their squares.
 
     Of more than 1,024 distinct times the Hessian takes one mean of the rows at risk for each run of times,
     which bounds it from above: the minimum is the same, and memory does not grow with rows x indicators.
-
-    Args:
-        x: features, (n, p).
-        y: right-censored outcome of n rows, with entry times and weights where it has them.
-        penalty: > 0.
-
-    Raises:
-        TrainingError: Newton's method ends without a minimum.
+    A TrainingError says that Newton's method has ended without a minimum.
     """
     outcome = as_surv(y)
     (time, event, _), entry = outcome.right_censored("Cox regression"), outcome.entry
@@ -172,17 +160,12 @@ def fit_ridge_cox(
 
 @dataclass(frozen=True)
 class _Late:
-    """Which rows are not yet at risk; rows are sorted by time.
+    """Which rows are not yet at risk; rows are sorted by time."""
 
-    Attributes:
-        order: rows in the order of their entry, (n,).
-        first: place in that order of the first row that enters at or after the time of each row, (n,).
-        before: number of distinct times up to the entry of each row, (n,).
-    """
-
-    order: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]  # rows in the order of their entry, (n,)
+    # place in that order of the first row that enters at or after the time of each row, (n,)
     first: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]
+    before: npt.NDArray[np.int64]  # number of distinct times up to the entry of each row, (n,)
 
     @classmethod
     def of(cls, time: FloatArray, entry: FloatArray) -> _Late:
@@ -198,23 +181,14 @@ class _Late:
 
 @dataclass(frozen=True)
 class _Partial:
-    """Penalised negative partial log-likelihood; rows are sorted by time.
+    """Penalised negative partial log-likelihood; rows are sorted by time."""
 
-    Attributes:
-        x: features of the rows.
-        event: whether each row has the event, (n,).
-        at: number of the distinct time of each row, (n,).
-        penalty: > 0.
-        weight: of the rows, (n,).
-        late: which rows are not yet at risk; None where all are from the beginning.
-    """
-
-    x: CodedRows
-    event: npt.NDArray[np.bool_]
-    at: npt.NDArray[np.int64]
-    penalty: float
-    weight: FloatArray
-    late: _Late | None
+    x: CodedRows  # features of the rows
+    event: npt.NDArray[np.bool_]  # whether each row has the event, (n,)
+    at: npt.NDArray[np.int64]  # number of the distinct time of each row, (n,)
+    penalty: float  # > 0
+    weight: FloatArray  # of the rows, (n,)
+    late: _Late | None  # which rows are not yet at risk; None where all are from the beginning
 
     def derivatives(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, gradient, and Hessian or a bound of it from above."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch._types import FloatArray
-from sstorch.bench.baselines.base import LIFELINES, Baseline, Encoder, StepCurves, check_range
+from sstorch.bench.baselines.base import LIFELINES, Baseline, Encoder, StepCurves
 from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import TrainingError
 
@@ -20,20 +20,16 @@ class CoxTimeVarying(Baseline):
     """``CoxTimeVaryingFitter``: rows of subjects, each at risk from its entry to its time; Efron's ties.
 
     A curve is that of a subject whose covariates stay as they are from time zero.
-
-    Args:
-        penalizer: ridge, relative to the mean log-likelihood, on coefficients of features on [0, 1].
     """
 
     name: ClassVar[str] = "cox_time_varying"
     packages: ClassVar = (LIFELINES,)
     knows: ClassVar = ("entry",)
+    # Without any penalty the coefficients of all categories of a column are not determined.
+    ranges: ClassVar = {"penalizer": (1e-8,)}
 
+    # ridge, relative to the mean log-likelihood, on coefficients of features on [0, 1]
     penalizer: float = 0.01
-
-    def __post_init__(self) -> None:
-        # Without any penalty the coefficients of all categories of a column are not determined.
-        check_range("penalizer", self.penalizer, 1e-8)
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
         from lifelines import CoxTimeVaryingFitter

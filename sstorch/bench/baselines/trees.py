@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves, check_range
+from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves
 from sstorch.data import Schema, SurvivalData
 from sstorch.exact.binarize import Preset
 from sstorch.exact.estimators import OptimalSurvivalTree, Search
@@ -66,15 +66,11 @@ class RTree(Baseline):
 
     It gets the encoded features, categories as columns of 0 and 1, like all other baselines: so missing and
     unknown categories are zeros, where factors of R would need surrogate splits.
-
-    Args:
-        depth: largest depth, >= 1.
     """
 
-    depth: int = 5
+    ranges: ClassVar = {"depth": (1,)}
 
-    def __post_init__(self) -> None:
-        check_range("depth", self.depth, 1)
+    depth: int = 5  # largest depth, >= 1
 
     def check(self) -> None:
         """Make sure that Rscript and the packages of R are there."""
@@ -168,28 +164,18 @@ class ExactTreeBaseline(Baseline):
 
     Columns become yes-no questions (``binarize``), learned from the training rows; a missing or unknown value
     answers no.
-
-    Args:
-        depth: largest depth, 0 to 5.
-        min_leaf: least number of training rows of a leaf.
-        leaf_penalty: loss that each leaf costs, in the unit of the objective.
-        binarize: a preset of :class:`~sstorch.exact.Binarizer`.
-        device: ``"cpu"`` or a CUDA device.
-        time_limit: seconds, or None; where they do not suffice, the best tree found is taken, and how good
-            it is depends on the machine.
     """
 
-    depth: int = 3
-    min_leaf: int = 20
-    leaf_penalty: float = 0.0
-    binarize: Preset = "surtree"
-    device: str = "cpu"
-    time_limit: float | None = None
+    ranges: ClassVar = {"depth": (0, 5), "min_leaf": (1,), "leaf_penalty": (0.0,)}
 
-    def __post_init__(self) -> None:
-        check_range("depth", self.depth, 0, 5)
-        check_range("min_leaf", self.min_leaf, 1)
-        check_range("leaf_penalty", self.leaf_penalty, 0.0)
+    depth: int = 3  # largest depth, 0 to 5
+    min_leaf: int = 20  # least number of training rows of a leaf
+    leaf_penalty: float = 0.0  # loss that each leaf costs, in the unit of the objective
+    binarize: Preset = "surtree"  # a preset of :class:`~sstorch.exact.Binarizer`
+    device: str = "cpu"  # ``"cpu"`` or a CUDA device
+    # seconds, or None; where they do not suffice, the best tree found is taken, and how good it is depends on
+    # the machine
+    time_limit: float | None = None
 
     @abstractmethod
     def _estimator(self) -> OptimalSurvivalTree:
@@ -221,15 +207,12 @@ class SurTree(ExactTreeBaseline):
 
 @dataclass(frozen=True)
 class OSST(ExactTreeBaseline):
-    """The least integrated Brier score, with one Kaplan-Meier curve a leaf: the objective of OSST.
-
-    Args:
-        n_buckets: buckets of equal width that times are put in for the search (not for the curves), or None
-            for all observed times.
-    """
+    """The least integrated Brier score, with one Kaplan-Meier curve a leaf: the objective of OSST."""
 
     name: ClassVar[str] = "osst"
 
+    # buckets of equal width that times are put in for the search (not for the curves), or None for all
+    # observed times
     n_buckets: int | None = 50
 
     def _estimator(self) -> OptimalSurvivalTree:

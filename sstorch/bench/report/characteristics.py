@@ -56,16 +56,10 @@ def _variance(values: FloatArray) -> float:
 
 
 def columns_table(frame: pd.DataFrame, group: IntArray, columns: Sequence[str], caption: str) -> Table:
-    """Each column in all rows and in each group: the first table of a paper.
+    """Each column in all rows and in each group, (n,): the first table of a paper.
 
     Numbers are medians with quartiles, categories counts with shares of the known values' rows; the last
     column is the largest standardised difference between any two groups.
-
-    Args:
-        frame: rows.
-        group: of each row, (n,).
-        columns: to show.
-        caption: of the table.
     """
     order = np.unique(group).tolist()
     inside = [group == one for one in order]

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sstorch.bench.report.paper import RIVALS
-from sstorch.bench.report.plots import plot_critical_difference, plot_runs, plot_scores_by_dataset
+from sstorch.bench.report.plots import plot_critical_difference, plot_scores_by_dataset
 from sstorch.bench.report.results import (
     LEVEL,
     Model,
@@ -22,7 +21,6 @@ from sstorch.bench.report.results import (
     common_block,
     deepest,
     measure_of,
-    published_datasets,
 )
 from sstorch.bench.report.tables import heading
 from sstorch.document import (
@@ -43,8 +41,6 @@ from sstorch.metrics.comparison import ResampledTTest, corrected_resampled_t_tes
 from sstorch.metrics.registry import Metric
 
 REFERENCES = ("cox", "rsf")
-# The soft trees of the box plots in the paper.
-_SOFT = ("sst_llog", "sst_po")
 # Boxes of a panel.
 _MOST_BOXES = 24
 
@@ -401,17 +397,13 @@ def _fold_details(results: Results, soft: list[Model], reference: Model, tests: 
 
 
 def box_section(results: Results) -> Section | None:
-    """Box plots by metric, and of the paper's rivals in all metrics; None if nothing can be drawn.
+    """Box plots by metric; None if nothing can be drawn.
 
     Models are there at every depth; where that makes more boxes than fit, at their largest.
     """
     metrics = [name for name in results.metrics if measure_of(name).published is not None]
     models = list(results.models) if len(results.models) <= _MOST_BOXES else deepest(results.models)
     blocks: list[Block] = []
-    of_paper = set(results.datasets) & set(published_datasets())
-    picture = _runs(results, metrics, deepest(models)) if of_paper else None
-    if picture is not None:
-        blocks.append(picture)
     for name in metrics:
         measure = measure_of(name)
         values = _values(results, name, models)
@@ -440,30 +432,6 @@ def box_section(results: Results) -> Section | None:
     if len(models) < len(results.models):
         text += " Every model at its largest depth; with --models those of another."
     return Section("Distributions over folds and starts", [Paragraph(text), *blocks])
-
-
-def _runs(results: Results, metrics: Sequence[str], models: Sequence[Model]) -> Picture | None:
-    rival = next((name for name in RIVALS if any(model.name == name for model in models)), None)
-    wanted = [_SOFT[0], *([rival] if rival else []), *_SOFT[1:]]
-    shown = [model for name in wanted for model in models if model.name == name]
-    if not shown or not metrics:
-        return None
-    values = {measure_of(name).title: _values(results, name, shown) for name in metrics}
-    datasets = [
-        dataset
-        for dataset in results.datasets
-        if any(key[0] == dataset for by_cell in values.values() for key in by_cell)
-    ]
-    if not datasets:
-        return None
-    names = listed([model.label for model in shown])
-    figure = plot_runs(values, datasets, [model.label for model in shown])
-    counts = sorted({len(runs) for by_cell in values.values() for runs in by_cell.values()})
-    spread = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    caption = f"{names}: test scores of all folds and starts ({spread} runs a box)."
-    if rival != RIVALS[0]:
-        caption += " CTree is not among these results."
-    return Picture("runs", figure, caption, f"Box plots of the runs of {names} by data set")
 
 
 def _values(results: Results, metric: str, models: Sequence[Model]) -> dict[tuple[str, str], list[float]]:

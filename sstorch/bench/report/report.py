@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from sstorch.bench.report.comparisons import box_section, fold_section, rank_section
-from sstorch.bench.report.paper import paper_section, wins_section
+from sstorch.bench.report.paper import paper_section
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import (
+    as_text,
     average_section,
     average_table,
     completeness_section,
@@ -29,7 +30,6 @@ from sstorch.document import (
     Document,
     Paragraph,
     Section,
-    Table,
     to_html,
     to_markdown,
 )
@@ -55,7 +55,6 @@ def build_report(results: Results) -> Document:
     optional = [
         average_section(results),
         paper_section(results),
-        wins_section(results),
         rank_section(results),
         fold_section(results),
         box_section(results),
@@ -84,16 +83,10 @@ def write_report(results: Results, folder: Path) -> ReportFiles:
 
 
 def write_document(build: Callable[[], Document], folder: Path) -> ReportFiles:
-    """Write ``report.md`` with its figures beside it, and ``report.html``, which needs no other file.
+    """Write ``report.md`` with its figures, and ``report.html``, which needs no other file.
 
-    Every file appears complete or not at all; the texts come last.
-
-    Args:
-        build: makes the report, once it is known that it can be written.
-        folder: made if it is not there.
-
-    Raises:
-        ConfigError: the folder cannot be written.
+    Every file appears complete or not at all; the texts come last. `build` makes the report once the folder
+    is there and can be written, else a ConfigError is raised.
     """
     folder = Path(folder)
     try:
@@ -135,9 +128,7 @@ ReportOfRun = Callable[[Path], Callable[[], Document] | None]
 def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda folder: None) -> None:
     """Entry point of the ``sstorch-report`` command: exit code 0, or 2 if refused with one line.
 
-    Args:
-        arguments: those of the command line if None.
-        of_run: makes the reports of single runs, which need the data they were made of.
+    `of_run` makes the reports of single runs, which need the data they were made of.
     """
     parser = _Parser(
         prog="sstorch-report",
@@ -147,7 +138,7 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
         "run",
         type=Path,
         metavar="RUN",
-        help="folder of a run, or of a study, with results/ or results.parquet",
+        help="folder of a run, or of a study, with results/",
     )
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
     parser.add_argument("--metrics", nargs="+", metavar="NAME", help="report these metrics only")
@@ -158,12 +149,6 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
         help="these models only, at all depths (sst_llog) or at one (sst_llog_d2)",
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
-    parser.add_argument(
-        "--pack",
-        action="store_true",
-        help="no report: move all results from results/ into one small file, RUN/results.parquet, from which "
-        "reports are made and the study goes on as before",
-    )
     with exit_codes("sstorch-report", (SstorchError, OSError)):
         _carry_out(parser, arguments, of_run)
 
@@ -172,11 +157,8 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
     asked = parser.parse_args(arguments)
     asked.run = asked.run.expanduser()
     out = asked.run / "report" if asked.out is None else asked.out.expanduser()
-    others = [f"--{name}" for name in ("out", "metrics", "models", "datasets") if vars(asked)[name]]
-    if asked.pack and others:
-        parser.error(f"--pack makes no report and takes all results: leave {', '.join(others)} out")
     if (build := of_run(asked.run)) is not None:
-        of_study = [f"--{name}" for name in ("metrics", "models", "datasets", "pack") if vars(asked)[name]]
+        of_study = [f"--{name}" for name in ("metrics", "models", "datasets") if vars(asked)[name]]
         if of_study:
             parser.error(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
         files = write_document(build, out)
@@ -184,11 +166,6 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
         print(f"done: report of the run; open {files.html}", flush=True)
         return
     store = ResultStore(asked.run)
-    if asked.pack:
-        n = store.pack()
-        size = store.packed.stat().st_size if store.packed.exists() else 0
-        print(f"done: {n} files of tasks are now in {store.packed} ({size:,} bytes)")
-        return
     results = Results(
         store.table(), store.facts(), metrics=asked.metrics, models=asked.models, datasets=asked.datasets
     )
@@ -196,16 +173,7 @@ def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None,
     for note in results.notes:
         print(f"sstorch-report: note: {note}", file=sys.stderr)
     n, k = len(results.datasets), len(results.models)
-    print(f"{_text(average_table(results))}\n")
+    print(f"{as_text(average_table(results))}\n")
     print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
     sets = f"{n} data set{'s' * (n != 1)} and {k} model{'s' * (k != 1)}"
     print(f"done: report of {sets} (with depths); open {files.html}", flush=True)
-
-
-def _text(table: Table) -> str:
-    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
-    ]
-    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])

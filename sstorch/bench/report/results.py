@@ -1,4 +1,4 @@
-"""The results of a study: its metrics, its models, its long table, and the published tables beside it.
+"""The results of a study: its metrics, its models, its long table, and the published tables.
 
 ``published.csv`` holds the means and standard deviations of section 5.2 and of appendices D.1 and D.2 of
 Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis": 15 data sets, six soft trees at

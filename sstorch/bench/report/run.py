@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch._version import __version__
 from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF
 from sstorch.bench.performance import performance_lines, performance_tables, score_legend
 from sstorch.bench.report.characteristics import columns_table
@@ -38,7 +35,7 @@ from sstorch.document import (
 )
 from sstorch.exceptions import DataError
 from sstorch.groups import GroupValidation
-from sstorch.groups.model_card import LIMITS
+from sstorch.groups.model_card import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
@@ -54,7 +51,6 @@ from sstorch.plots import (
 from sstorch.plots.figures import detached
 from sstorch.reading import export_text
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.model import SHRUNK
 
 # Columns of the table of rows that are written out; the others are counted.
 _MOST_COLUMNS = 40
@@ -68,26 +64,17 @@ _LEAST_ROWS = 50
 
 @dataclass(frozen=True)
 class Run:
-    """What a report of a run is made of.
+    """What a report of a run is made of."""
 
-    Attributes:
-        name: of the data.
-        data: all rows.
-        model: the tree trained on all of them.
-        held_out: predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`.
-        peers: scores of the trees and of models beside them, :func:`~sstorch.bench.peers.score_run`;
-            None if the run has none.
-        config: its settings, by group.
-        status: facts of ``status.json``.
-    """
-
-    name: str
-    data: SurvivalData
-    model: SoftEstimator
-    held_out: pd.DataFrame
+    name: str  # of the data
+    data: SurvivalData  # all rows
+    model: SoftEstimator  # the tree trained on all of them
+    held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
+    # scores of the trees and of reference models, :func:`~sstorch.bench.peers.score_run`; None if the run
+    # has none
     peers: pd.DataFrame | None
-    config: Mapping[str, Any]
-    status: Mapping[str, Any]
+    config: Mapping[str, Any]  # its settings, by group
+    status: Mapping[str, Any]  # facts of ``status.json``
 
     @property
     def folds(self) -> IntArray:
@@ -481,37 +468,14 @@ def _calibration_in_the_large(run: Run) -> Section:
 
 
 def _card(run: Run) -> Section:
-    """What the model is, how it was made, and what it is not for."""
     model, data = run.model, run.data
-    times = round_horizons(model.event_times_, model.time_unit_)
-    last = run.unit_of(float(model.event_times_[-1]))
-    how = f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"
-    predicts = "survival at any time, median and restricted mean time, risk, group"
-    if data.causes is not None:
-        predicts = "cumulative incidence of each cause at any time, survival, group"
-    facts = [
-        ("model", f"{model._title.lower()}, {kind_text(model)}"),
-        ("predicts", predicts),
-        ("trained on", f"{len(data)} rows of {run.name}, {data.n_events} events; {how}"),
-        ("columns", ", ".join(data.feature_names)),
-        ("times", f"up to {last}, the last event; beyond it curves are extrapolated"),
-        ("missing values", model._tree.preprocessor.missing_text),
+    more = [
+        ("made by", f"init {run.config['init']['name']}, trainer {run.config['trainer']['name']}"),
         ("validated by", f"{int(run.folds.max()) + 1} folds, seed {run.config['cv']['seed']}"),
-        ("versions", f"sstorch {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("checksum of the data", str(run.status.get("data", ABSENT))[:16]),
     ]
-    table = Table("", ["", "this model"], [[Cell(a), Cell(b)] for a, b in facts], left=frozenset({1}))
-    limits = [*LIMITS, SHRUNK]
-    share = data.frame.isna().to_numpy().mean()
-    if share:
+    limits = limits_of(model)
+    if share := data.frame.isna().to_numpy().mean():
         limits.append(f"{100 * share:.1f} % of the cells are missing and were filled in.")
-    kind = type(model).__name__
-    grid = [float(f"{t:g}") for t in times]
-    lines = [f"from sstorch import {kind}", f'tree = {kind}.load("model")']
-    if data.causes is not None:
-        lines.append(f"tree.predict_cumulative_incidence(rows, times={grid})")
-    else:
-        lines.append(f"tree.predict_survival_function(rows, times={grid})")
-    lines += ["", "sstorch-predict RUN rows.csv --times " + " ".join(f"{t:g}" for t in times)]
-    use = Code("\n".join(lines))
-    return Section("Model card", [table, Section("Limits", [Bullets(limits)]), Section("Use", [use])])
+    limited, used = Section("Limits", [Bullets(limits)]), Section("Use", [use_of(model)])
+    return Section("Model card", [facts_table(model, more), limited, used])

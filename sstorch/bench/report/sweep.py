@@ -27,14 +27,7 @@ def runs_of_sweep(folder: Path) -> list[Path]:
 
 
 def sweep_report(folder: Path) -> Document:
-    """Settings that differ between the runs, their scores with standard errors over folds, and the best.
-
-    Args:
-        folder: Of the sweep.
-
-    Raises:
-        ConfigError: No run is completed.
-    """
+    """Settings that differ between the runs, their scores with standard errors over folds, and the best."""
     runs = runs_of_sweep(folder)
     done = [run for run in runs if json.loads((run / "status.json").read_text())["status"] == "completed"]
     if not done:

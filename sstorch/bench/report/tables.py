@@ -173,7 +173,7 @@ def undefined_section(results: Results) -> Section:
         lines.append([Cell(text) for text in (results.model(key).label, metric, part, n, every, why)])
     text = (
         f"{len(rows)} of {len(results.rows)} values are NaN. A mean is over the runs that have a value, "
-        "whose number stands beside it where it is not all of them; “n. d.” is a metric without any."
+        "whose number follows where it is not all of them; “n. d.” is a metric without any."
     )
     header = ["model", "metric", "part", "values", "data sets", "reason"]
     return Section(
@@ -246,6 +246,16 @@ def average_table(results: Results, *, chosen: bool = False) -> Table:
         "(their number in brackets). ↑ higher is better, ↓ lower is better; the best in bold."
     )
     return Table(caption, ["model", *heads], rows)
+
+
+def as_text(table: Table) -> str:
+    """An :func:`average_table` for the terminal."""
+    rows = [list(table.header), *([cell.text + "*" * cell.best for cell in row] for row in table.rows)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(table.header))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    ]
+    return "\n".join([*lines, "* best; test means over the data sets in common (their number in brackets)"])
 
 
 def average_section(results: Results) -> Section:

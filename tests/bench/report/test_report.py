@@ -4,7 +4,6 @@ import html
 import io
 import os
 import re
-import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -111,7 +110,6 @@ def test_both_formats_have_the_same_sections(results: Results) -> None:
         "Completeness",
         "Averages",
         "Compared with the paper",
-        "Wins against CTree",
         "Ranks",
         "Soft trees against Cox and the random survival forest",
         "Distributions over folds and starts",
@@ -130,14 +128,6 @@ def _shuffled() -> Results:
 def test_the_same_table_gives_the_same_text_in_any_order(written: Path) -> None:
     text = to_markdown(build_report(_shuffled()))
     assert text.encode() == (written / "report.md").read_bytes()
-
-
-@pytest.mark.nightly
-def test_the_same_table_gives_the_same_bytes_in_any_order(written: Path, tmp_path: Path) -> None:
-    write_report(_shuffled(), tmp_path)
-    files = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
-    assert all((written / name).read_bytes() == (tmp_path / name).read_bytes() for name in files)
 
 
 def test_what_is_missing_is_told(written: Path) -> None:
@@ -214,44 +204,6 @@ def test_refusals_are_one_line(
     assert error.count("\n") == 1
 
 
-@pytest.mark.nightly
-def test_a_packed_study_has_the_same_report(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ["--metrics", "c_harrell", "--models", "sst_llog", "cox"]
-    main([str(run), "--out", str(tmp_path / "before"), *few])
-    shutil.copytree(run / "results", tmp_path / "copy" / "results")
-    n_tasks = len(list(run.glob("results/*/*.parquet")))
-    capsys.readouterr()
-    main([str(tmp_path / "copy"), "--pack"])
-    assert capsys.readouterr().out.startswith(f"done: {n_tasks} files of tasks are now in ")
-    assert [path.name for path in (tmp_path / "copy").rglob("*") if path.is_file()] == ["results.parquet"]
-    main([str(tmp_path / "copy"), "--out", str(tmp_path / "after"), *few])
-    before, after = (tmp_path / name / "report.md" for name in ("before", "after"))
-    assert after.read_bytes() == before.read_bytes()
-
-
-def test_packing_refuses_options_of_a_report_and_folders_without_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, words in (
-        (["--out", "x", "--models", "cox"], "leave --out, --models out"),
-        ([], "holds no results"),
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path), "--pack", *options])
-        assert stopped.value.code == 2
-        assert words in capsys.readouterr().err
-
-
-def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "holds no results" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_be_made_is_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,19 +228,6 @@ def test_a_disk_that_refuses_leaves_nothing_half_written(
     assert "No space left on device" in error
     assert error.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_read_only_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(SystemExit):
-            main([str(run), "--out", str(tmp_path)])
-    finally:
-        tmp_path.chmod(0o755)
-    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_reader_who_stops_early_is_no_refusal(

@@ -43,15 +43,6 @@ def test_absent_cells_stay_absent() -> None:
     assert cells.runs.loc["gbsg2", "rsf"] == 0
 
 
-def test_the_order_of_the_rows_does_not_matter() -> None:
-    table, records = whole_study()
-    one = Results(table, records)
-    other = Results(table.sample(frac=1, random_state=0), records[::-1])
-    pd.testing.assert_frame_equal(one.rows, other.rows)
-    assert one.models == other.models
-    assert [model.key for model in one.models] == ["sst_llog_d2", "sst_po_d2", "ctree_d2", "ctree_d3", "cox"]
-
-
 def test_of_several_configurations_the_last_is_reported_and_told() -> None:
     old = rows("aids", "cox", None, {"c_harrell": [[0.1], [0.1]]}, config="f" * 12)
     new = rows("aids", "cox", None, {"c_harrell": [[0.7], [0.7]]})

@@ -4,7 +4,6 @@ import pytest
 from sstorch.bench.report.plots import (
     indistinguishable,
     plot_critical_difference,
-    plot_runs,
     plot_scores_by_dataset,
 )
 
@@ -44,15 +43,3 @@ def test_box_plots_by_data_set() -> None:
     np.testing.assert_allclose([boxes[0].vertices[:, 0].min(), boxes[0].vertices[:, 0].max()], [0.2, 0.4])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["soft", "other"]
-
-
-def test_box_plots_of_runs() -> None:
-    scores = {
-        "C": {("one", "m"): [0.1, 0.2, 0.3], ("two", "m"): [0.2, 0.2, 0.9], ("two", "n"): [0.4]},
-        "IBS": {("one", "n"): [0.1]},
-    }
-    figure = plot_runs(scores, ["one", "two"], ["m", "n"])
-    assert [ax.get_ylabel() for ax in figure.axes] == ["C", "IBS"]
-    boxes = [sum(len(c.get_paths()) for c in ax.collections[1::3]) for ax in figure.axes]
-    assert boxes == [3, 1]
-    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["one", "two"]
