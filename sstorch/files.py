@@ -78,7 +78,7 @@ def take_lock(path: Path) -> BaseFileLock:
     """Take the lock of a path, or refuse."""
     lock = try_lock(path)
     if lock is None:
-        raise ConfigError(f"another run is writing beside {path}; wait for its end, or name another place")
+        raise ConfigError(f"another run is writing {path}; wait for its end, or name another place")
     return lock
 
 

@@ -43,8 +43,8 @@ class Parameters:
         }
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
-        return f"{type(self).__name__}({told})"
+        values = ", ".join(f"{name}={value!r}" for name, value in self.changed.items())
+        return f"{type(self).__name__}({values})"
 
 
 class NestedParameters:

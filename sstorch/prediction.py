@@ -90,7 +90,7 @@ def model_folder(folder: Path) -> Path:
 
 def options_beside(folder: Path) -> FileOptions:
     """How the training rows of a saved tree, or of a run, were read; the defaults where that is not saved."""
-    return FileOptions.beside(model_folder(folder))
+    return FileOptions.saved_with(model_folder(folder))
 
 
 def load_tree(folder: Path) -> SurvivalTree:

@@ -279,7 +279,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
     print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
     done = 0
 
-    def tell(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         nonlocal done
         done += 1
         text = f"[{done}/{len(left)}] {outcome.task.key}: "
@@ -289,7 +289,7 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
             return
         print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
 
-    failed = run_tasks(tasks, store, engine, tell)
+    failed = run_tasks(tasks, store, engine, report)
     if len(failed) < len(tasks):
         print(f"\n{_averages(store, tasks)}\n")
     for outcome in failed:

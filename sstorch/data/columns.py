@@ -183,11 +183,11 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
     if n_labels <= MAX_NUMBER_LABELS or 2 * number.sum() < present.sum():
         return
     odd = present & ~number
-    beside = f", beside {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
+    others = f", but {_first(column, odd)} in {rows_text(odd)}" if odd.any() else ""
     remedy = _limit_remedy(column, odd) or (_file_remedy(column, odd) if reads_file() else _CONVERT)
     raise DataError(
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
-        f"{beside}; {remedy}"
+        f"{others}; {remedy}"
     )
 
 
@@ -227,7 +227,7 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
 
 
 def kind_of(column: pd.Series) -> Kind:
-    """Tell whether a feature column holds numbers or labels.
+    """Whether a feature column holds numbers or labels.
 
     Numeric and boolean columns (also objects that are all numbers or all missing) are numeric. Text and
     pandas categories are categorical. Everything else is refused, as is a measurement written as text.

@@ -138,7 +138,7 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
         name: One of `list_datasets`.
         **options: ``"csv"`` takes those of `load_file`. ``"unemployment"`` takes ``sex``: True adds the
             sensitive attribute to the features; the rows stay in their order, so that its column can also
-            stand beside the data without it. The others take none.
+            stand next to the data without it. The others take none.
 
     Returns:
         The data: numbers and categories as they are measured, missing values kept, with their unit of time.

@@ -141,7 +141,7 @@ class FileOptions:
             "causes": self.causes if compete else None,
         }
 
-    # ------------------------------------------------------------------ beside a model
+    # --------------------------------------------------------------- saved with a model
 
     def to_dict(self) -> dict[str, Any]:
         """Options that differ from their defaults, as JSON can hold them."""
@@ -150,7 +150,7 @@ class FileOptions:
         return {k: v for k, v in asdict(self).items() if k in own and v != getattr(usual, k)}
 
     @classmethod
-    def beside(cls, folder: Path) -> FileOptions:
+    def saved_with(cls, folder: Path) -> FileOptions:
         """Options that were saved with a model; the defaults if there are none."""
         file = folder / FILE_NAME
         if not file.is_file():

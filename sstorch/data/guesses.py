@@ -196,7 +196,7 @@ def _follow_up(frame: pd.DataFrame, dates: list[str]) -> list[str] | None:
                 continue
             try:
                 first, last = dates_of([frame[start], frame[end]], None)
-            except DataError:  # told by the check of the run
+            except DataError:  # reported by the check of the run
                 continue
             if first.notna().all() and last.notna().all() and bool((last >= first).all()):
                 found.append((bool(_END.search(end)), float(np.mean((last - first).dt.days)), start, end))

@@ -113,7 +113,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     return [
         Oddity(
             f"{n_encoded} columns after encoding, but {n_events} events",
-            "so many columns tell so few events apart by chance; leave columns out, or join categories",
+            "so many columns separate so few events by chance; leave columns out, or join categories",
         )
     ]
 

@@ -18,7 +18,7 @@ class Oddity:
     missing: tuple[float, ...] = ()  # values that would be set to missing for it
 
 
-def tell(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
+def report(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
     """Warn of oddities, each in a line; refuse accidents if ``strict``.
 
     `stacklevel` is that of :func:`warnings.warn` called in place of this function.

@@ -487,9 +487,9 @@ class Preprocessor:
             return
         what = "the offset" if column.name == self.offset else "strata"
         value = column[unknown].iloc[0]
-        told = "missing" if pd.isna(value) else f"{str(value)!r}, which no training row had,"
+        found = "missing" if pd.isna(value) else f"{str(value)!r}, which no training row had,"
         raise DataError(
-            f"column {str(column.name)!r} ({what} of the model) is {told} in {rows_text(unknown)}: "
+            f"column {str(column.name)!r} ({what} of the model) is {found} in {rows_text(unknown)}: "
             "there is no baseline for these rows; leave them out, or give their value"
         )
 

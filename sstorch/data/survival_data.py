@@ -31,7 +31,7 @@ from sstorch.data.columns import (
 )
 from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
-from sstorch.data.oddity import Oddity, tell
+from sstorch.data.oddity import Oddity, report
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
@@ -125,7 +125,7 @@ class SurvivalData:
             frame, outcome = clean_features(X), as_surv(y)
             odd = self._set(frame, X, outcome, sample_weight, require_events, zero_time)
             if require_events:
-                tell(self._oddities(odd), strict=False, stacklevel=2)
+                report(self._oddities(odd), strict=False, stacklevel=2)
         if sensitive is not None:
             check_same_order(("X", X), ("y", outcome), ("sensitive", sensitive))
             self._set_groups(sensitive, feature=False)
@@ -150,11 +150,11 @@ class SurvivalData:
             raise ConfigError("sample_weight and the weight of y say the same; leave one of them out")
         self.sample_weight = parse_weights(y.weight if sample_weight is None else sample_weight, n)
         self.outcome_type, self.causes = y.outcome_type, y.coded_causes
-        told: list[FloatArray] = []
+        bounds: list[FloatArray] = []
         if y.intervals is not None:
             time, self.event = y.intervals.middle, y.intervals.event
             if y.intervals.censored.any():
-                self.intervals, told = y.intervals, [y.intervals.lower, y.intervals.upper]
+                self.intervals, bounds = y.intervals, [y.intervals.lower, y.intervals.upper]
         else:
             assert y.time is not None
             assert y.event is not None
@@ -163,7 +163,7 @@ class SurvivalData:
         if require_events:
             if self.causes is not None:
                 check_all_occur(self.causes)
-            _check_trainable(frame, time, self.event, self.sample_weight, [time, *told])
+            _check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
         self.nominal_time, self._moved = _positive(time, zero_time)
         if self.intervals is not None:
             self.intervals = self.intervals.moved(self._moved, self.nominal_time)
@@ -289,14 +289,14 @@ class SurvivalData:
             if faults.errors and strict and y is not None and y.time is not None and y.event is not None:
                 with faults.kept():  # of the columns that can be read
                     odd = constant_columns(cleaned) + odd_columns(cleaned, y.time, y.event)
-                    tell([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
+                    report([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
             faults.raise_all()
             assert y is not None
             oddities = data._set(cleaned, features, y, None, True)
             oddities = data._oddities(oddities)
             if strict:
                 oddities = constant_columns(data.frame) + oddities
-            tell(oddities, strict, stacklevel=2)
+            report(oddities, strict, stacklevel=2)
         return data if censored_at is None else data.censored_at(censored_at)
 
     def censored_at(self, time: float) -> Self:
@@ -601,7 +601,7 @@ class SurvivalData:
 
     def warn_of_few_events(self) -> None:
         """Warn, before a model is fitted, of fewer than ten events or fewer than encoded columns."""
-        tell(few_events(self.frame, self.event), strict=False, stacklevel=2)
+        report(few_events(self.frame, self.event), strict=False, stacklevel=2)
 
     def describe(self) -> str:
         """Say in one line what the data hold."""
@@ -668,9 +668,9 @@ def _check_trainable(
     time: FloatArray,
     event: BoolArray,
     weight: FloatArray,
-    told: Iterable[FloatArray],
+    bounds: Iterable[FloatArray],
 ) -> None:
-    """Refuse rows that nothing can be learned from, or that tell their times: `told` in a feature."""
+    """Refuse rows that nothing can be learned from, or whose times, `bounds`, stand in a feature."""
     if len(time) == 1:
         raise DataError("the data have one row; at least two are needed (n_samples = 1)")
     if not event.any():
@@ -686,7 +686,7 @@ def _check_trainable(
     check_not_all_missing(frame[weight > 0])
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:
-            if any(np.array_equal(frame[name].to_numpy(), times) for times in told):
+            if any(np.array_equal(frame[name].to_numpy(), times) for times in bounds):
                 raise DataError(
                     f"feature {name!r} equals the follow-up time in every row; "
                     f"{option_text('drop', [name], 'drop it from X')}"

@@ -220,7 +220,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 candidates += self._category_rules(str(name), column, weight)
         self.rules_ = self._informative(candidates, frame, weight)
         if not self.rules_:
-            raise DataError("no binary feature tells any training rows apart; the columns are constant")
+            raise DataError("no binary feature separates any training rows; the columns are constant")
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         return self
 

@@ -73,7 +73,7 @@ class Deadline:
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def tell(self, certificate: Callable[[], str]) -> None:
+    def warn(self, certificate: Callable[[], str]) -> None:
         """Warn if the search was interrupted, with what its result is worth."""
         if self.interrupted:
             warnings.warn(

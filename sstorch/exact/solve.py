@@ -109,7 +109,7 @@ def solve(
     _check_events(task, min_events)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
-    # A test that tells no rows apart may still make later ones cheaper: leaves without rows are none.
+    # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
     least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
@@ -164,7 +164,7 @@ def solve(
             plan.work,
         ),
     )
-    deadline.tell(lambda: solution.certificate)
+    deadline.warn(lambda: solution.certificate)
     return solution
 
 

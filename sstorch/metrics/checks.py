@@ -17,7 +17,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, name_rows
 from sstorch.exceptions import DataError
 
-# Samples smaller than this have no tails to tell a unit by.
+# Samples smaller than this have no tails that show a unit.
 _MIN_ROWS_FOR_UNITS = 20
 # Medians that a model prolongs beyond the follow-up may lie far beyond it; those in another unit lie further.
 _PROLONGED = 100.0

@@ -322,7 +322,7 @@ class GateGroupLasso(GatePenalty):
     """lambda sum_j ||w_.j||, w_.j the weights of feature j over all gates: whole features leave the gates.
 
     The norm is smoothed, sqrt(||w_.j||^2 + e^2) - e, so that the minimisers of smooth functions apply;
-    :meth:`vanishing` then tells which features the exact penalty puts at zero.
+    :meth:`vanishing` then reports which features the exact penalty puts at zero.
 
     References:
         Yuan and Lin (2006), Journal of the Royal Statistical Society B 68, 49-67.

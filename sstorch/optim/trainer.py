@@ -115,7 +115,7 @@ class Trainer(ABC):
         compiled = compiled_problems(self.engine, reason, tree, objective, rows, many, say)
         with ExitStack() as stack:
             if compiled is not None:
-                # Beside the threads of the compiled engine those of torch would fight for the cores; and
+                # Threads of torch would compete with those of the compiled engine for the cores; and
                 # what is left to torch, leaves that overflow, is the same on any number of threads.
                 stack.enter_context(torch_threads(1))
             if checkpoint is not None:

@@ -20,7 +20,7 @@ from sstorch.data import OutcomeType, Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import few_events
-from sstorch.data.oddity import Oddity, tell
+from sstorch.data.oddity import Oddity, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exceptions import ConfigError, DataError
@@ -172,7 +172,7 @@ class SoftEstimator(SoftModel):
         self.training_record_ = TrainingRecord.of(data.frame)
         self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
         self._warn_of_step_curves(data, x)
-        tell(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
+        report(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
         if data.causes is None:
             self._make_node_table(x)
             return self
@@ -235,7 +235,7 @@ class SoftEstimator(SoftModel):
         for name in self._tree.causes:
             tree = self._tree.of_cause(name)
             rows = data if data.causes is None else data.of_cause(name)
-            tell(step_curves(tree, x, rows), strict=False, stacklevel=4)
+            report(step_curves(tree, x, rows), strict=False, stacklevel=4)
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
         """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
@@ -441,4 +441,4 @@ def _warn_of_rare_causes(data: SurvivalData) -> None:
     for name in data.cause_names:
         part = data.of_cause(name)
         found = few_events(part.frame, part.event)
-        tell([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)
+        report([Oddity(f"cause {name}: {each.text}", each.remedy) for each in found], False, stacklevel=5)

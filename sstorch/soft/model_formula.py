@@ -59,7 +59,7 @@ def model_frame(formula: str, frame: object) -> ModelFrame:
             with ``id=``, ``weight=`` and the other arguments of :meth:`Surv.of <sstorch.Surv.of>`; an event
             may be ``status == 2``. On the right columns, ``.`` for all others; ``s(x)``, a smooth curve,
             ``s(x, df)``, ``spline(x, df)`` and ``piecewise(x, pieces)``, as ``numeric`` of
-            :class:`~sstorch.Columns`; ``C(x)``, a number as a factor; ``a:b``, a product, beside ``a`` and
+            :class:`~sstorch.Columns`; ``C(x)``, a number as a factor; ``a:b``, a product, with ``a`` and
             ``b``, and ``a * b``, all three; ``strata(x)``; ``offset(x)``. Names with blanks stand in
             backticks.
         frame: DataFrame with the columns named.
@@ -187,7 +187,7 @@ class _RightSide:
         """Name of a column in a product."""
         if isinstance(node, ast.Call):
             if ast.unparse(node.func) not in _LEVELS or len(node.args) != 1:
-                raise ConfigError("products are of columns as they are: write a:b beside s(a) and b")
+                raise ConfigError("products are of columns as they are: write a:b in addition to s(a) and b")
             node = node.args[0]
         return self._column(node)[0]
 

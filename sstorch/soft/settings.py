@@ -297,7 +297,7 @@ class BatchSettings:
             )
         if self.interactions == "all" or any(self.offset_column in pair for pair in self.interactions):
             raise ConfigError(
-                f"interactions must name pairs of columns, none with the offset, beside {names}"
+                f"interactions must name pairs of columns, none with the offset, in addition to {names}"
             )
 
     @property

@@ -31,7 +31,7 @@ def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Od
     return [
         Oddity(
             f"the curves of leaf {leaves[k]} ({rows[k]} rows, {events[k]} events) are steps, as if times of "
-            "events were known to a tenth; new rows beside a step have almost no likelihood",
+            "events were known to a tenth; new rows next to a step have almost no likelihood",
             "keep groups larger (min_leaf=0.1), share what leaves have in common (init='distilled', or "
             "fused=0.1) or take a smaller depth",
         )

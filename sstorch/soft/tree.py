@@ -114,7 +114,7 @@ class SoftSurvivalTree(SoftEstimator):
         As published: NODEC-DR-SST with 10 macro iterations and the thresholds (.1, .3, .4), 20 starts, random
         or by ``init="cox"`` for spline leaves. Not as published: gates have a ridge of 1e-3, without which
         L-BFGS fits them far deeper to the training rows than the SLSQP of the study (training concordance .05
-        above the published one at depth 2); the ridge on slopes is 1e-3, beside a mean loss; splines cannot
+        above the published one at depth 2); the ridge on slopes is 1e-3, added to a mean loss; splines cannot
         rise; missing categories are none of the column's. ``docs/training.md`` has the reasons.
 
         Args:

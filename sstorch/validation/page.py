@@ -190,7 +190,7 @@ def _checklist(tripod: pd.DataFrame) -> Section:
     ]
     text = (
         "The items of TRIPOD+AI (Collins et al. 2024, BMJ 385, e078378) in other words: what rows and model "
-        "tell, and what the authors have to add or to check. What counts is the wording of the statement."
+        "show, and what the authors have to add or to check. What counts is the wording of the statement."
     )
     header = ["item", "reported by this validation", "to be written"]
     return Section("TRIPOD+AI", [Paragraph(text), Table("", header, body, left=frozenset({1, 2}))])

@@ -146,7 +146,7 @@ class ValidationReport:
         return plot_decision_curve(self.decision_curve(cause=cause), ax, horizon=self.facts.at_horizon)
 
     def tripod(self) -> pd.DataFrame:
-        """The items of TRIPOD+AI, as far as the rows and the model can tell.
+        """The items of TRIPOD+AI, as far as the rows and the model show them.
 
         Returns:
             A row an item, indexed by its number, "1" to "27c": topic; reported, what the validation has of

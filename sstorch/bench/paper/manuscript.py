@@ -127,7 +127,7 @@ def _checklist_note() -> Paragraph:
 
 def _checklist(run: Run, parts: _Numbered) -> Table:
     places = parts.places
-    told = {
+    reported = {
         "1": "Title",
         "4": "a model is developed and internally validated",
         "5a": "Methods, Source of data and participants",
@@ -153,8 +153,8 @@ def _checklist(run: Run, parts: _Numbered) -> Table:
         "24": _OF_OTHERS,
     }
     if "performance" in places:
-        told["23a"] = f"{places['performance']}"
+        reported["23a"] = f"{places['performance']}"
     if run.data.groups is not None:
-        told["14"] = f"sensitive groups {run.data.groups.name}: leaf_groups.csv of the run"
+        reported["14"] = f"sensitive groups {run.data.groups.name}: leaf_groups.csv of the run"
     items = [(item, topic, _LEFT.get(item, left)) for item, topic, left in ITEMS]
-    return checklist_table(items, told)
+    return checklist_table(items, reported)

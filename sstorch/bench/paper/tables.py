@@ -105,15 +105,15 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     return pd.DataFrame(np.vstack([[1.0, np.nan, np.nan], ratios]), index, ["value", "lower", "upper"])
 
 
-def checklist_table(items: list[tuple[str, str, str]], told: dict[str, str]) -> Table:
+def checklist_table(items: list[tuple[str, str, str]], reported: dict[str, str]) -> Table:
     """The items of TRIPOD+AI, where the draft has them, and what is left to write.
 
     Args:
         items: number, topic, and what the authors have to say.
-        told: where the draft has an item, by number.
+        reported: where the draft has an item, by number.
     """
     body = [
-        [Cell(f"{item} {topic}"), Cell(told.get(item, ABSENT)), Cell("" if item in _WHOLE else gap(left))]
+        [Cell(f"{item} {topic}"), Cell(reported.get(item, ABSENT)), Cell("" if item in _WHOLE else gap(left))]
         for item, topic, left in items
     ]
     header = ["item", "in this draft", "to be written or checked"]

@@ -246,7 +246,7 @@ def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ran
     missing = [name for name in results.datasets if name not in ranked.index]
     caption = (
         f"Average ranks of {k} models on {n} data sets, {measure.title}; a bar joins models that "
-        "Nemenyi's test does not tell apart."
+        "Nemenyi's test does not separate."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
     caption += f" Data sets left out, not common to all: {listed(missing)}." if missing else ""

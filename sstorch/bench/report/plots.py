@@ -77,7 +77,7 @@ def plot_critical_difference(ranks: Mapping[str, float], critical_difference: fl
             color=_BAR,
             lw=3.2,
             solid_capstyle="round",
-            gid="not-told-apart",
+            gid="not-separated",
         )
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
         is_left = position < n_left

@@ -18,7 +18,7 @@ class Rows(NamedTuple):
     features: once these are given, they are one row.
 
     Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
-    column. What a row has is then told by the last feature of each chain, and sums follow by adding up.
+    column. What a row has then follows from the last feature of each chain, and sums follow by adding up.
     """
 
     chain: IntArray  # (F,), where the chain of each feature begins

@@ -337,7 +337,7 @@ class _BestTrees:
     problem: CompiledProblem  # what was searched, with the features that there was time for
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
-    tables: Tables | None  # of a search of depth 2, whose sums over pairs tell what is below a root
+    tables: Tables | None  # of a search of depth 2, whose sums over pairs give what is below a root
     n_threads: int  # of the search
 
     def tree(self, target: Budget) -> Nested:

@@ -253,7 +253,7 @@ class TargetRows:
         """The rows with their groups, given by row (n,) or as the name of a column, which is then dropped.
 
         Raises:
-            DataError: groups that cannot be read, or no feature beside them.
+            DataError: groups that cannot be read, or no other feature.
         """
         if sensitive is None:
             return self

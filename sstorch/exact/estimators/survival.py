@@ -17,7 +17,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
-from sstorch.data.oddity import tell
+from sstorch.data.oddity import report
 from sstorch.data.time_unit import median_text, round_horizons
 from sstorch.deploy import Counts, Deployable, Deployed, Formula
 from sstorch.deploy.calculator import Field
@@ -77,7 +77,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         """`_set_search` of the tree that is kept, whose groups without events are named."""
         self._set_search(search)
         group = self._leaves(search.data.frame) + 1
-        tell(groups_without_events(group, search.data), strict=False, stacklevel=4)
+        report(groups_without_events(group, search.data), strict=False, stacklevel=4)
         return self
 
     def _ratios(self, leaf: IntArray, rows: Observed) -> FloatArray | None:

@@ -312,7 +312,7 @@ def solve_front(
         certified=complete,
         lower_bound=lower_bound,
     )
-    deadline.tell(lambda: solution.certificate)
+    deadline.warn(lambda: solution.certificate)
     return solution
 
 

@@ -42,7 +42,7 @@ def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
         raise DataError(f"{name}: expected 0 and 1 (1 is {meaning}), found {other!r}")
     whole = array.astype(np.int64)
     if whole.min() == whole.max():
-        raise DataError(f"{name}: all rows are {whole[0]}, there is nothing to tell apart")
+        raise DataError(f"{name}: all rows are {whole[0]}, there are no two classes")
     return whole
 
 
@@ -303,7 +303,7 @@ class FairSurvival:
     percentage points. It needs no threshold that calls a leaf high risk, takes censored rows as they are, and
     is separable: times N_0 N_1 it is the sum over leaves of S (N_1 n_0 - N_0 n_1), n_g the leaf's rows of
     group g. As with all parity of predictions, a limit also levels differences that are real; read the
-    observed survival of the groups beside it.
+    observed survival of the groups as well.
 
     The leaf leaves nothing to decide, so every tree has one point. Losses, hazards and S are taken in fixed
     point (multiples of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), which makes comparisons

@@ -22,7 +22,7 @@ _LIMIT = 16.0
 _NEWTON_STEPS = 50
 
 
-# So many times the last end is later than anything that the intervals can tell of.
+# So many times the last end is later than anything that the intervals can show.
 _HORIZON = 1000.0
 
 

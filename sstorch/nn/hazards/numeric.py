@@ -160,7 +160,7 @@ def minimize_small(losses: Callable[[Tensor], Tensor], start: Tensor, active: Te
             break
         rows = [(gradients(theta + s) - gradients(theta - s)) / (2 * _DIFFERENCE) for s in shifts]
         step = _newton_step(torch.stack(rows, dim=1), gradient)
-        # Near the minimum the value cannot tell a better point, while a Newton step still finds one: without
+        # Near the minimum the value cannot show a better point, while a Newton step still finds one: without
         # this margin the result would depend on rounding, and so on the batch around a problem.
         rounding = 4 * torch.finfo(value.dtype).eps * (1 + value.abs())
         trying, length = active, 1.0
@@ -232,7 +232,7 @@ def knots_at_quantiles(log_event_times: FloatArray, n_internal: int) -> FloatArr
         [33, 67] if n_internal == 2 else [100 * j / (n_internal + 1) for j in range(1, n_internal + 1)]
     )
     knots = np.unique(np.percentile(log_event_times, [0, *percentiles, 100]))
-    # Knots that only rounding tells apart would divide by it.
+    # Knots that only rounding separates would divide by it.
     distinct = np.r_[True, np.diff(knots) > 1e-4 * max(1.0, knots[-1] - knots[0])]
     return knots[distinct] if distinct.sum() > 1 else knots[:1] + np.array([-0.5, 0.5])
 

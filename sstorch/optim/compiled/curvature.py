@@ -62,7 +62,7 @@ def _bend(slope, left, right, n, out):
 
 @compiled
 def _pieces(first, last, rows):
-    """Size, number and spacing of the pieces of a range whose curvature about so many rows tell."""
+    """Size, number and spacing of the pieces of a range whose curvature about so many rows determine."""
     if last - first <= rows:
         return last - first, 1
     return PIECE, -(-rows // PIECE)

@@ -1,6 +1,6 @@
 """How the kernels are compiled: once a machine, and kept on disk.
 
-numba keeps compiled functions beside their source or, where that cannot be written, in the user's cache; it
+numba keeps compiled functions next to their source or, where that cannot be written, in the user's cache; it
 looks at the file of a function alone and would not notice that a function which it calls has changed. The
 kernels therefore have a folder whose name changes with any of their files.
 """

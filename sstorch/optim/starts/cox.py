@@ -82,7 +82,7 @@ def _sums_from(values: Tensor) -> Tensor:
 def cox_cumulative_hazards(x: Tensor, time: Tensor, entry: Tensor, weight: Tensor, ridge: float) -> Tensor:
     """Fit K Cox models to rows that all have an event; the cumulative hazard of each row at its own time.
 
-    Features (K, n, p) are standardised, as lifelines does, so that the ridge, (1/2) ||beta||^2 beside the
+    Features (K, n, p) are standardised, as lifelines does, so that the ridge, (1/2) ||beta||^2 added to the
     mean negative log partial likelihood, treats them alike. Times > 0, times of entry below them, weights, 1
     or 0 for rows that only pad, and the result, in the given order and 0 for padding, are (K, n).
 
