@@ -70,7 +70,7 @@ class Case:
 
     @property
     def outcome(self) -> Any:
-        """The outcome with its weights, for what takes no weights beside it."""
+        """The outcome with its weights, for what takes no separate weights."""
         if self.weight is None:
             return self.y
         parts = {name: getattr(self.y, name) for name in ("time", "event", "entry", "id")}

@@ -1,4 +1,4 @@
-"""Functions take an outcome whole: entry times and weights of rows are hardly ever arguments beside it."""
+"""Functions take an outcome whole: entry times and weights of rows are hardly ever separate arguments."""
 
 from __future__ import annotations
 

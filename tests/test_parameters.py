@@ -1,4 +1,4 @@
-"""Parameter objects beside scikit-learn's own tools."""
+"""Parameter objects with scikit-learn's own tools."""
 
 from dataclasses import dataclass, field
 from typing import Any

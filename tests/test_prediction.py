@@ -31,7 +31,7 @@ def soft(gbsg2: SurvivalData, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cohort(gbsg2: SurvivalData, tmp_path: Path) -> Path:
-    """Forty rows with other columns beside, in another order, and a name for each."""
+    """Forty rows with other columns too, in another order, and a name for each."""
     frame = gbsg2.frame.iloc[:40, ::-1].assign(notes="seen", **{"Patient Nr.": [f"P{i}" for i in range(40)]})
     frame.loc[3, "age"] = np.nan
     path = tmp_path / "Kohorte ä.csv"

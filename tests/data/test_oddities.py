@@ -136,7 +136,7 @@ FILES: dict[str, Case] = {
     ),
     "a subject of 99": accepted(cohort(age=some(COHORT["age"], {3: 99}))),
     "unknown among numbers": refused(
-        cohort(marker=some(COHORT["marker"], {3: "unknown"})), "beside 'unknown' in 1 row (line 5)",
+        cohort(marker=some(COHORT["marker"], {3: "unknown"})), "but 'unknown' in 1 row (line 5)",
         "missing=['unknown']",
     ),
     "unknown among numbers, said": accepted(

@@ -141,7 +141,7 @@ def test_measurement_as_text_is_refused_and_codes_are_not():
     with pytest.raises(DataError, match=r"30 different numbers written as text, such as '0,5'; convert"):
         SurvivalData(pd.DataFrame({"c": values}), y)
     values.iloc[7] = "unknown"
-    with pytest.raises(DataError, match=r"29 different.*beside 'unknown' in 1 row \(0-based position 7\)"):
+    with pytest.raises(DataError, match=r"29 different.*but 'unknown' in 1 row \(0-based position 7\)"):
         SurvivalData(pd.DataFrame({"c": values}), y)
     with pytest.warns(DataWarning, match="column 'c' has 30 different values in 30 rows, as an identifier"):
         assert len(SurvivalData(pd.DataFrame({"c": values.astype("category")}), y)) == n

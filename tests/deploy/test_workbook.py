@@ -20,7 +20,7 @@ OFFICE = shutil.which("soffice")
 
 
 def written(model: Tree, folder: Path, rows: list[dict[str, Any]], **more: Any) -> list[Path]:
-    """A workbook of each patient, whose values are in the cells beside the names of columns."""
+    """A workbook of each patient, whose values are in the cells next to the names of columns."""
     export_workbook(model, folder / "empty.xlsx", horizons=TIMES, **more)
     paths = []
     for k, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Branch and bound over thresholds beside tables of all sets."""
+"""Branch and bound over thresholds compared with tables of all sets."""
 
 import numpy as np
 import pytest

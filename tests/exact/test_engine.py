@@ -1,4 +1,4 @@
-"""The compiled search beside that of torch."""
+"""The compiled search compared with that of torch."""
 
 import itertools
 import re

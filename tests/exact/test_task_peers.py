@@ -1,4 +1,4 @@
-"""Losses of additive tasks beside pystreed and gosdt, on real data: cells of experiments/optimal_tasks."""
+"""Losses of additive tasks against pystreed and gosdt on real data: cells of experiments/optimal_tasks."""
 
 import argparse
 import importlib.util

@@ -1,4 +1,4 @@
-"""Scores of left-truncated rows, beside R (entry.R), lifelines and plain loops."""
+"""Scores of left-truncated rows, compared with R (entry.R), lifelines and plain loops."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Estimates and scores of incidences on three data sets, beside those of R (incidence.R)."""
+"""Estimates and scores of incidences on three data sets, compared with those of R (incidence.R)."""
 
 import json
 from pathlib import Path

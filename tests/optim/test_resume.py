@@ -417,7 +417,7 @@ def test_a_read_only_folder_is_refused() -> None:
 
 def test_two_runs_cannot_write_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    with Checkpoint(path).held(), pytest.raises(ConfigError, match="another run is writing beside"):
+    with Checkpoint(path).held(), pytest.raises(ConfigError, match="another run is writing"):
         _run().start(path)
     _run().start(path)
 
@@ -435,7 +435,7 @@ def test_a_lock_whose_file_was_removed_by_the_one_before_is_not_held(
 
     monkeypatch.setattr(fcntl, "flock", late)
     with (
-        pytest.raises(ConfigError, match="another run is writing beside"),
+        pytest.raises(ConfigError, match="another run is writing"),
         Checkpoint(tmp_path / "run").held(),
     ):
         raise AssertionError

@@ -414,7 +414,7 @@ def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
 
 @pytest.mark.parametrize("seed", nightly_but({0}, range(3)))
 def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> None:
-    """Also where a column, such as a year, is far from zero beside its range."""
+    """Also where a column, such as a year, is far from zero compared with its range."""
     draws = np.random.default_rng(seed)
     frame = pd.DataFrame({"year": draws.integers(1995, 2016, 300) * 1.0, "age": draws.uniform(40, 80, 300)})
     early = (frame["year"] < 2005) ^ (frame["age"] > 60 + 5 * seed)

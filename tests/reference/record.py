@@ -68,7 +68,7 @@ MODULES = (
 
 
 def machine() -> Entry:
-    """What the values depend on beside this package."""
+    """What the values depend on in addition to this package."""
     packages = {"numpy": np, "pandas": pd, "scipy": scipy, "scikit-learn": sklearn, "torch": torch}
     return {
         "python": platform.python_version(),

@@ -104,7 +104,7 @@ def test_outcomes_of_the_left_side(
         ("Surv(days, died) ~ log(age)", ConfigError, r"term log\(age\): .* a column of the frame first"),
         ("Surv(days, died) ~ I(age^2)", ConfigError, r"term I\(age \^ 2\): "),
         ("Surv(days, died) ~ age:horTh", ConfigError, r"term age:horTh: .*write age \* horTh"),
-        ("Surv(days, died) ~ s(age) * horTh", ConfigError, r"term s\(age\):horTh: .* write a:b beside"),
+        ("Surv(days, died) ~ s(age) * horTh", ConfigError, r"term s\(age\):horTh: .* write a:b in addition"),
         ("Surv(days, died) ~ (age + horTh + tsize)**3", ConfigError, "term age:horTh:tsize: products"),
         ("Surv(days, died) ~ 2:age", ConfigError, "term 2:age: "),
         ("Surv(days, died) ~ strata(horTh) + strata(tgrade)", ConfigError, "a model has one strata"),

@@ -400,7 +400,7 @@ def test_too_few_events_for_the_folds_raise(small_data: SurvivalData) -> None:
 
 
 def test_functions_of_a_tree_ask_a_search_for_its_estimator() -> None:
-    with pytest.raises(AttributeError, match="best_estimator_"):
+    with pytest.raises(ConfigError, match="best_estimator_"):
         export_text(PrognosticTreeCV())  # type: ignore[arg-type]
 
 

@@ -21,7 +21,7 @@ def test_critical_difference_diagram() -> None:
     (ax,) = figure.axes
     (scale,) = [line for line in ax.lines if line.get_gid() == "critical-difference"]
     assert np.ptp(scale.get_xdata()) == pytest.approx(1.3)
-    bars = [line.get_xdata() for line in ax.lines if line.get_gid() == "not-told-apart"]
+    bars = [line.get_xdata() for line in ax.lines if line.get_gid() == "not-separated"]
     np.testing.assert_allclose(bars, [[1.1, 2.0], [2.0, 3.2], [3.2, 3.7]], atol=0.03)
     texts = [text.get_text().strip() for text in ax.texts]
     assert [text for text in texts if text[0] in "abcd0123" and "  " in text] == [

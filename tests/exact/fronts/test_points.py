@@ -1,4 +1,4 @@
-"""Fronts of points, and sums of points within a limit, beside plain loops."""
+"""Fronts of points, and sums of points within a limit, compared with plain loops."""
 
 import numpy as np
 import pytest
