@@ -33,6 +33,9 @@ _LONG_TABLES, _LONG_BOUNDS = 60.0, 3600.0
 # or search root by root. The choice is by the problem alone, never by what a machine has compiled before.
 _LONG = 20.0
 
+# Of a search in torch, by its estimate: in shorter ones threads wait for each other longer than they save.
+_SECONDS_FOR_THREADS = 0.12
+
 Run = Callable[[int, int, Deadline], Found]
 
 
@@ -75,7 +78,7 @@ class Rows:
         moments = Moments.of(self.patterns, self.entries, task.n_steps, place)
         sizes = None if self.sizes is None else Moments.of(self.patterns, self.sizes, 1, place)
         cost_of_test = branch_cost(task, self.patterns.columns)
-        threads = n_threads if place.type == "cpu" else 1
+        threads = n_threads if place.type == "cpu" and work.seconds > _SECONDS_FOR_THREADS else 1
         problem = Problem(task, moments, sizes, *self.least, branch_cost=cost_of_test, n_threads=threads)
         return Plan(partial(search_tables, problem), work, (depth,))
 
