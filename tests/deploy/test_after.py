@@ -137,7 +137,7 @@ def test_survival_of_zero_at_after_gives_nan() -> None:
     assert np.isnan(names["survival"]({"x0": 1.0}, 1.0))
 
 
-@pytest.mark.parametrize("after", [nightly(None), nightly(0.0), 12.5])
+@pytest.mark.parametrize("after", [nightly(None), nightly(0.0), nightly(12.5)])
 def test_torch_program_with_after_equals_predictions(after: float | None, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, time = rng.normal(size=(80, 2)), rng.exponential(20, 80)

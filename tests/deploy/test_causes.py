@@ -112,7 +112,7 @@ def test_torch_program_gives_incidences_and_survival(leaf: str, after: float | N
 
 @needs_browser
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("kind", "name"), [("soft", "mgus2"), ("exact", "pbc")])
+@pytest.mark.parametrize(("kind", "name"), [("soft", "mgus2"), nightly("exact", "pbc")])
 def test_page_shows_the_incidence_of_each_cause(kind: str, name: str, tmp_path: Path) -> None:
     model, data, frame, page = fitted(kind, name), rows(name), patients(name), tmp_path / "page.html"
     frame = frame.drop(index=[1, 2])  # a page has no field for a category that is unknown
