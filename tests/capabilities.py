@@ -695,7 +695,7 @@ def page() -> str:
         return f"✓ ({numbers})" if found and None in reasons else numbers or "✓"
 
     head = [
-        "| | " + " | ".join(kind.title for kind in KINDS.values()) + " |",
+        "| operation | " + " | ".join(kind.title for kind in KINDS.values()) + " |",
         "|---" * (len(KINDS) + 1) + "|",
     ]
     lines = [
