@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.exact.moments import Moments, RowSums
-from sstorch.threads import on_threads
+from sstorch.threads import on_threads, torch_threads
 
 Accumulate = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
@@ -105,7 +105,8 @@ class PackedCells:
         self._n, self._n_threads = len(sums.columns), n_threads
         self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
         if depth <= 2:
-            self._moments = self._pairs(sums, depth)
+            with torch_threads(n_threads):  # one large product, which torch divides
+                self._moments = self._pairs(sums, depth)
         elif len(sums.rows) * offset(self._n, depth + 1) <= _ROW_BY_ROW:
             self._moments = self._row_by_row(sums, depth)
         else:
