@@ -19,12 +19,16 @@ def _read_table(package: str, name: str) -> pd.DataFrame:
     return table.astype(dict.fromkeys(words, "category"))
 
 
+def _first_of(table: pd.DataFrame, event: str, time: str, death: str, follow_up: str) -> pd.DataFrame:
+    """The table with ``time`` and ``cause``: 1 at the event, else 2 at death or 0 at the end of follow-up."""
+    happened = table[event] == 1
+    first = np.where(happened, table[time], table[follow_up])
+    return table.assign(time=first, cause=np.where(happened, 1, 2 * table[death]))
+
+
 def _mgus2() -> SurvivalData:
     """Load mgus2: progression to a plasma cell malignancy, or death without it."""
-    table = _read_table("survival", "mgus2")
-    progressed = table["pstat"] == 1
-    table["time"] = np.where(progressed, table["ptime"], table["futime"])
-    table["cause"] = np.where(progressed, 1, 2 * table["death"])
+    table = _first_of(_read_table("survival", "mgus2"), "pstat", "ptime", "death", "futime")
     # The year of the diagnosis determines how long a subject was followed.
     table = table.drop(columns=["id", "dxyr", "ptime", "pstat", "futime", "death"])
     return SurvivalData.from_frame(table, event="cause", causes={1: "progression", 2: "death"})
@@ -56,10 +60,7 @@ def _aidssi() -> SurvivalData:
 
 def _ebmt1() -> SurvivalData:
     """Load ebmt1: relapse after a transplantation of bone marrow, or death without it."""
-    table = _read_table("mstate", "ebmt1")
-    relapsed = table["relstat"] == 1
-    table["time"] = np.where(relapsed, table["rel"], table["srv"])
-    table["cause"] = np.where(relapsed, 1, 2 * table["srvstat"])
+    table = _first_of(_read_table("mstate", "ebmt1"), "relstat", "rel", "srvstat", "srv")
     # The year of a relapse is known of those who had one.
     table = table.drop(columns=["patid", "srv", "srvstat", "rel", "relstat", "yrel"])
     return SurvivalData.from_frame(table, event="cause", causes={1: "relapse", 2: "death"})
