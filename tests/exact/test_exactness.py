@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch.exact import IntegratedBrier, LogLikelihood, search, solve
+from sstorch.exact import IntegratedBrier, LogLikelihood, plan, search, solve
 from sstorch.exact.moments import Patterns
 from tests.conftest import nightly
 from tests.exact import reference
@@ -73,8 +73,9 @@ def test_search_root_by_root_equals_brute_force(objective, monkeypatch):
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-def test_trees_of_steps_with_few_and_with_many_rows(depth):
+def test_trees_of_steps_with_few_and_with_many_rows(depth, monkeypatch):
     """Below a split, some steps have no rows left, and others more than are counted one by one."""
+    monkeypatch.setattr(plan, "_SECONDS_FOR_THREADS", 0.0)
     rng = np.random.default_rng(depth)
     features = rng.random((120, 7)) < 0.4
     time = np.where(rng.random(120) < 0.5, rng.integers(1, 5, 120) * 10.0, rng.integers(1, 40, 120) * 1.0)
@@ -128,6 +129,11 @@ def test_many_rows_equal_few(depth, monkeypatch):
     time, event = rng.exponential(2.0, 1500), rng.random(1500) < 0.6
     found = []
     monkeypatch.setattr(search, "_SUMS_AT_ONCE", 1 << 10)
+    monkeypatch.setattr(plan, "_SECONDS_FOR_THREADS", 0.0)
+    shared, on_threads = set(), search.on_threads
+    monkeypatch.setattr(
+        search, "on_threads", lambda work, items, n: shared.add(n) or on_threads(work, items, n)
+    )
     for int8 in (True, False):
         monkeypatch.setattr(products, "_has_int8_instructions", lambda answer=int8: answer)
         solutions = [solve(features, LogLikelihood(time, event), depth, engine="torch", n_threads=3)]
@@ -137,6 +143,7 @@ def test_many_rows_equal_few(depth, monkeypatch):
         found += [s.table().loss.tolist() for s in solutions]
     assert Patterns.of(features).literals.shape[0] >= products.MANY_ROWS
     assert found[0] == found[1] == found[2] == found[3]
+    assert shared == {1, 3}
 
 
 def peers_data(seed, n=400, p=9):
