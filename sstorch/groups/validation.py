@@ -63,8 +63,8 @@ class GroupValidation:
     def differ(self) -> bool:
         """Whether a difference was shown: p is at most .05, and the concordance at least .55.
 
-        p is that of permutations, if there are any. Else it is that of the log-rank test, which rejects in 9
-        to 17 % of data without an effect (``experiments/groups``), and does not see which way groups differ:
+        p is that of permutations, if there are any. Else it is that of the log-rank test, which rejects in 10
+        to 12 % of data without an effect (``experiments/groups``), and does not see which way groups differ:
         limits of the concordance must lie above .5 as well. In many rows the test also finds differences that
         separate no two subjects.
         """

@@ -88,8 +88,8 @@ def held_out_text(lines: Sequence[str]) -> str:
     if lines:
         return "\n".join(lines)
     return (
-        "Held-out rows: not scored. sstorch.validation.validate scores other rows, compare folds; the "
-        "command sstorch also compares folds with Cox and the regression"
+        "Held-out rows: not scored. sstorch.validation.validate scores other rows, and compare scores folds; "
+        "the command sstorch also scores Cox and the regression"
     )
 
 
