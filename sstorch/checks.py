@@ -404,10 +404,12 @@ def check_same_order(**parts: Any) -> None:
 # ---------------------------------------------------------------------- trees
 
 
-def no_tree(tree: object, wanted: str = "survival tree") -> ConfigError:
-    """What a function of a tree raises for anything else, such as a pipeline or a search."""
+def check_tree(tree: object, needs: str, wanted: str = "survival tree") -> None:
+    """Raise ConfigError for what has not the attribute that a tree has, such as a pipeline or a search."""
+    if hasattr(type(tree), needs):
+        return
     kind = f"the class {tree.__name__}" if isinstance(tree, type) else type(tree).__name__
-    return ConfigError(
+    raise ConfigError(
         f"tree must be a fitted {wanted}, got {kind}; of a search give best_estimator_, of a "
         "pipeline its last step (set_output(transform='pandas') before fit keeps names of columns)"
     )

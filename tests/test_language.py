@@ -31,7 +31,7 @@ def test_phrase_replaces_columns_by_labels_and_leaves_categories() -> None:
     german = Language.of("de")
     assert rule.name == "1.5 < age <= 2.5"
     assert german.phrase(rule.phrase, {"age": "Alter"}) == "1,5 < Alter <= 2,5"
-    assert german.phrase(other.phrase, {"age": "Alter", "grade": "Grad"}) == "Grad = age is 1.5"
+    assert german.phrase(other.phrase, {"age": "Alter", "grade": "Grad"}) == "Grad ist age is 1.5"
     assert german.phrase(Rule("x", "other").phrase) == "x ist eine andere Kategorie"
     state = json.loads(json.dumps(asdict(Phrase.word("more", n=3) + rule.phrase)))
     assert str(Phrase.from_list(state["parts"])) == "and 3 more1.5 < age <= 2.5"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sstorch._types import IntArray
 from sstorch.base import SurvivalEstimator
-from sstorch.checks import check_share, no_tree
+from sstorch.checks import check_share, check_tree
 from sstorch.deploy.calculator import Field, PageNode
 from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError
@@ -130,8 +130,7 @@ def no_limits(tree: Deployable, after: float | None) -> str:
 
 def check_deployable(tree: object) -> None:
     """Raise ConfigError for anything but a tree of this package."""
-    if not isinstance(tree, Deployable):
-        raise no_tree(tree)
+    check_tree(tree, "_deployed")
 
 
 def headline(tree: Deployable) -> str:

@@ -38,7 +38,7 @@ class Rule:
         column: the column's name.
         kind: ``"above"``, x > low; ``"between"``, low < x <= high, infinite at the ends; ``"is"``, the
             category `values[0]`; ``"other"``, a category that is none of `values`; ``"missing"``.
-        low, high, values: see `kind`.
+        low, high, values: see `kind`; of ``"above"`` the value 1 where the column has 0 and 1 alone.
     """
 
     column: str
@@ -56,12 +56,12 @@ class Rule:
     def phrase(self) -> Phrase:
         """The rule in the words of a dictionary."""
         name, low, high = Phrase.column(self.column), *map(_number, (self.low, self.high))
+        if self.values and self.kind != "other":
+            return name + " " + Phrase.word("is") + f" {self.values[0]}"
         if self.kind == "above" or (self.kind == "between" and self.high == np.inf):
             return name + " > " + low
         if self.kind == "between":
             return (name if self.low == -np.inf else low + " < " + name) + " <= " + high
-        if self.kind == "is":
-            return name + f" = {self.values[0]}"
         what = Phrase.word("another_category" if self.kind == "other" else "missing")
         return name + " " + Phrase.word("is") + " " + what
 
@@ -156,7 +156,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> frame = pd.DataFrame({"age": [31.0, 45.0, 52.0, 60.0], "sex": ["f", "m", "m", "f"]})
         >>> binarizer = Binarizer("all").fit(frame)
         >>> binarizer.get_feature_names_out().tolist()
-        ['age > 38', 'age > 48.5', 'age > 56', 'sex = m']
+        ['age > 38', 'age > 48.5', 'age > 56', 'sex is m']
         >>> binarizer.transform(frame).astype(int).tolist()
         [[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
     """
@@ -273,7 +273,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         else:
             counts = np.bincount(place, weights=weight[known]) / weight.min()
             thresholds = self._quantiles(values, counts)
-        return [Rule(name, "above", threshold) for threshold in thresholds]
+        one = ("1",) if np.array_equal(values, [0.0, 1.0]) else ()
+        return [Rule(name, "above", threshold, values=one) for threshold in thresholds]
 
     def _quantiles(self, values: FloatArray, counts: FloatArray) -> list[float]:
         """Thresholds among distinct values, each of which is repeated `counts` times, whole or not."""

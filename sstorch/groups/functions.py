@@ -14,7 +14,7 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.base import check_times
-from sstorch.checks import check_integer
+from sstorch.checks import check_integer, check_tree
 from sstorch.data import SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
@@ -99,6 +99,7 @@ def group_table(
         section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
         American Statistical Association 88, 457-467, who correct split statistics likewise.
     """
+    check_tree(tree, "_can_divide")
     given = tree._rows(X, y, sample_weight)
     data, at = given.joined(), None if horizons is None else check_times(horizons)
     if sample is None and check_integer("n_resamples", n_resamples, 0):
@@ -150,6 +151,7 @@ def stability(
         Rusch, Hornik and Strobl (2018), "Measuring the stability of results from supervised statistical
         learning", Journal of Computational and Graphical Statistics 27, 685-700.
     """
+    check_tree(tree, "_can_divide")
     data = tree._rows(X, y, sample_weight)
     sample = tree._resampled(data, n_resamples) if sample is None else sample
     found = agreement(tree._partition(data.frame), sample, data.frame, data.run_ends)
@@ -201,6 +203,7 @@ def validate_groups(
         cross-validation to evaluate predictive accuracy of survival risk classifiers based on
         high-dimensional data", Briefings in Bioinformatics 12, 203-214.
     """
+    check_tree(tree, "_can_divide")
     if not tree._can_divide:
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = tree._rows(X, y, sample_weight)

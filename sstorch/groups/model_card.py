@@ -8,6 +8,7 @@ from typing import Literal
 import pandas as pd
 
 from sstorch._version import __version__
+from sstorch.checks import check_tree
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
 from sstorch.document import (
@@ -53,6 +54,7 @@ def model_card(
     Raises:
         ConfigError: there is no such format.
     """
+    check_tree(tree, "_card")
     if format not in ("markdown", "html"):
         raise ConfigError(f"format must be 'markdown' or 'html', got {format!r}")
     card = _document(tree, validation)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from sstorch.checks import no_tree
+from sstorch.checks import check_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
@@ -43,8 +43,7 @@ def covariance_of(model: Inferable) -> FitCovariance:
 
 def no_covariance(model: Inferable) -> str:
     """Why a model has no covariance; empty if it has one."""
-    if not hasattr(type(model), "_tree"):
-        raise no_tree(model, "soft survival tree")
+    check_tree(model, "_tree", "soft survival tree")
     tree = model._tree
     found: FitCovariance | None = vars(model).get("covariance_")
     if found is not None and found.hazards:

@@ -12,6 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
+from sstorch.checks import check_tree
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.plots.figures import (
     COLOURS,
@@ -60,6 +61,7 @@ def plot_survival_by_leaf(
     Returns:
         The axes.
     """
+    check_tree(tree, "falling_curves")
     ax = given_or_new(ax, 7, 4.5)
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
     curves, leaf = np.asarray(tree.falling_curves(X, grid)), tree.apply(X)

@@ -15,6 +15,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_tree
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
 from sstorch.exceptions import ConfigError
@@ -80,6 +81,7 @@ def plot_groups(
         ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
             rules of groups.
     """
+    check_tree(tree, "apply")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
     if rules and not isinstance(tree, ReadableTree):

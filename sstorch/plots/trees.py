@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_tree
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration, round_horizons
@@ -211,6 +212,7 @@ def plot_soft_tree(
         DataError: not one outcome for each row, or none of the kind of training.
         ConfigError: the figure is too small, or ``horizon`` is out of range.
     """
+    check_tree(tree, "_tree", "soft survival tree")
     fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
     n_leaves = fitted.group_numbers.size
     group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
@@ -369,6 +371,7 @@ def plot_optimal_tree(
         ConfigError: the figure is too small, ``horizon`` is out of range, or ``y`` is given without ``X`` or
             for a tree without survival curves.
     """
+    check_tree(tree, "_leaf_texts", "exact tree")
     exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree._leaf_texts()
     if y is not None and (X is None or curves is None):
         raise ConfigError("y is the outcome of the rows X of a survival tree: give both, or neither")

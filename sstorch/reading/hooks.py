@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray
-from sstorch.checks import no_tree
+from sstorch.checks import check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.fingerprint import fingerprint
@@ -110,13 +110,11 @@ class ReadableTree:
 
 def readable(tree: HasText) -> HasText:
     """The tree, soft or exact; a ConfigError for anything else."""
-    if not hasattr(type(tree), "_export_text"):
-        raise no_tree(tree)
+    check_tree(tree, "_export_text")
     return tree
 
 
 def fitted_tree(tree: ReadableTree) -> FittedTree:
     """The trained tree of a soft one; a ConfigError for anything else."""
-    if not hasattr(type(tree), "_tree"):
-        raise no_tree(tree, "soft survival tree")
+    check_tree(tree, "_tree", "soft survival tree")
     return tree._tree

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.data.subjects import CONSTANT_COVARIATES
-from sstorch.data.time_unit import median_text
+from sstorch.data.time_unit import survival_texts
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text
 from sstorch.nn import SoftTree
@@ -260,12 +260,11 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
 
     The median is of the time free of any event; there is none where covariates are time-varying.
     """
-    lines = {}
-    shown = shown_leaves(nodes)
-    for leaf, (_, row) in zip(shown, nodes.loc[list(shown)].iterrows(), strict=True):
+    lines, shown = {}, nodes.loc[list(shown_leaves(nodes))]
+    texts = survival_texts(shown, tree.time_unit)
+    for (leaf, row), text in zip(shown.iterrows(), texts, strict=True):
         rows = int(row["rows"])
-        median = "event-free " * tree.competing + median_text(float(row["median"]), tree.time_unit)
-        reached = "" if tree.time_varying else f", {median}"
+        reached = "" if tree.time_varying else f", {'event-free ' * tree.competing}{text}"
         counts = f"{rows} row{'s' * (rows != 1)}, {events_text(tree, row)}"
         lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
     return lines

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import rankdata
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_integer, is_number_of
+from sstorch.checks import check_choice, check_integer, check_tree, is_number_of
 from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
 from sstorch.data.coded import dense
@@ -136,6 +136,7 @@ def split_test(
         Westfall and Young (1993), "Resampling-based multiple testing", for the p-values adjusted for the
         search over columns.
     """
+    check_tree(tree, "_scored", "soft survival tree")
     data = tree._scored(X, y, sample_weight)
     fitted = tree._tree
     if fitted.competing:

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import to_pandas
 from sstorch.exceptions import ConfigError, DataError
@@ -64,6 +65,7 @@ def residuals(
     0   0.16
     1   0.26
     """
+    check_tree(model, "_scored", "soft survival tree")
     if kind not in get_args(ResidualKind):
         raise ConfigError(f"kind must be one of {', '.join(get_args(ResidualKind))}, got {kind!r}")
     data = model._scored(X, y, sample_weight)

@@ -17,7 +17,9 @@ from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, export_program
 from sstorch.exceptions import ConfigError
 from sstorch.inference import coefficients
+from sstorch.plots import plot_groups, plot_optimal_tree, plot_soft_tree, plot_survival_by_leaf
 from sstorch.reading import effects, export_text, gate_table
+from sstorch.validation import group_table, model_card, recalibrate, residuals, split_test, stability
 from tests.conftest import covering, nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
@@ -185,8 +187,15 @@ def test_exact_tree_as_a_torch_program_raises(tmp_path: Path) -> None:
         export_code(subjects(10, 0), "python")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("read", [export_text, gate_table, coefficients, effects])
-def test_reading_a_pipeline_names_its_last_step(read: Callable[..., object]) -> None:
-    pipeline = make_pipeline(fitted("exact", "pbc"))
+_NEEDS = [
+    *((read, 1) for read in (export_text, gate_table, coefficients, model_card, plot_optimal_tree)),
+    *((read, 2) for read in (effects, plot_soft_tree, plot_survival_by_leaf)),
+    *((read, 3) for read in (group_table, plot_groups, recalibrate, residuals, split_test, stability)),
+]
+
+
+@pytest.mark.parametrize(("read", "n_arguments"), _NEEDS)
+def test_reading_a_pipeline_names_its_last_step(read: Callable[..., object], n_arguments: int) -> None:
+    arguments = [make_pipeline(fitted("exact", "pbc")), pd.DataFrame(), None]
     with pytest.raises(ConfigError, match=r"got Pipeline; .* of a pipeline its last step"):
-        read(pipeline, *([pd.DataFrame()] if read is effects else []))
+        read(*arguments[:n_arguments])

@@ -33,7 +33,7 @@ def test_surtree_takes_ten_quantiles_of_the_midpoints(frame):
     for j, rule in enumerate(binarizer.rules_):
         if rule.kind == "above":
             assert (answers[:, j] == (frame[rule.column] > rule.low)).all()
-    assert [rule.name for rule in binarizer.rules_ if rule.column == "sex"] == ["sex = m"]
+    assert [rule.name for rule in binarizer.rules_ if rule.column == "sex"] == ["sex is m"]
     assert sum(rule.column == "grade" for rule in binarizer.rules_) == 3
 
 
@@ -53,7 +53,7 @@ def test_osst_takes_bins_of_equal_width_without_the_first(frame):
     expected = pd.get_dummies(pd.cut(frame.age, 4, labels=False), drop_first=True).to_numpy()
     np.testing.assert_array_equal(binarizer.transform(frame)[:, :3], expected)
     assert binarizer.rules_[0].low == pytest.approx(edges[1])
-    assert binarizer.get_feature_names_out()[-1] == "sex = m"
+    assert binarizer.get_feature_names_out()[-1] == "sex is m"
 
 
 def test_all_thresholds_tell_all_values_apart(frame):
@@ -84,7 +84,7 @@ def test_missing_values_get_a_rule_and_answer_no(frame):
     answers = pd.DataFrame(binarizer.transform(holes), columns=binarizer.get_feature_names_out())
     assert answers["age is missing"].to_numpy()[:50].all()
     assert not answers.filter(like="age >").to_numpy()[:50].any()
-    assert not answers["sex = m"].to_numpy()[20:100].any()
+    assert not answers["sex is m"].to_numpy()[20:100].any()
 
 
 def test_rules_survive_json(frame):
@@ -109,3 +109,14 @@ def test_constant_columns_alone_are_refused():
         Binarizer().fit(pd.DataFrame({"a": [1.0, 1.0]}))
     with pytest.raises(DataError, match="no column 'a'"):
         Binarizer("all").fit(pd.DataFrame({"a": [1.0, 2.0]})).transform(pd.DataFrame({"b": [1.0]}))
+
+
+def test_rule_of_a_column_of_zeros_and_ones_names_the_one() -> None:
+    frame = pd.DataFrame({"finding": [0, 1, 1, 0, 1, 0], "grade": [1, 2, 3, 1, 2, 3]})
+    for preset in ("surtree", "all", "quantiles"):
+        binarizer = Binarizer(preset).fit(frame)
+        assert "finding is 1" in binarizer.get_feature_names_out()
+        assert not any("grade is" in name for name in binarizer.get_feature_names_out())
+    rebuilt = [Rule.from_dict(rule.to_dict()) for rule in binarizer.rules_]
+    assert rebuilt == binarizer.rules_
+    assert Rule("site", "other", values=("a",)).name == "site is another category"

@@ -18,7 +18,7 @@ from sstorch.base import CurveKind, check_alive
 from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import report
-from sstorch.data.time_unit import median_text, round_horizons
+from sstorch.data.time_unit import round_horizons, survival_texts
 from sstorch.deploy import Counts, Deployable, Deployed, Formula
 from sstorch.deploy.calculator import Field
 from sstorch.exact.binarize import Binarizer, Preset
@@ -261,14 +261,12 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         if self._competing:
             return self._cause_texts()
         table = self.leaf_table_
-
-        def reached(median: float) -> str:
-            return "" if self.time_varying_ else f", {median_text(median, self.time_unit_)}"
-
+        texts = survival_texts(table, self.time_unit_)
         return [
-            f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}{reached(median)}"
-            for number, rows, events, median in zip(
-                table.index, table["rows"], table["events"], table["median"], strict=True
+            f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}"
+            + ("" if self.time_varying_ else f", {text}")
+            for number, rows, events, text in zip(
+                table.index, table["rows"], table["events"], texts, strict=True
             )
         ]
 
