@@ -99,8 +99,10 @@ def calibration_error_interval(
     Errors of the calibration curve add to every distance, so that estimates lie above the truth and
     percentiles of a bootstrap higher still. These limits invert a test: the calibration curve deviates from
     the diagonal as the estimated one does, but by a multiple; for each multiple the distribution of the
-    estimate is that of draws from the normal distribution of the curve's d coefficients. Accepted are the
-    multiples whose region of probability ``confidence`` holds the estimate. The region is the shortest
+    estimate is that of draws from the normal distribution of the curve's d coefficients, with the variance
+    that they have if predictions are calibrated for a multiple of 0 (of Cox models without weights, and an
+    event a subject), else with the estimated one. Accepted are the multiples whose region of probability
+    ``confidence`` holds the estimate. The region is the shortest
     interval of the estimate; of E50, which is near 0 wherever the curve crosses the diagonal, that of the
     estimate to the power of d, the volume of coefficients as near. How often limits of 95 % hold the truth:
     ``experiments/validation``.
@@ -142,12 +144,11 @@ class ErrorTest:
         self._points, self._summary, self._confidence = _representative(rows), _SUMMARIES[name], confidence
         x = curve.design(self._points)
         self._calibrated, self._deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
-        values, vectors = np.linalg.eigh(curve.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
         # In simulations it held limits of E50 to their level, and those of the others less well than length.
-        self._power = len(values) if name == "e50" else 1
-        draws = np.random.default_rng(0).normal(size=(_DRAWS, len(values)))
-        self._noise = draws @ root.T @ x.T
+        self._power = x.shape[1] if name == "e50" else 1
+        draws = np.random.default_rng(0).normal(size=(_DRAWS, x.shape[1]))
+        self._noise = draws @ _root(curve.covariance).T @ x.T
+        self._calibrated_noise = draws @ _root(curve.calibrated_covariance).T @ x.T
         self.estimate = self.at(1.0)
 
     def at(self, multiple: float, noise: FloatArray | float = 0.0) -> FloatArray:
@@ -158,7 +159,7 @@ class ErrorTest:
 
     def accepted(self, multiple: float) -> tuple[float, float]:
         """The region that holds the estimate with the probability of the tests, at a true multiple."""
-        drawn = np.sort(self.at(multiple, self._noise))
+        drawn = np.sort(self.at(multiple, self._noise if multiple else self._calibrated_noise))
         kept = int(np.ceil(self._confidence * drawn.size))
         volume = drawn**self._power
         first = int((volume[kept - 1 :] - volume[: drawn.size - kept + 1]).argmin())
@@ -181,6 +182,12 @@ class ErrorTest:
             middle = 0.5 * (low + high)
             low, high = (low, middle) if self.accepted(middle)[side] >= self.estimate else (middle, high)
         return high
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    """A matrix whose product with its transpose is the covariance."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _representative(rows: HorizonRows) -> FloatArray:
@@ -213,6 +220,7 @@ class _Curve:
     design: Callable[[FloatArray], FloatArray]  # the basis at predicted survival, (k,) -> (k, d)
     coefficients: FloatArray  # shape (d,)
     covariance: FloatArray  # of the coefficients, shape (d, d)
+    calibrated_covariance: FloatArray  # the same if predictions are calibrated, where it is known
     identity: FloatArray  # coefficients with which predictions are observed as they are, shape (d,)
 
     def observed(self, survival: FloatArray) -> FloatArray:
@@ -248,18 +256,23 @@ def _refit(rows: HorizonRows) -> _Curve:
 
 def _of_cox(rows: HorizonRows, knots: FloatArray) -> _Curve:
     cut = rows.up_to_horizon()
-    fitted = fit_cox(cut.y, _basis(log_log(cut.survival), knots))
+    x = _basis(log_log(cut.survival), knots)
+    fitted = fit_cox(cut.y, x)
     coefficients, covariance = fitted.log_hazard()
+    identity = np.zeros(coefficients.size)
+    identity[:2] = fitted.centre[0], 1.0
     if cut.robust:
-        covariance = covariance_of(fitted.log_hazard_influence(), cut.subject)
+        calibrated = covariance = covariance_of(fitted.log_hazard_influence(), cut.subject)
+    else:
+        total, calibrated = fit_cox(cut.y, x, at=identity[1:]).log_hazard()
+        # The information of the expected number of events, not of the observed one.
+        calibrated = calibrated * np.exp(total[0] - identity[0])
 
     def design(survival: FloatArray) -> FloatArray:
         basis = _basis(log_log(survival), knots) - fitted.centre
         return np.column_stack([np.ones(survival.size), basis])
 
-    identity = np.zeros(coefficients.size)
-    identity[:2] = fitted.centre[0], 1.0
-    return _Curve(design, coefficients, covariance, identity)
+    return _Curve(design, coefficients, covariance, calibrated, identity)
 
 
 def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _Curve:
@@ -276,7 +289,7 @@ def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _C
     identity = np.zeros(x.shape[1])
     identity[:2] = centre, scale
     fitted = fit_cloglog(rows, pseudo_values(rows), x, identity)
-    return _Curve(design, fitted.coefficients, fitted.covariance, identity)
+    return _Curve(design, fitted.coefficients, fitted.covariance, fitted.covariance, identity)
 
 
 def _basis(z: FloatArray, knots: FloatArray) -> FloatArray:

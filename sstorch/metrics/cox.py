@@ -50,10 +50,11 @@ class CoxRegression:
         return np.column_stack([self.hazard_influence / self.hazard.sum(), self.influence])
 
 
-def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
+def fit_cox(y: Observed, x: FloatArray, at: FloatArray | None = None) -> CoxRegression:
     """Fit a Cox model to n rows with weights > 0, some of them with an event, and covariates (n, p).
 
-    By Newton's method. Tied events share their mean weight, as in R's ``coxph``.
+    By Newton's method. Tied events share their mean weight, as in R's ``coxph``. With coefficients ``at``
+    (p,) nothing is fitted: information and hazard are those there.
 
     References:
         Efron (1977), Journal of the American Statistical Association 72, 557-565, for ties; Lin and Wei
@@ -139,7 +140,7 @@ def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
         back = np.argsort(order, kind="stable")
         return moved[back] / scale, total[back]
 
-    beta = np.zeros(x.shape[1])
+    beta = np.zeros(x.shape[1]) if at is None else at * scale
     value, gradient, information, hazard, mean = likelihood(beta)
     for _ in range(_MOST_STEPS):
         try:
@@ -149,7 +150,7 @@ def fit_cox(y: Observed, x: FloatArray) -> CoxRegression:
         gain = float(gradient @ step)
         if not np.isfinite(gain) or np.abs(beta).max() > _LARGEST:
             break
-        if gain <= _TOLERANCE * (1.0 + abs(value)):
+        if at is not None or gain <= _TOLERANCE * (1.0 + abs(value)):
             # Weights of another scale scale the information alike.
             if np.linalg.eigvalsh(information / mass.mean())[0] < 1.0 / _LARGEST_ERROR**2:
                 break

@@ -21,6 +21,7 @@ from sstorch.metrics import (
     observed_expected_ratio,
     pseudo_observations,
 )
+from sstorch.metrics.calibration_errors import ErrorTest
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.outcome import Observed
 from tests.conftest import nightly_but
@@ -44,6 +45,9 @@ def test_the_cox_regression_is_that_of_lifelines() -> None:
     peer = CoxPHFitter().fit(pd.DataFrame({"time": time, "event": event, "a": z, "b": z**2}), "time", "event")
     np.testing.assert_allclose(ours.coefficients, peer.params_, rtol=1e-4)
     np.testing.assert_allclose(ours.covariance, peer.variance_matrix_, rtol=1e-4)
+    again = fit_cox(Observed(time, event), x, at=ours.coefficients)
+    np.testing.assert_allclose(again.covariance, ours.covariance, rtol=1e-12)
+    np.testing.assert_allclose(again.hazard, ours.hazard, rtol=1e-12)
 
 
 def test_the_hazard_is_efrons_and_without_ties_breslows() -> None:
@@ -118,6 +122,15 @@ def test_limits_of_errors_hold_zero_for_true_predictions_and_not_for_false_ones(
     assert calibration_error_interval(equal, name=name) == false
     with pytest.raises(ConfigError, match="name"):
         calibration_error_interval(right, name="emax")
+
+
+def test_calibration_is_tested_with_the_variance_of_as_many_events_as_it_expects() -> None:
+    time, event, survival = _cohort()
+    tests = [ErrorTest(HorizonRows.of((time, event), s, T), "ici") for s in (survival, survival**2)]
+    one, two = (test.curve.calibrated_covariance for test in tests)
+    np.testing.assert_allclose(two, one / 2, rtol=1e-10)  # twice the events are expected
+    np.testing.assert_allclose(tests[1].curve.covariance, tests[0].curve.covariance, rtol=1e-6)
+    assert tests[0].accepted(0.0) != tests[0].accepted(1e-12)
 
 
 def test_slope() -> None:
