@@ -85,8 +85,8 @@ register_schemas()
 def main() -> None:
     """Entry point of the ``sstorch`` command.
 
-    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep goes on
-    with its other jobs when one has failed, and ends with the exit code of the first that has.
+    Exit code 0; 1 if tasks of a study failed, 2 if refused with one line, 130 if interrupted. A sweep
+    continues after a failed job, and ends with the exit code of the first that failed.
     """
     # A scheduler's request to stop is treated as Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -203,7 +203,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
     with Checkpoint(folder.checkpoint).held() as checkpoint:
         killed = folder.killed()
         if folder.begin(config_text, checksum):
-            print(f"resume   goes on from {folder.checkpoint}", flush=True)
+            print(f"resume   continues from {folder.checkpoint}", flush=True)
         if killed is not None:
             rest = "" if folder.checkpoint.exists() else ", before anything could be kept; it begins anew"
             print(f"note     the run here stopped ({killed}), as where memory ends{rest}", flush=True)
@@ -342,7 +342,7 @@ class _Interruption(Callback):
         raise KeyboardInterrupt
 
     def on_macro_iteration(self, macro_iteration: int, history: History) -> None:
-        """Stop if asked."""
+        """Stop if interrupted."""
         if self._asked:
             raise KeyboardInterrupt
 
@@ -350,14 +350,14 @@ class _Interruption(Callback):
 def _interruption_text(folder: RunFolder, is_study: bool) -> str:
     """Note in the folder that the run was interrupted; how to go on with it, in words."""
     if is_study:
-        return "interrupted; the same command goes on with the tasks that are left"
+        return "interrupted; the same command continues with the remaining tasks"
     if not folder.end_early("interrupted"):
         return "interrupted before training began; nothing was written"
     sweep_folder = f"hydra.sweep.dir={HydraConfig.get().sweep.dir}"
     place = sweep_folder if _is_swept() else f"hydra.run.dir={folder.path}"
     return (
-        f"interrupted; what was done so far is in {folder.path}; the same command with {place} goes on from "
-        "there"
+        f"interrupted; what was done so far is in {folder.path}; the same command with {place} "
+        "continues from there"
     )
 
 

@@ -59,7 +59,7 @@ class DatasetConfig(FileOptions):
         return self.name if self.path is None else Path(self.path).stem
 
     def load(self, sensitive: str | None = None) -> SurvivalData:
-        """Read the data set, with the column `sensitive`, which some data sets have only when asked."""
+        """Read the data set, with the column `sensitive`, which some data sets have only on request."""
         if self.name != "csv":
             for field_, default in vars(DatasetConfig(name=self.name)).items():
                 if getattr(self, field_) != default:
@@ -402,7 +402,7 @@ def no_setting_text(setting: str, group: type) -> str:
     """Message that a group of the configuration has no setting of this dotted name."""
     known = [item.name for item in fields(group) if item.name != "name"]
     if group in (TrainerConfig, AutoConfig):
-        return f"{setting} belongs to a trainer: say which, such as trainer=nodec"
+        return f"{setting} belongs to a trainer: name one, such as trainer=nodec"
     if issubclass(group, TrainerConfig):
         return f"{setting} is not used by trainer={group().name}, which has {', '.join(known)}"
     room, dot, last = setting.rpartition(".")

@@ -202,7 +202,7 @@ def cross_validate(
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
         checkpoint: file that is written after every finished part of the work and every pass of a batch; if
-            it is there already, work goes on from it. See :class:`~sstorch.optim.Checkpoint`.
+            it exists, work continues from it. See :class:`~sstorch.optim.Checkpoint`.
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.

@@ -33,7 +33,7 @@ def report_of_run(path: Path) -> Callable[[], Document] | None:
 def read_run(path: Path, command: str) -> Callable[[], Run] | None:
     """Return a function that reads a completed run with its data; None if a folder is none of a run.
 
-    A ConfigError says that the run is not completed, its data have changed, or a file is missing. Warnings
+    Raises ConfigError if the run is not completed, its data have changed, or a file is missing. Warnings
     are notes of `command`.
     """
     folder = RunFolder(path)

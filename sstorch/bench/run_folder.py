@@ -74,7 +74,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """File from which a run that was cut short goes on."""
+        """File from which an interrupted run continues."""
         return self.path / "checkpoint.safetensors"
 
     @property

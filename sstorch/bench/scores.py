@@ -205,7 +205,7 @@ def score_groups(
     """Score the groups, (n,), that a model makes of some rows and of its training rows.
 
     Returns:
-        ``c_groups``, the concordance of a model that knows the group alone
+        ``c_groups``, the concordance of a model with the group as its only covariate
         (:func:`sstorch.metrics.concordance_of_groups`), and ``n_groups``, the number of groups with at least
         5 % of the weight of the rows.
     """

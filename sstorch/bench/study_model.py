@@ -82,7 +82,7 @@ class Fit:
     fold: int  # that it did not see
     start: int  # its initial solution; 0 where there is one alone
     chosen: bool  # of all starts of the fold the one that is returned to a user
-    objective: float | None  # of its training, where the study knows it
+    objective: float | None  # of its training, where recorded
     predictor: Predictor | PredictsCauses
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the choice, as JSON holds them
 
@@ -330,8 +330,8 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
 
     Args:
         entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
-            list stands for one model with each of its values. With ``optional`` a model is left out, and
-            said to be, where what it needs is not installed.
+            list stands for one model with each of its values. With ``optional`` a model is left out, with
+            a message, where what it needs is not installed.
         seed: of everything random in them.
 
     Raises:

@@ -110,8 +110,8 @@ class Deployable(SurvivalEstimator):
 def conditional_formula(tree: Deployable, after: float | None, level: float | None = None) -> Formula:
     """The formula of S(t), or of S(after + t) / S(after), with confidence limits of a level.
 
-    A ConfigError says that `tree` cannot be exported, `after` is no time, or is None and the model has
-    time-varying covariates, or that there are no limits of this level.
+    Raises ConfigError if `tree` cannot be exported, `after` is no time, or None where the model has
+    time-varying covariates, or if there are no limits of this level.
     """
     check_deployable(tree)
     if level is not None:

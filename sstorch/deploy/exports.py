@@ -82,7 +82,7 @@ def export_code(
             takes several as well: the names of its columns then end with ``_TIME``.
         after: time at which the patients are at risk: the code then computes S(after + t) / S(after) and
             (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
-            there, and its head says so. nan (NULL) where S(after) is 0. A model with time-varying covariates
+            there, as its head notes. nan (NULL) where S(after) is 0. A model with time-varying covariates
             needs it; 0 is time zero.
         level: of confidence limits, in (0, 1): functions then include ``survival_limits(patient, time)``, of
             competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and ``upper``, those
@@ -234,14 +234,14 @@ def export_calculator(
     It shows the patient's way through the tree, the group, and the gates between it and the next group by
     prognosis; the curve, with Kaplan-Meier of the group and its 95 % confidence band; the median, survival at
     some horizons, and how much each value raises and lowers it against the typical one. Of competing causes
-    it shows the cumulative incidence of each. What lies outside the training range is marked. Probabilities
+    it shows the cumulative incidence of each. Values outside the training range are marked. Probabilities
     at the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
         path: file, by convention ``*.html``.
         X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
-            training rows as a rule. A soft tree knows ranges and means of its own without them.
+            training rows as a rule. A soft tree has ranges and means of its own without them.
         y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
             causes Aalen-Johansen, is drawn behind the curve.
         title: of the page; None names the outcome.

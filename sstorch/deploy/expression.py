@@ -79,7 +79,7 @@ class Expression:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """Equal for expressions that say the same, if their arguments are one object where they do."""
+        """Equal for equal expressions, if equal arguments are one object."""
         return (self.op, self.value, type(self.value), *(id(arg) for arg in self.args))
 
     @property

@@ -79,7 +79,7 @@ def _integrated(
     """Nodes of the group, of survival (N, T) and of incidences (N, K, T), which `hazards` defines.
 
     Hazards are evaluated at once at all times: the nodes of all panels, the nodes of the last panel of each
-    time that is asked for, the edges of the panels, and the times that are asked for.
+    requested time, the edges of the panels, and the requested times.
     """
     node, constant = graph.node, graph.constant
     edges, places, weights = np.array(hazards.edges), *np.array(hazards.rule).T
@@ -98,7 +98,7 @@ def _integrated(
     left = node(
         "Where", node("Less", constant(edges[0]), end), begins, node("Sub", end, constant(hazards.width))
     )
-    # Six times for each time that is asked for: the nodes of its last panel, and itself.
+    # Six times for each requested time: the nodes of its last panel, and itself.
     half = node("Mul", node("Sub", end, left), constant(0.5))
     spread = node("Mul", node("Unsqueeze", half, last_axis), constant(np.append(1 + places, 2.0)))
     own = node("Reshape", node("Add", node("Unsqueeze", left, last_axis), spread), constant([1, -1], "INT64"))

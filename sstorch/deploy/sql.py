@@ -48,7 +48,7 @@ class SQL(Printer):
     ) -> str:
         """A query with a row for each of a table: its key or columns, the group, and predictions.
 
-        Horizons are times by the end of the names of their columns. A ConfigError says that incidences need a
+        Horizons are times by the end of the names of their columns. Raises ConfigError if incidences have no
         key in a database that may evaluate row numbers anew.
         """
         hazards, start = formula.hazards, formula.after or 0.0

@@ -36,7 +36,7 @@ _TAIL_PIECES, _TAIL_DEGREE = 16, 11
 def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") -> Array:
     """What a function of torch gives for arrays of expressions or numbers, one for each tensor.
 
-    Its path must not depend on their values. A ConfigError says that an operation has no counterpart.
+    Its path must not depend on their values. Raises ConfigError if an operation has no counterpart.
     """
     with torch.no_grad():
         examples = [torch.full(arg.shape, 0.5, dtype=torch.float64) for arg in args]

@@ -176,7 +176,7 @@ def validate_groups(
     log-rank test, stratified by fold, compares their survival, and where causes compete the hazard of
     each cause, and Gray's test its cumulative incidence. Consecutive rows of a subject with equal
     covariates are merged first. ``tree.summary()`` shows the result, and it is saved with the tree. An exact
-    search chooses its size again outside each fold; a soft tree knows nothing of choices that were made
+    search chooses its size again outside each fold; a soft tree does not include choices that were made
     before, such as of parameters, nor a loaded one of its trainer.
 
     Args:
@@ -248,7 +248,7 @@ def _permuted(data: SurvivalData, order: IntArray) -> SurvivalData:
 
 
 def concordance_of_groups(tree: GroupedTree, X: object, y: object, train: tuple[object, object]) -> float:
-    """Concordance of a model that knows only the group of a row.
+    """Concordance of a model whose only covariate is the group of a row.
 
     It predicts Kaplan-Meier of the training rows of the group, and of competing causes the Aalen-Johansen
     incidences, whose concordances are averaged over causes as by ``tree.score``; 0.5 means that the groups do

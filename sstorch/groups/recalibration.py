@@ -17,7 +17,7 @@ from sstorch.metrics.weights import Weighting, WeightKind
 
 Recalibrated = TypeVar("Recalibrated", covariant=True)
 Recalibrate = Literal["intercept", "slope", "baseline"]
-# Events for each parameter below which a warning says that there are few.
+# Events for each parameter below which a warning is given.
 _EVENTS_EACH = 10
 
 

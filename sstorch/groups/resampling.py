@@ -58,8 +58,8 @@ class Resamples(Protocol):
 def resamples(data: SurvivalData, n_resamples: int, seed: int) -> tuple[list[SurvivalData], IntArray]:
     """Rows of positive weight drawn with replacement, by subject where a subject has several rows.
 
-    Returns the rows of each resample, weighted by how often they were drawn, and these numbers, (K, n). A
-    DataError says that a resample has no event, or none of one of the causes.
+    Returns the rows of each resample, weighted by how often they were drawn, and these numbers, (K, n).
+    Raises DataError if a resample has no event, or none of one of the causes.
     """
     count = check_integer("n_resamples", n_resamples, 1)
     generator = np.random.default_rng((seed, count))

@@ -32,7 +32,7 @@ class GroupValidation:
 
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
-        c_groups: concordance of a model that knows the group alone
+        c_groups: concordance of a model with the group as its only covariate
             (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
         p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
             trees correspond by their order of risk in training. Folds share their training rows, so that it

@@ -138,7 +138,7 @@ def effect_by_group(
 
 
 def _unknown(z: FloatArray, event: BoolArray) -> str:
-    """Why the events of a group say nothing of an effect; empty if they do."""
+    """Why the events of a group have no information on an effect; empty if they do."""
     if not event.any():
         return "no events in the group"
     if np.isin(z, (0.0, 1.0)).all() and np.ptp(z[event]) == 0:

@@ -151,7 +151,7 @@ def _hazards(model: Inferable, covariance: FitCovariance) -> Iterator[_Hazard]:
 
 
 def _only_hazard(model: Inferable, covariance: FitCovariance, several: str) -> _Hazard:
-    """The hazard of a model that has one; a ConfigError says what is wrong where there are several."""
+    """The hazard of a model that has one; raises ConfigError if there are several."""
     first, *others = _hazards(model, covariance)
     if others:
         raise ConfigError(several)

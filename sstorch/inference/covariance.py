@@ -57,7 +57,7 @@ class HazardCovariance:
         marginal: covariance given the data, with estimated penalties integrated out, (D, D).
         covariance: the one in use, (D, D).
         precision: of the normal prior of each coefficient, (D,); 0 for none.
-        null: directions in which the data say nothing, (D, r): what lies in them has no estimate.
+        null: directions without information in the data, (D, r): quantities in them have no estimate.
         groups: number of the group of each leaf, from left to right, 0 ... G - 1, (L,).
     """
 

@@ -30,10 +30,9 @@ def groups(
 ) -> pd.DataFrame:
     """Mean prediction of each group's rows, and the differences between adjacent groups, with intervals.
 
-    Intervals hold given the gates, as if these had been known before. Where the same rows have placed them
-    differences look surer than they are; with a teacher :class:`~sstorch.Honest` other subjects have.
-    ``attrs["intervals"]`` says which. :func:`sstorch.validation.group_table` with ``n_resamples`` corrects
-    Kaplan-Meier estimates for that.
+    Intervals are conditional on the gates. Where the same rows have placed these, intervals are too narrow;
+    with a teacher :class:`~sstorch.Honest` other subjects have. ``attrs["intervals"]`` names the method.
+    :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for that.
 
     Args:
         model: fitted groups.

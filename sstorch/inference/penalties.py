@@ -32,7 +32,7 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
     References:
         Kass and Steffey (1989), Journal of the American Statistical Association 84, 717-726; Wood, Pya and
         Saefken (2016), the same journal 111, 1548-1563; Morris and Tang (2011), Statistical Science 26,
-        271-287, on flat priors of variances, with which intervals cover as often as they say.
+        271-287, on flat priors of variances, with which intervals have their nominal coverage.
     """
     total = posterior.clone()
     grid = torch.as_tensor(_DEVIATIONS, dtype=posterior.dtype)

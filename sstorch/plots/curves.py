@@ -129,7 +129,7 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: 
     """Sharpness of the routing: share of the rows whose own group has at least a given probability.
 
     Where the gates are sharp, the lines stay at one up to the right edge; soft gates let them fall early, and
-    predictions from one group then say less than the average of all groups would.
+    predictions from one group are then worse than the average of all groups.
 
     Args:
         leaf_proba: shape (n, L), rows sum to one: ``tree.predict_leaf_proba(X)``.

@@ -56,7 +56,7 @@ def plot_effects(
 ) -> list[Axes]:
     """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
 
-    A line says how the hazard, time or odds of a subject change with a number, against the median (the dot)
+    A line shows how the hazard, time or odds of a subject change with a number, against the median (the dot)
     and with all other columns at their reference; points do the same for categories, and for columns of two
     numbers. Ticks at the bottom are
     rows, a few hundred at most. Groups have a colour each where they differ, and those that no row is in are
@@ -70,7 +70,7 @@ def plot_effects(
         level: share of the sample's trees in the band at each value, or level of the confidence limits.
         max_columns: columns drawn at most where none are chosen; the title has the number of all.
         inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
-            are, a curve has little to say.
+            are, a curve is hardly supported.
         figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
         cause: where causes compete, the one whose hazard is drawn, by number or name.
         intervals: draw pointwise confidence limits, as :func:`sstorch.reading.effects` has them.
@@ -80,7 +80,7 @@ def plot_effects(
 
     Raises:
         DataError: columns are missing, or have no known value in any row.
-        ConfigError: an argument is out of range, ``columns`` is empty, or a band is asked for that does not
+        ConfigError: an argument is out of range, ``columns`` is empty, or there is no such
             exist: see :func:`sstorch.reading.effects`; or there is no such cause.
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)

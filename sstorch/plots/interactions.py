@@ -35,8 +35,8 @@ def plot_interactions(
 ) -> list[Axes]:
     """Draw the strongest interactions, a map a pair, on one scale.
 
-    A cell stands for the same share of the rows along either axis where a column is a number. Its colour says
-    by how much the hazard, time or odds differ from what the effects of both columns alone make of them.
+    A cell has the same share of the rows along either axis where a column is a number. Its colour shows the
+    ratio of hazard, time or odds to that of the effects of both columns alone.
 
     Args:
         tree: fitted with ``Columns(interactions=...)``.

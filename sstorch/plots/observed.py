@@ -42,7 +42,7 @@ class ObservedGroups:
         """Check the outcome of rows, which must be of the type that `tree` was trained on.
 
         Weights are >= 0, (n,); None is those of ``y``, or one each. `method` names the estimate in messages.
-        A DataError says that outcomes are missing, interval-censored or of another kind, or weights wrong.
+        Raises DataError if outcomes are missing, interval-censored or of another kind, or weights wrong.
         """
         groups, outcome = np.asarray(group), outcome_of(tree, y)
         time, event, entry = outcome.right_censored(method)

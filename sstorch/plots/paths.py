@@ -20,7 +20,7 @@ def plot_path(
 ) -> Axes:
     """Draw the survival of one subject along its rows, on bands in the colours of its leaves.
 
-    Where she changes leaf, it says which columns were different. The last row is carried forward.
+    Changes of leaf name the columns that differ. The last row is carried forward.
 
     Args:
         tree: fitted.

@@ -121,8 +121,8 @@ def draw_tree(
     """Draw a tree: the panels of its nodes, the branches between them, and a caption below.
 
     Without `figure` a new one is made, as wide as `width` in inches. Returns the axes: that of the branches,
-    in inches, then those of the gates, level by level, and of the groups. A ConfigError says that the figure
-    is too small for texts of 8 points.
+    in inches, then those of the gates, level by level, and of the groups. Raises ConfigError if the figure is
+    too small for texts of 8 points.
     """
     columns = round(root.place() - 0.5)
     nodes, least = list(root.walk()), _LEAST * columns + _MARGIN

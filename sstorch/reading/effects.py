@@ -48,9 +48,9 @@ def effects(
     """What each column does in the groups: the change of the linear predictor as it alone varies.
 
     Everyone is compared with a reference: the median of every number in X (of an even number of rows the
-    lower middle value), and the most frequent category of the other columns. A number goes through
+    lower middle value), and the most frequent category of the other columns. A number takes
     ``n_points`` evenly spaced values from its smallest to its largest in X, and its median; or through
-    all that it has if there are no more. A category goes through all that the training rows had. With
+    all that it has if there are no more. A column of categories takes all of the training rows. With
     ``interactions`` the effect is that at the reference of the other columns.
 
     Args:

@@ -46,7 +46,7 @@ class Explanation:
         time_unit: of these times; None if not known.
         labels: what the text calls terms that are numbers: by their columns, also those of curves.
         time_varying: whether training subjects had several rows: median and survival then hold from time zero
-            if the covariates stay as in the row, and the text says so.
+            if the covariates stay as in the row, which the text adds.
         cause: where causes compete, that whose linear predictor is explained.
         incidence: where causes compete, predicted, a row for each cause, a column for each of the times;
             median and survival are then free of any event.

@@ -21,7 +21,7 @@ _STATISTICS = ("", "estimate", "lower", "upper", "model")
 def export_text(tree: HasText, n_terms: int | None = 4) -> str:
     """The tree as indented rules in original units, with rows, events and median of each group.
 
-    What is not shown of it, ``tree.summary()`` says.
+    ``tree.summary()`` has the rest.
 
     Args:
         tree: fitted.
@@ -53,7 +53,7 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
         training rows whose most probable path passes the gate, ``yes`` (share of them for which
         the rule holds), ``rule`` in original units and ``features``, the ``n_terms`` encoded
         features with the largest effect. All terms of a rule together send every training row that passes
-        the gate the way it goes, with as few digits as that takes. Of a categorical column the most
+        the gate to its side, with as few digits as that takes. Of a categorical column the most
         frequent category among these rows is the reference, which is not written. A rule of one number
         is a threshold (``pnodes <= 5``), one of one categorical column a list (``tgrade in {II, III}``).
     """
@@ -160,8 +160,8 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
 
     In a gate (a leaf) the importance of a column is the largest change of the score (linear predictor)
     that it can make within its training range, as a share of the sum over columns. Gates (leaves) are
-    averaged with the number of training rows that pass them. It says what the tree looks at, not what is
-    lost without a column: for that see :func:`sklearn.inspection.permutation_importance`.
+    averaged with the number of training rows that pass them. This measures use, not what is lost without a
+    column: for that see :func:`sklearn.inspection.permutation_importance`.
 
     Returns:
         Indexed by raw column: ``gates`` and ``leaves``, or ``leaves CAUSE`` of each cause where causes

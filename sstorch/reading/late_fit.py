@@ -25,7 +25,7 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
     predicted risk.
 
     Where censoring depends on covariates Kaplan-Meier is not the mean of the curves, even of the true model.
-    It then follows the mean hazard of the rows that are still at risk, and the sentence says so where that
+    It then follows the mean hazard of the rows that are still at risk, and the sentence adds that where it
     curve is inside the limits.
 
     Args:

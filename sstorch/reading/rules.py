@@ -277,7 +277,7 @@ def _threshold_by_category(
 
 
 def _joint_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateRule | None:
-    """The rule of a gate that looks at some categorical columns alone, if "and" or "or" can say it.
+    """The rule of a gate on some categorical columns alone, if "and" or "or" expresses it.
 
     One side then holds all combinations of some categories of each column, and the other side the rest.
     """

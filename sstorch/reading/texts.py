@@ -84,7 +84,7 @@ def describe_tree(
 
 
 def held_out_text(lines: Sequence[str]) -> str:
-    """How well held-out rows are predicted, or where to get that: training rows cannot say it."""
+    """How well held-out rows are predicted, or where to get that; training rows do not show it."""
     if lines:
         return "\n".join(lines)
     return (

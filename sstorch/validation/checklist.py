@@ -1,4 +1,4 @@
-"""The items of TRIPOD+AI for the evaluation of a prediction model, with what a validation can say of them."""
+"""The items of TRIPOD+AI for the evaluation of a prediction model, with what a validation reports of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pandas as pd
 from sstorch._version import __version__
 from sstorch.validation.facts import Facts
 
-# Number, topic, and what the authors have to say; the items in our words.
+# Number, topic, and what the authors have to report; the items in our words.
 ITEMS = (
     ("1", "Title", "name the population, the outcome, and that a model is evaluated"),
     ("2", "Abstract", "write it by the checklist for abstracts"),
     ("3a", "Context", "why this prediction, and which models there are"),
     ("3b", "Intended use", "whom the model is for, at which point of care, and who uses it"),
     ("3c", "Inequalities", "known differences in health between groups of people"),
-    ("4", "Objectives", "say that this is an evaluation, and of what"),
+    ("4", "Objectives", "state that this is an evaluation, and of what"),
     ("5a", "Sources of data", "where the rows come from, why, and whom they represent"),
     ("5b", "Dates", "first and last enrolment, end of follow-up"),
     ("6a", "Setting", "kind and number of centres, and where they are"),
@@ -117,7 +117,7 @@ def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
         "5b": follow_up,
         "8a": outcome,
         "9a": f"{len(facts.columns)} columns: {', '.join(facts.columns)}",
-        "10": f"{facts.n_by_horizon} events up to {facts.at_horizon}; 100 to 200 are often asked for",
+        "10": f"{facts.n_by_horizon} events up to {facts.at_horizon}; 100 to 200 are often required",
         "11": facts.missing_text,
         "12a": f"all {facts.n_rows} rows for evaluation",
         "12c": model,

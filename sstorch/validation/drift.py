@@ -147,7 +147,7 @@ def drift(
     periods and columns (Bonferroni), so that without drift a report has a false finding of one kind with
     probability 1 - `confidence` at most, and small shifts are no finding (stability index up to .1; 5 % of
     cells missing more or less; 1 % of numbers outside the range). A category that no training row had always
-    is one. Rows are taken for independent of each other.
+    is one. Rows are assumed independent.
 
     Args:
         model: a fitted survival estimator of this package, or one that was saved and loaded.
@@ -308,7 +308,7 @@ def _with_limits(names: Iterable[str]) -> list[str]:
 def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
     """Events over the sum of predicted cumulative hazards while rows were observed, with exact limits.
 
-    The number of events is taken for a Poisson variable (Garwood); with uneven weights or several events of
+    The number of events is assumed Poisson (Garwood); with uneven weights or several events of
     a subject the limits are those of :func:`~sstorch.metrics.observed_expected_hazard`.
     """
     if rows.robust or rows.expected is None:

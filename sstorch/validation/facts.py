@@ -27,7 +27,7 @@ class Facts:
 
     model: str  # class of the model
     summary: str  # the lines of its ``summary()``, if it has one
-    n_fitted: int | None  # rows that it was fitted to, if it knows
+    n_fitted: int | None  # rows that it was fitted to, if recorded
     columns: tuple[str, ...]  # names of the features that it was given
     missing: dict[str, float]  # share of missing cells of each column that has some
     n_rows: int  # of the validation; from a landmark on those at risk then

@@ -19,9 +19,9 @@ def optimism(
     """How much better each measure is, on average, of a model's own training rows than of all rows.
 
     An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row a subject.
-    Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure. A
-    ConfigError says that the model cannot be cloned, a DataError that subjects have several rows or there is
-    a landmark.
+    Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure.
+    Raises ConfigError if the model cannot be cloned, DataError if subjects have several rows or there is a
+    landmark.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.

@@ -25,8 +25,8 @@ def periods_of(X: Any, by: str | npt.ArrayLike | None, every: Every) -> list[tup
     """Rows of each period, (n,) bool, by the name of the period, in order.
 
     `by` is the name of a column of `X`, or one value for each row; dates are put in bins of width `every`,
-    all else are names of periods. A DataError says that there is no such column, that a value is missing, or
-    that there are more than 500 names.
+    all else are names of periods. Raises DataError if there is no such column, a value is missing, or there
+    are more than 500 names.
     """
     check_choice(every, "every", get_args(Every))
     X = to_pandas(X)

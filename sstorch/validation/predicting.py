@@ -53,8 +53,7 @@ class Cohort(NamedTuple):
         """Read the rows, of the kind that the model was trained on.
 
         Rows of a subject that follow each other with equal features and weights become one, so that it does
-        not matter where a history was split. A DataError says what the outcome lacks or that weights cannot
-        be used.
+        not matter where a history was split. Raises DataError for an outcome or weights that cannot be used.
         """
         outcome = outcome_of(model, y)
         if outcome.type == "interval":

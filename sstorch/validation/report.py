@@ -249,7 +249,7 @@ def validate(
             concordance, which are percentiles; 0 for none, else at least 20.
         confidence: of all limits, in (0, 1).
         random_state: seed of the resamples.
-        time_unit: for the page, such as "years"; that of the model if it knows one.
+        time_unit: for the page, such as "years"; that of the model if it has one.
         n_refits: of the model to resamples of its training rows, 100 or more to correct an apparent
             validation for optimism (Harrell's bootstrap): the table gets a column ``corrected``. Limits stay
             those of the apparent values. 0 for none.

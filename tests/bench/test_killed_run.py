@@ -85,7 +85,7 @@ def test_run_killed_in_a_phase_continues_with_the_same_result(
     out = capsys.readouterr().out
     assert ("the run here stopped" in out) is begun
     kept = begun and phase not in ("encoding", "regressions", "initial solutions")
-    assert ("goes on from" in out) is kept
+    assert ("continues from" in out) is kept
     names = [str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file()]
     assert names
     for name in names:
@@ -119,7 +119,7 @@ def test_ctrl_c_in_the_leaves_keeps_the_regressions(
     with monkeypatch.context() as patch:
         patch.setattr("sstorch.soft.estimation.estimate", interrupted)
         assert sstorch(monkeypatch, f"hydra.run.dir={folder}", *run) == 0
-    assert "goes on from" in capsys.readouterr().out
+    assert "continues from" in capsys.readouterr().out
     regressions = [given for given in asked if len(given) == 3]  # candidates are given first penalties, too
     assert len(regressions) == 1
 

@@ -22,7 +22,7 @@ from sstorch.metrics.censoring import KaplanMeier, risk_sets
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.turnbull import TurnbullCurve
 
-# Largest rise of a curve that is taken for rounding; some packages predict in float32.
+# Largest rise of a curve that counts as rounding; some packages predict in float32.
 _ROUNDING = 1e-5
 # Its exponential is a number of float64, and large enough for S = 0.
 _LARGEST_LOG = 700.0

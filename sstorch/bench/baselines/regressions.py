@@ -311,7 +311,7 @@ class AcceleratedFailureTime(Baseline):
     """A parametric regression of log time, by lifelines.
 
     Where the optimiser does not converge, the fit is repeated with ten times the penalty, three times at
-    most; a DataWarning says so, and the curves know their ``penalizer``.
+    most; with a DataWarning; the curves have their ``penalizer``.
     """
 
     packages: ClassVar = (LIFELINES,)

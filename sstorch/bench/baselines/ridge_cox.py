@@ -111,7 +111,7 @@ class RidgeCox(Baseline):
 
 @dataclass(frozen=True)
 class ProportionalHazards:
-    """Curves of a Cox model, at the times that are asked for alone: training rows may have many."""
+    """Curves of a Cox model, at the requested times alone: training rows may have many."""
 
     encoder: CodedEncoder
     coefficients: FloatArray  # (p,)
@@ -129,7 +129,7 @@ def fit_ridge_cox(
 
     Of more than 1,024 distinct times the Hessian takes one mean of the rows at risk for each run of times,
     which bounds it from above: the minimum is the same, and memory does not grow with rows x indicators.
-    A TrainingError says that Newton's method has ended without a minimum.
+    Raises TrainingError if Newton's method ends without a minimum.
     """
     outcome = as_surv(y)
     (time, event, _), entry = outcome.right_censored("Cox regression"), outcome.entry

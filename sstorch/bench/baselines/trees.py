@@ -144,7 +144,7 @@ def _r_versions() -> dict[str, str]:
 
 @functools.cache
 def _r_found() -> dict[str, str] | str:
-    """Versions by package, or what is missing; R takes seconds to start, and is asked once."""
+    """Versions by package, or what is missing; R takes seconds to start, and is started once."""
     remedy = (
         "install R with its packages rpart, party and pec; on Debian, as root: "
         "apt-get install r-base-core r-cran-rpart r-cran-party r-cran-pec"

@@ -26,7 +26,7 @@ from sstorch.validation.checklist import ITEMS
 
 _NO_SCORES = "The run has no scores of reference models (cv.peers=false)."
 _OF_OTHERS = "not applicable: development with internal validation"
-# What authors have to say where it is not what an evaluation asks for.
+# What authors have to report where it differs from an evaluation.
 _LEFT = {
     "1": "name the population, the outcome, and that a model is developed and internally validated",
     "9a": "how candidate predictors were chosen",

@@ -109,7 +109,7 @@ def checklist_table(items: list[tuple[str, str, str]], reported: dict[str, str])
     """The items of TRIPOD+AI, where the draft has them, and what is left to write.
 
     Args:
-        items: number, topic, and what the authors have to say.
+        items: number, topic, and what the authors have to report.
         reported: where the draft has an item, by number.
     """
     body = [

@@ -176,7 +176,7 @@ def rank_section(results: Results) -> Section | None:
     }
     blocks: list[Block] = [
         Paragraph(
-            "Every model enters once, at its largest depth, so that no result has a say in the choice. "
+            "Every model enters once, at its largest depth, so that no result influences the choice. "
             "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
             "sets that all have in common. Friedman's test asks whether any models differ at all; two "
             "models differ by Nemenyi's test if their average ranks are further apart than the critical "

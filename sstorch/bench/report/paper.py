@@ -37,7 +37,7 @@ def paper_section(results: Results) -> Section | None:
         Paragraph(
             f"The published values are the means over 5 folds x 20 starts of {SOURCE}, sections 5.2, D.1 "
             "and D.2. Differences are ours minus theirs; they have other folds and starting points, and "
-            "the standard deviations in the tables of scores say what that can do. “ibs” of the paper is "
+            "the standard deviations in the tables of scores show its size. “ibs” of the paper is "
             "compared with ibs_graf. " + WHY_NOT_COMPARABLE
         )
     ]

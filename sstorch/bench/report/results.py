@@ -39,7 +39,7 @@ WHY_NOT_COMPARABLE = (
 Facts = Mapping[str, Any]
 
 
-# Asked for by name only: a training objective says nothing across models.
+# Asked for by name only: training objectives of different models are not comparable.
 _BY_REQUEST = frozenset({OBJECTIVE})
 
 
@@ -62,7 +62,7 @@ def in_order(names: set[str]) -> list[str]:
 
 
 def by_default(names: set[str]) -> list[str]:
-    """The metrics that a report shows unless it is asked for others."""
+    """The metrics that a report shows by default."""
     return in_order(names - _BY_REQUEST)
 
 
@@ -161,7 +161,7 @@ def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
 
 
 def deepest(models: Iterable[Model]) -> list[Model]:
-    """One entry a model: that of the largest depth, so that no result has a say in the choice."""
+    """One entry a model: that of the largest depth, so that no result influences the choice."""
     chosen: dict[str, Model] = {}
     for model in sorted(models, key=lambda model: model.order):
         chosen[model.name] = model
@@ -316,7 +316,7 @@ class Results:
             & rows["metric"].isin(self.metrics)
         )
         if not keep.any():
-            raise DataError("table: no row has the data sets, models and metrics asked for.")
+            raise DataError("table: no row has the requested data sets, models and metrics.")
         by_task = {_task(record): record for record in records}
         self.notes: list[str] = []
         self.rows = self._last_of_each(rows[keep], by_task)

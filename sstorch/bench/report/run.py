@@ -58,7 +58,7 @@ NOTE_ON_COLUMNS = (
     "Numbers are medians with quartiles, categories counts with shares; “missing” is of all rows. SMD: "
     "absolute standardised difference, the largest between any two groups."
 )
-# Rows from which a smooth curve of calibration says something.
+# Rows from which a smooth calibration curve is drawn.
 _LEAST_ROWS = 50
 
 

@@ -122,7 +122,7 @@ def completeness_section(results: Results) -> Section:
         if absent:
             items.append(f"{model.label} has no results on {listed(absent)}.")
     items += [*_incomplete_grids(results), *_unclear_choices(results)]
-    # Of a user's data the paper says nothing.
+    # The paper has no value for a user's data.
     of_paper = bool(set(published_datasets()) & set(results.datasets))
     without = [name for name in published_datasets() if name not in results.datasets]
     if without and of_paper:
@@ -183,7 +183,7 @@ def undefined_section(results: Results) -> Section:
 
 
 def _incomplete_grids(results: Results) -> list[str]:
-    """Tasks with fewer runs than their record says."""
+    """Tasks with fewer runs than recorded."""
     items = []
     sizes = (
         results.rows.groupby(["dataset", "key", "part", "metric"], observed=True)
