@@ -10,7 +10,7 @@ import difflib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -265,12 +265,10 @@ def check_share(value: float, name: str, expected: str, *, closed: bool) -> floa
     return float(value)
 
 
-def check_choice(value: str, name: str, choices: tuple[str, ...]) -> str:
-    """An option that has names."""
+def check_choice(value: Any, name: str, choices: Collection[str]) -> None:
+    """Raise ConfigError for a value that is none of the choices."""
     if value not in choices:
-        known = ", ".join(repr(choice) for choice in choices)
-        raise ConfigError(f"{name}: {value!r} is unknown; the known ones are {known}.")
-    return value
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_device(device: object) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.api import types as pdt
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_columns_exist, option_text, rows_text
+from sstorch.checks import check_choice, check_columns_exist, option_text, rows_text
 from sstorch.data.columns import MAX_NUMBER_LABELS, labels
 from sstorch.exceptions import ConfigError, DataError
 
@@ -96,7 +96,7 @@ def resolved_limits(
     for name, how in by_column.items():
         kind, _, given = str(how).partition(" ")
         if kind not in LIMITS or set(given) - set("<>") or (given and kind != "indicator"):
-            raise ConfigError(f"limits={how!r} does not exist; choose one of {', '.join(LIMITS)}")
+            raise ConfigError(f"limits must be one of {', '.join(LIMITS)}, got {how!r}")
         if signs := given or limits_of(frame[name], decimal):
             out[str(name)] = f"{kind} {signs}" if kind == "indicator" else kind
     return out
@@ -218,8 +218,7 @@ def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit:
     """
     if len(dates) != 2:
         raise ConfigError(f"date must be two columns, start and end of follow-up, got {list(dates)}")
-    if unit not in _DAYS:
-        raise ConfigError(f"time_unit of dates must be one of {', '.join(_DAYS)}, got {unit!r}")
+    check_choice(unit, "time_unit of dates", _DAYS)
     check_columns_exist(dates, [str(name) for name in frame.columns])
     start, end = dates_of([frame[name] for name in dates], form)
     for name, column in zip(dates, (start, end), strict=True):

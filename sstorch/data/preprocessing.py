@@ -14,7 +14,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_columns_exist, names_text, rows_text, wording
+from sstorch.checks import check_choice, check_columns_exist, names_text, rows_text, wording
 from sstorch.data.basis import Basis, Feature
 from sstorch.data.coded import CODED_LEVELS, CodedMatrix, RowFeatures
 from sstorch.data.columns import (
@@ -266,8 +266,7 @@ class Preprocessor:
             ("categorical", categorical, get_args(Categorical)),
             ("scale", scale, get_args(ColumnScale)),
         ):
-            if value not in choices:
-                raise ConfigError(f"{name}={value!r} does not exist; choose one of {names_text(choices)}")
+            check_choice(value, name, choices)
         self.schema = schema
         self.numeric = numeric
         self.categorical = categorical

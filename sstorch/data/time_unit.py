@@ -55,7 +55,7 @@ def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
         unit: of the times.
     """
     texts = [median_text(median, unit) for median in table["median"]]
-    horizons = [name for name in table if str(name).startswith("S(")]
+    horizons = [name for name in map(str, table) if name.startswith("S(")]
     if np.isfinite(table["median"]).all() or not horizons:
         return texts
     at = f"at {duration(float(horizons[-1][2:-1]), unit)}"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import IntArray
-from sstorch.checks import check_after
+from sstorch.checks import check_after, check_choice
 from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
@@ -107,7 +107,7 @@ def export_code(
             above 0, or for a model without a covariance; ``dialect``, ``table`` or ``key`` is given for
             another language.
     """
-    _check_choice(language, Language, "language")
+    check_choice(language, "language", get_args(Language))
     if language == "sql":
         if level is not None:
             raise ConfigError("level is for functions: queries have no confidence limits")
@@ -208,7 +208,7 @@ def export_workbook(
         DataError: the rows cannot be read.
         ImportError: openpyxl is not installed.
     """
-    _check_choice(missing, Missing, "missing")
+    check_choice(missing, "missing", get_args(Missing))
     formula = conditional_formula(tree, after)
     front = _front(tree, formula, X, title, horizons, labels, units, outcome, language)
     _write(path, workbook(formula, front, checked=missing == "raise"))
@@ -291,7 +291,7 @@ def _functions(
 
     Arguments are those of :func:`export_code`.
     """
-    _check_choice(missing, Missing, "missing")
+    check_choice(missing, "missing", get_args(Missing))
     if horizon is not None:
         if not isinstance(horizon, int | float):
             raise ConfigError(f"horizon must be one time for language={language!r}, got {horizon!r}")
@@ -311,7 +311,7 @@ def _query(
 
     Arguments are those of :func:`export_code`.
     """
-    _check_choice(dialect, DialectName, "dialect")
+    check_choice(dialect, "dialect", get_args(DialectName))
     assert dialect is not None
     if horizon is None:
         raise ConfigError("a query needs times: give horizon, in the time unit of the training rows")
@@ -325,12 +325,6 @@ def _query(
         if not times or len(times) < len(horizon):
             raise ConfigError(f"horizon must be one time or several distinct times, got {horizon!r}")
     return SQL(DIALECTS[dialect]).source(formula, f"{title} Query for {dialect}.", times, table, key)
-
-
-def _check_choice(value: object, choices: object, name: str) -> None:
-    """Raise ConfigError for a value that is none of the choices, a ``Literal``."""
-    if value not in get_args(choices):
-        raise ConfigError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 
 
 def _front(

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_columns_exist
+from sstorch.checks import check_choice, check_columns_exist
 from sstorch.data import parse_target
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
 from sstorch.exact.observed import Observed
@@ -241,8 +241,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.array([rule.name for rule in self.rules_], dtype=object)
 
     def _check_settings(self) -> None:
-        if self.preset not in get_args(Preset):
-            raise ConfigError(f"preset={self.preset!r} does not exist; choose one of {get_args(Preset)}")
+        check_choice(self.preset, "preset", get_args(Preset))
         for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2), ("n_stumps", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected at least {least}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from sstorch.checks import check_choice
 from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, Form, form_of
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.moments import Moments, Patterns
@@ -205,8 +206,7 @@ def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memor
 
     Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    check_choice(engine, "engine", ENGINES)
     if engine == "torch":
         return False
     reason = obstacle(task, device)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
+from sstorch.checks import check_choice
 from sstorch.exact.targets import finite_matrix, finite_vector
 from sstorch.exact.tasks import DecisionCosts
 from sstorch.exceptions import ConfigError, DataError
@@ -77,8 +78,7 @@ def policy_scores(
         >>> policy_scores("ipw", treatment=[0, 1], outcome=[3.0, 1.0], propensity=[0.5, 0.25]).tolist()
         [[6.0, 0.0], [0.0, 4.0]]
     """
-    if method not in get_args(PolicyMethod):
-        raise ConfigError(f"method must be one of {', '.join(get_args(PolicyMethod))}, got {method!r}")
+    check_choice(method, "method", get_args(PolicyMethod))
     needs = {"predicted": predicted} if method != "ipw" else {}
     needs |= {"propensity": propensity} if method != "direct" else {}
     for name, value in needs.items():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_choice
 from sstorch.data import Surv, parse_target
 from sstorch.exact.observed import Observed
 from sstorch.exact.targets import check_weights
@@ -239,10 +240,7 @@ class IntegratedBrier:
         n_buckets: int | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        if leaf_curve not in get_args(LeafCurve):
-            raise ConfigError(
-                f"leaf_curve={leaf_curve!r} does not exist; choose one of {get_args(LeafCurve)}"
-            )
+        check_choice(leaf_curve, "leaf_curve", get_args(LeafCurve))
         self.leaf_curve = leaf_curve
         rows = Observed.of((time, event), sample_weight)
         self.time, self.event, self.weight = rows.time, rows.event, rows.weight

@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 import numpy as np
 
 from sstorch._types import BoolArray
-from sstorch.checks import check_tree
+from sstorch.checks import check_choice, check_tree
 from sstorch.data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics.weights import Weighting, WeightKind
 
 Recalibrated = TypeVar("Recalibrated", covariant=True)
@@ -177,6 +177,5 @@ def recalibrate(
         log-likelihood of a row -4.16... before, -4.00... after
     """
     check_tree(tree, "_recalibrated")
-    if how not in get_args(Recalibrate):
-        raise ConfigError(f"how must be one of {', '.join(get_args(Recalibrate))}, got {how!r}")
+    check_choice(how, "how", get_args(Recalibrate))
     return tree._recalibrated(tree._rows(X, y, sample_weight).joined(), how, weights)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch.exceptions import ConfigError
+from sstorch.checks import check_choice
 
 # "marginal": of the coefficients given the data, with estimated penalties integrated out; "bayesian": V, the
 # inverse of Hessian H and penalties, these as if known; "frequentist": V H V, of the penalised estimate;
@@ -188,8 +188,7 @@ class FitCovariance:
         self, kind: CovarianceKind, meats: Mapping[str, Tensor] | None = None, clusters: int = 0
     ) -> Self:
         """The same with another kind of covariance in use."""
-        if kind not in get_args(CovarianceKind):
-            raise ConfigError(f"kind must be one of {', '.join(get_args(CovarianceKind))}, got {kind!r}")
+        check_choice(kind, "kind", get_args(CovarianceKind))
         hazards = {
             name: each.used(kind, None if meats is None else meats[name])
             for name, each in self.hazards.items()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.base import check_times
-from sstorch.checks import check_quantile, check_share, check_truncation
+from sstorch.checks import check_choice, check_quantile, check_share, check_truncation
 from sstorch.data.coded import dense
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import FittedTree
@@ -130,8 +130,7 @@ class Quantity:
     ) -> Quantity:
         """Of a fitted tree; arguments as of :func:`predict`."""
         tree = tree_of_rows(fitted)
-        if what not in get_args(What):
-            raise ConfigError(f"what must be one of {', '.join(get_args(What))}, got {what!r}")
+        check_choice(what, "what", get_args(What))
         if what == "quantile":
             check_quantile(q)
             return cls(what, lambda p: tree.quantiles(p, q), LOG, None, 64)

@@ -31,7 +31,8 @@ _COARSEST = 1e-6
 
 def check_convention(convention: str) -> str:
     """The name of a convention of the Brier score."""
-    return check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
+    check_choice(convention, "convention", ("graf", "sksurv", "surtree", "osst"))
+    return convention
 
 
 def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from sstorch.checks import check_choice
 from sstorch.data import Surv
 from sstorch.exceptions import ConfigError
 
@@ -116,11 +117,8 @@ def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
 def check_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Names of metrics, in the given order."""
     given, there = ([names] if isinstance(names, str) else list(names)), list(known)
-    unknown = [name for name in given if name not in there]
-    if unknown:
-        raise ConfigError(
-            f"metrics: {unknown[0]!r} is unknown; the known ones are {', '.join(map(repr, there))}."
-        )
+    for name in given:
+        check_choice(name, "metrics", there)
     if not given or len(set(given)) < len(given):
         raise ConfigError(f"metrics: expected one or more different names; got {given!r}.")
     return given

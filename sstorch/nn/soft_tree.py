@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.batched import Batched
-from sstorch.checks import check_quantile, check_truncation
+from sstorch.checks import check_choice, check_quantile, check_truncation
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
@@ -485,8 +485,7 @@ class SoftTree(nn.Module):
 
     def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> LeafScores:
         """Gates and leaves at features of rows, shape (N, p) or (*batch_shape, N, p)."""
-        if prediction not in PREDICTIONS:
-            raise ConfigError(f"prediction must be one of {', '.join(PREDICTIONS)}, got {prediction!r}")
+        check_choice(prediction, "prediction", PREDICTIONS)
         if prediction == "hbp" and isinstance(x, Tensor) and self._follows_paths(x):
             leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
             linear, shape = self.leaf_parameters().at_rows(x, leaf)

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_integer
+from sstorch.checks import check_choice, check_integer
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf, visits
@@ -238,9 +238,7 @@ class L2Parity:
 
     def __post_init__(self) -> None:
         for name, literal in (("gates", Gates), ("pairs", Pairs), ("rule", ParityRule)):
-            choices, value = get_args(literal), getattr(self, name)
-            if value not in choices:
-                raise ConfigError(f"fairness {name} must be one of {', '.join(choices)}, got {value!r}")
+            check_choice(getattr(self, name), f"fairness {name}", get_args(literal))
         check_integer("fairness n_nodes", self.n_nodes, least=2)
 
     def nodes(self, time: FloatArray, corners: Sequence[float] = ()) -> tuple[FloatArray, FloatArray]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
+from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
 from sstorch.objective import Shards, TrainingObjective
@@ -59,8 +60,7 @@ def compiled_problems(
 
     Raises ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    check_choice(engine, "engine", ENGINES)
     n_rows = sum(part.weight.numel() for part in rows.parts)
     if engine == "torch" or (engine == "auto" and n_rows < many):
         return None

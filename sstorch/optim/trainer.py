@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from sstorch._version import __version__
-from sstorch.checks import check_integer, check_part
+from sstorch.checks import check_choice, check_integer, check_part
 from sstorch.exceptions import ConfigError
 from sstorch.monitoring import Callback, History
 from sstorch.nn import SoftTree
@@ -58,8 +58,7 @@ class Trainer(ABC):
     def __post_init__(self) -> None:
         check_part("holdout", self.holdout)
         check_integer("n_shards", self.n_shards, 1)
-        if self.engine not in ENGINES:
-            raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        check_choice(self.engine, "engine", ENGINES)
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 from scipy.stats import chi2
 
-from sstorch.exceptions import ConfigError
+from sstorch.checks import check_choice
 from sstorch.plots.figures import COLOURS, time_label
 
 # Contrasts that are shown, and the change of an estimate in standard errors that is marked.
@@ -41,8 +41,8 @@ def plot_check(
         ConfigError: there is no such cause.
     """
     causes = risk_groups.index.get_level_values("cause").unique().tolist()
-    if cause is not None and cause not in causes:
-        raise ConfigError(f"cause must be one of {', '.join(causes)}, got {cause!r}")
+    if cause is not None:
+        check_choice(cause, "cause", causes)
     groups = risk_groups.xs(cause or causes[0], level="cause")
     rows = influence.xs(cause or causes[0], level="cause")
     rows = rows.loc[rows["change"].abs().sort_values(ascending=False).index[:_CONTRASTS]][::-1]

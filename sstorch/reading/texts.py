@@ -260,9 +260,10 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
 
     The median is of the time free of any event; there is none where covariates are time-varying.
     """
-    lines, shown = {}, nodes.loc[list(shown_leaves(nodes))]
+    lines, leaves = {}, list(shown_leaves(nodes))
+    shown = nodes.loc[leaves]
     texts = survival_texts(shown, tree.time_unit)
-    for (leaf, row), text in zip(shown.iterrows(), texts, strict=True):
+    for leaf, (_, row), text in zip(leaves, shown.iterrows(), texts, strict=True):
         rows = int(row["rows"])
         reached = "" if tree.time_varying else f", {'event-free ' * tree.competing}{text}"
         counts = f"{rows} row{'s' * (rows != 1)}, {events_text(tree, row)}"

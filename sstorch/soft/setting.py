@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sstorch.checks import check_device, check_integer, is_number_of
+from sstorch.checks import check_choice, check_device, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
 from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
 from sstorch.optim import JOINT_RACE, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
@@ -102,8 +102,7 @@ def one_of(choices: Sequence[str]) -> Rule:
     """One of a few names."""
 
     def rule(name: str, value: Any) -> Any:
-        if value not in choices:
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        check_choice(value, name, choices)
         return value
 
     return rule

@@ -109,12 +109,11 @@ class ModelComparison:
             ConfigError: the score or the cause was not compared.
         """
         table = self.scores
-        if score not in table.index.unique("score"):
-            raise ConfigError(f"score must be one of {list(table.index.unique('score'))}, got {score!r}")
+        check_choice(score, "score", table.index.unique("score").tolist())
         if "cause" in table.index.names:
             causes = list(table.index.unique("cause"))
-            if cause is not None and cause not in causes:
-                raise ConfigError(f"cause must be one of {causes}, got {cause!r}")
+            if cause is not None:
+                check_choice(cause, "cause", causes)
             table = _of_level(table, "cause", causes[0] if cause is None else cause)
         elif cause is not None:
             raise ConfigError(f"cause must be None for one event, got {cause!r}")

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_share
+from sstorch.checks import check_choice, check_share
 from sstorch.data import SurvivalData
 from sstorch.data.coded import CODED_LEVELS
 from sstorch.exceptions import ConfigError, DataError
@@ -160,8 +160,7 @@ def check(
     all        2.87   2  0.24
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
-    if transform not in get_args(Transform):
-        raise ConfigError(f"transform must be one of {', '.join(get_args(Transform))}, got {transform!r}")
+    check_choice(transform, "transform", get_args(Transform))
     covariance = covariance_of(model)
     if any(hazard.n_groups > 1 for hazard in covariance.hazards.values()):
         raise ConfigError("check() is for regressions: a model with groups has validate_groups()")

@@ -9,10 +9,10 @@ import pandas as pd
 import torch
 
 from sstorch._types import FloatArray
-from sstorch.checks import check_tree
+from sstorch.checks import check_choice, check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import to_pandas
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.inference import HazardRows, Refitted
 from sstorch.inference.model import covariance_of
 from sstorch.inference.terms import Contrasts
@@ -66,8 +66,7 @@ def residuals(
     1   0.26
     """
     check_tree(model, "_scored", "soft survival tree")
-    if kind not in get_args(ResidualKind):
-        raise ConfigError(f"kind must be one of {', '.join(get_args(ResidualKind))}, got {kind!r}")
+    check_choice(kind, "kind", get_args(ResidualKind))
     data = model._scored(X, y, sample_weight)
     tables: dict[tuple[str, ...], pd.DataFrame] = {}
     for rows in HazardRows.by_cause(model, data):

@@ -193,7 +193,7 @@ def test_transform_refusals(frame, match):
 
 def test_other_refusals():
     schema = Schema.of(FRAME)
-    with pytest.raises(ConfigError, match="scale='standard' does not exist; choose one of 'minmax', 'none'"):
+    with pytest.raises(ConfigError, match="scale must be one of minmax, none, got 'standard'"):
         Preprocessor(schema, scale="standard")
     with pytest.raises(DataError, match="no rows to fit"):
         Preprocessor(schema).fit(FRAME.iloc[:0])

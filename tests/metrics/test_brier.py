@@ -156,7 +156,7 @@ def test_floor_keeps_the_last_positive_probability_and_is_counted():
 @pytest.mark.parametrize("function", [brier_score, integrated_brier_score])
 def test_settings_that_do_not_exist(function):
     args, train = (([1, 2, 3], [1, 1, 0]), np.full((3, 3), 0.5), [1, 2, 3]), ([1, 2, 4], [1, 0, 1])
-    known = "'paper' is unknown; the known ones are 'graf', 'sksurv', 'surtree', 'osst'"
+    known = "convention must be one of graf, sksurv, surtree, osst, got 'paper'"
     with pytest.raises(ConfigError, match=known):
         function(*args, train=train, convention="paper")
 

@@ -140,11 +140,11 @@ def test_infinite_risks_are_ordered():
 
 def test_settings_that_do_not_exist():
     rows, train = (([1, 2, 3], [1, 1, 0]), [3, 2, 1]), ([1, 2, 3], [1, 0, 1])
-    with pytest.raises(ConfigError, match="tied_risk: 'gamma' is unknown; the known ones are 'half'"):
+    with pytest.raises(ConfigError, match="got 'gamma'"):
         concordance_harrell_risk(*rows, tied_risk="gamma")
-    with pytest.raises(ConfigError, match="tied_time: 'half' is unknown; the known ones are 'exclude'"):
+    with pytest.raises(ConfigError, match="got 'half'"):
         concordance_harrell_risk(*rows, tied_time="half")
-    with pytest.raises(ConfigError, match=r"ipcw: 'left' is unknown; the known ones are 'G\(t-\)', 'G\(t\)'"):
+    with pytest.raises(ConfigError, match=r"ipcw must be one of G\(t-\), G\(t\), got 'left'"):
         concordance_uno_risk(*rows, train=train, ipcw="left")
     for tau in (0.0, -1.0, np.inf, np.nan, "5", True):
         with pytest.raises(ConfigError, match="tau: expected one finite time > 0; got"):

@@ -44,7 +44,7 @@ def test_grids_that_do_not_exist():
         evaluation_times([0, 0], [1, 2])
     with pytest.raises(DataError, match=r"inside \(2, 5\).*got 1\. Use larger folds or 'graf'"):
         evaluation_times([2, 3, 9], [1, 5], "sksurv")
-    with pytest.raises(ConfigError, match="'harrell' is unknown"):
+    with pytest.raises(ConfigError, match="got 'harrell'"):
         evaluation_times([2, 3, 9], [1, 5], "harrell")
 
 

@@ -62,7 +62,7 @@ def test_scorers_travel_to_other_processes():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="metric: 'd_calibration_p' is unknown"):
+    with pytest.raises(ConfigError, match="got 'd_calibration_p'"):
         SurvivalScorer("d_calibration_p", all_rows=Y)
     with pytest.raises(ConfigError, match=r"train, all_rows: expected one of them.*got neither"):
         SurvivalScorer("ibs_graf")

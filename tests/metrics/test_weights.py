@@ -163,7 +163,7 @@ def test_wrong_weights_raise() -> None:
     rows = [1.0, 2.0, 3.0], [1, 0, 1]
     with pytest.raises(DataError, match=r"weights='frequency' needs integers; got 0\.5 in row 1; use"):
         KaplanMeierBand.fit(rows, sample_weight=[1, 0.5, 2], weights="frequency")
-    with pytest.raises(ConfigError, match="weights: 'counts' is unknown"):
+    with pytest.raises(ConfigError, match="got 'counts'"):
         logrank_test(rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="id: rows of a subject overlap"):
         KaplanMeierBand.fit(Surv(*rows, id=[0, 0, 1]), sample_weight=[1, 0.5, 2])

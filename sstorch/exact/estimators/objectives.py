@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch._types import IntArray
-from sstorch.checks import is_number_of
+from sstorch.checks import check_choice, is_number_of
 from sstorch.exact.binarize import Rule
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given
 from sstorch.exact.fronts import ConfusionFront, GroupFairness, solve_front, solve_roc_hull
@@ -44,8 +44,7 @@ class ClassifierSettings(SearchSettings):
 
     def __post_init__(self) -> None:
         names = (*get_args(ClassObjective), *get_args(FrontObjective))
-        if self.objective not in names:
-            raise ConfigError(f"objective must be one of {', '.join(names)}, got {self.objective!r}")
+        check_choice(self.objective, "objective", names)
         if self.cost_matrix is not None:
             self.cost_matrix = finite_matrix(self.cost_matrix, "cost_matrix").tolist()
         if self.feature_costs is None and (self.feature_groups or self.discounted_costs):

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_integer
+from sstorch.checks import check_choice, check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
@@ -171,8 +171,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         return self._set_final(final.searched(data))
 
     def _check(self) -> Any:
-        if self.choose not in get_args(Choice):
-            raise ConfigError(f"choose must be one of {', '.join(get_args(Choice))}, got {self.choose!r}")
+        check_choice(self.choose, "choose", get_args(Choice))
         if self.scoring != "loss" and not callable(self.scoring):
             raise ConfigError(
                 f"scoring must be 'loss' or a scorer of scikit-learn, called with (tree, X, y), got "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from sstorch.checks import check_integer
+from sstorch.checks import check_choice, check_integer
 from sstorch.data import SurvivalData
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.estimators.competing_risks import cause_task
@@ -42,10 +42,7 @@ class SurvivalSettings(SearchSettings):
     time_unit: str | None = None
 
     def __post_init__(self) -> None:
-        if self.objective not in get_args(Objective):
-            raise ConfigError(
-                f"objective must be one of {', '.join(get_args(Objective))}, got {self.objective!r}"
-            )
+        check_choice(self.objective, "objective", get_args(Objective))
         if self.leaf_curve not in CURVES[self.objective]:
             raise ConfigError(
                 f"leaf_curve must be one of {', '.join(CURVES[self.objective])} with "

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_choice
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
 from sstorch.exact.fronts.search import (
@@ -343,8 +344,7 @@ def _row_points(
     task: FrontTask, patterns: Patterns, depth: int, device: torch.device, memory: int, engine: Engine
 ) -> IntArray | None:
     """What each row adds to both totals under each decision, (2, K, N); None where torch searches."""
-    if engine not in ENGINES:
-        raise ConfigError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    check_choice(engine, "engine", ENGINES)
     short = depth < 3 or patterns.n_features < _MANY_FEATURES
     if engine == "torch" or (engine == "auto" and short):
         return None

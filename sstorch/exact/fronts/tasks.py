@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import is_number_of
+from sstorch.checks import check_choice, is_number_of
 from sstorch.exact.survival_tasks import LogLikelihood
 from sstorch.exceptions import ConfigError, DataError
 
@@ -117,8 +117,7 @@ class ConfusionFront:
         self.negatives = unit * float(self.weight[self.y == 0].sum())
         if not (self.positives and self.negatives):
             raise ConfigError("sample_weight: all rows of one class have the weight 0")
-        if metric not in get_args(Metric):
-            raise ConfigError(f"metric={metric!r} does not exist; choose one of {get_args(Metric)}")
+        check_choice(metric, "metric", get_args(Metric))
         self.metric = metric
 
     def channels(self) -> IntArray:
@@ -202,8 +201,7 @@ class GroupFairness:
         sample_weight: npt.ArrayLike | None = None,
         max_disparity: float = 0.05,
     ) -> None:
-        if parity not in get_args(Parity):
-            raise ConfigError(f"parity={parity!r} does not exist; choose one of {get_args(Parity)}")
+        check_choice(parity, "parity", get_args(Parity))
         self.y, self.group = two_values("y", y, "positive"), two_values("group", group, "one of the groups")
         if len(self.group) != len(self.y):
             raise DataError(f"group: {len(self.group)} rows, but y has {len(self.y)}")

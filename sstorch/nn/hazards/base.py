@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn.hazards.numeric import invert, minimize_small, restricted_mean
 
@@ -63,8 +64,7 @@ class HazardFamily(nn.Module, ABC):
 
     def __init__(self, ancillary: Ancillary = "constant") -> None:
         super().__init__()
-        if ancillary not in get_args(Ancillary):
-            raise ConfigError(f"ancillary must be one of {', '.join(get_args(Ancillary))}, got {ancillary!r}")
+        check_choice(ancillary, "ancillary", get_args(Ancillary))
         self.ancillary = ancillary
         self.batch_shape: tuple[int, ...] = ()
 

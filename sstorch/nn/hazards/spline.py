@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch._types import FloatArray
-from sstorch.checks import is_number_of
+from sstorch.checks import check_choice, is_number_of
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn.functional import log_expm1, log_sigmoid_pair, saturating_exp, sigmoid_and_softplus, softplus
 from sstorch.nn.hazards.base import Ancillary
@@ -88,8 +88,7 @@ class Spline(RateFamily):
         ancillary: Ancillary = "constant",
     ) -> None:
         super().__init__(ancillary)
-        if scale not in get_args(Scale):
-            raise ConfigError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
+        check_choice(scale, "scale", get_args(Scale))
         may_be_set = scale == "theta" and is_number_of(theta, Real)
         if theta is not None and not (may_be_set and 0 <= theta < math.inf):
             raise ConfigError(f"theta is a number >= 0 or None, for scale='theta' alone, got {theta!r}")
