@@ -133,9 +133,7 @@ def parse_target(
         ConfigError: `event_coding` does not exist or is given with an `event_value`.
     """
     if event_coding not in ("auto", "1/2"):
-        raise ConfigError(
-            f"event_coding={event_coding!r} does not exist; choose 'auto' (0/1, boolean) or '1/2'"
-        )
+        raise ConfigError(f"event_coding must be 'auto' (0/1, boolean) or '1/2', got {event_coding!r}")
     if event_value is not None and event_coding != "auto":
         raise ConfigError(
             "event_value says what an event is, and so does event_coding; leave one of them out"

@@ -140,5 +140,5 @@ def test_coding_one_two():
 
 
 def test_settings_that_do_not_exist():
-    with pytest.raises(ConfigError, match="event_coding='2/1' does not exist"):
+    with pytest.raises(ConfigError, match="got '2/1'"):
         parse_target((TIMES, EVENTS), event_coding="2/1")
