@@ -108,7 +108,7 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
 
     Returns:
         Indexed by ``group``, 1 for the longest survival; columns of two levels, quantity and statistic:
-        training ``rows`` and ``events``; ``median`` with its Kaplan-Meier ``estimate``, 95 % confidence
+        training ``rows``, ``subjects`` where these have several rows, and ``events``; ``median`` with its Kaplan-Meier ``estimate``, 95 % confidence
         limits ``lower`` and ``upper``, and ``model``, the time at which the mean predicted survival of the
         rows is 1/2, nan if that is after the last training event; ``S(t)`` at three times with ``model``,
         the mean prediction, and at the first and the last with ``estimate`` (Turnbull's where times are

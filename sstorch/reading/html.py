@@ -11,7 +11,7 @@ from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import longer_sides, shown_node
 from sstorch.reading.rules import GateRule
-from sstorch.reading.texts import events_text, group_rows, leaf_texts
+from sstorch.reading.texts import events_text, group_rows, leaf_texts, rows_text
 
 _TERMS = 4
 
@@ -37,7 +37,7 @@ def tree_html(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRul
     families = dict.fromkeys(own.family.name for own in tree.hazards.values())
     depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
     root = nodes.iloc[0]
-    counts = f"{int(root['rows'])} rows, {escape(events_text(tree, root))}"
+    counts = f"{rows_text(root)}, {escape(events_text(tree, root))}"
     head = f"{title}: {depth}{escape(' and '.join(families))} leaves, {counts}"
     table = group_rows(tree, nodes).to_html(index=False, border=0, float_format=_short, na_rep="-")
     unit = f", t in {escape(tree.time_unit)}" if tree.time_unit else ""

@@ -40,14 +40,15 @@ def node_table(
 ) -> pd.DataFrame:
     """Training rows and events by node, indexed by heap number, with predicted survival and Kaplan-Meier's.
 
-    Columns: numbers of ``rows`` and ``events``, unweighted; ``median``, the time at which the weighted mean
-    predicted survival of the node's rows is 1/2, nan if that is later than the last event; ``S(t)``, weighted
-    mean predicted survival of these rows at round times t near the quantiles .25, .5 and .9 of the event
-    times. Of the same rows by weighted Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights
-    are sampling weights: :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and
-    ``KM S(t)`` with its limits at the first and the last of these times, nan beyond the last row. Where times
-    are intervals ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a
-    node without rows all are nan. If sensitive groups are known, the share of each among the rows.
+    Columns: numbers of ``rows``, where subjects have several also of ``subjects``, and ``events``,
+    unweighted; ``median``, the time at which the weighted mean predicted survival of the node's rows is 1/2,
+    nan if that is later than the last event; ``S(t)``, weighted mean predicted survival of these rows at
+    round times t near the quantiles .25, .5 and .9 of the event times. Of the same rows by weighted
+    Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
+    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` with its
+    limits at the first and the last of these times, nan beyond the last row. Where times are intervals
+    ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without
+    rows all are nan. If sensitive groups are known, the share of each among the rows.
 
     Where causes compete the survival is that of any event, ``events CAUSE`` are those of each,
     ``F(t) CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first
@@ -70,7 +71,7 @@ def node_table(
     if tree.competing and incidences is None:
         incidences = tree.incidence(x, times)
     medians = _medians(tree, x, path, weight, float(event_times[-1]))
-    rows = []
+    rows, subject = [], data.subject if data.time_varying else None
     for node in (*topology.branches, *topology.leaves):
         inside = path[:, topology.level(node)] == node
         mean = (
@@ -79,7 +80,9 @@ def node_table(
             else np.full(len(times), np.nan)
         )
         rows.append(
-            {"node": node, "rows": int(inside.sum()), "events": int(data.event[inside].sum())}
+            {"node": node, "rows": int(inside.sum())}
+            | ({} if subject is None else {"subjects": np.unique(subject[inside]).size})
+            | {"events": int(data.event[inside].sum())}
             | _of_causes(tree, data, inside, incidences, times)
             | {"median": float(medians[node])}
             | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}

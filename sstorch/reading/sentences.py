@@ -14,7 +14,7 @@ from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions
-from sstorch.reading.texts import events_text
+from sstorch.reading.texts import events_text, rows_text
 
 # Contrasts of a hazard that a summary has.
 _MOST_CONTRASTS = 8
@@ -24,14 +24,22 @@ def group_sentences(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> list[str]:
     """A sentence on each group that has rows, longest survival first: see :meth:`SoftEstimator.describe`."""
-    total, sentences = int(nodes["rows"].iloc[0]), []
+    root, sentences = nodes.iloc[0], []
     ordered, named = in_order(tree, shown_leaves(nodes)), group_rules(tree, nodes, rules, n_terms)
     for leaf, (_, row) in zip(ordered, nodes.loc[ordered].iterrows(), strict=True):
         rule = named.get(group_of(tree, leaf))
-        who = f"{rule}: {int(row['rows'])} of" if rule else "all"
-        facts = [f"{who} {total} rows", events_text(tree, row), *_outcome(tree, row)]
+        who = f"{rule}: {_share(row, root)}" if rule else f"all {rows_text(root)}"
+        facts = [who, events_text(tree, row), *_outcome(tree, row)]
         sentences.append(f"Group {group_of(tree, leaf)}: {', '.join(facts)}")
     return sentences
+
+
+def _share(row: pd.Series, root: pd.Series) -> str:
+    """Rows of a group, and subjects where these have several rows, of all."""
+    rows, *subjects = (
+        f"{int(row[name])} of {int(root[name])} {name}" for name in ("rows", "subjects") if name in row
+    )
+    return rows + "".join(f" ({text})" for text in subjects)
 
 
 def group_rules(

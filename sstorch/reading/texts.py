@@ -50,7 +50,7 @@ def describe_tree(
     leaves = families[0] if len(set(families)) == 1 else " and ".join(families)
     depth = f"depth {module.topology.depth}, " * (module.topology.depth > 0)
     root = nodes.iloc[0]
-    lines = [f"{title}: {depth}{leaves} leaves, {int(root['rows'])} rows, {events_text(tree, root)}"]
+    lines = [f"{title}: {depth}{leaves} leaves, {rows_text(root)}, {events_text(tree, root)}"]
     lines.append(as_text(tree, nodes, rules, _SUMMARY_TERMS))
     shown = in_order(tree, shown_leaves(nodes))
     if len(shown) == 1 and module.topology.depth:
@@ -109,15 +109,21 @@ def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
     return lines
 
 
+def rows_text(row: pd.Series) -> str:
+    """Rows of a row of the node table, and their subjects where these have several."""
+    of_subjects = f" of {_counted(row['subjects'], 'subject')}" if "subjects" in row else ""
+    return _counted(row["rows"], "row") + of_subjects
+
+
 def events_text(tree: FittedTree, row: pd.Series) -> str:
     """Events of a row of the node table, of each cause where they compete."""
     if tree.competing:
-        return ", ".join(f"{_events(row[f'events {cause}'])} of {cause}" for cause in tree.causes)
-    return _events(row["events"])
+        return ", ".join(f"{_counted(row[f'events {cause}'], 'event')} of {cause}" for cause in tree.causes)
+    return _counted(row["events"], "event")
 
 
-def _events(count: float) -> str:
-    return "1 event" if count == 1 else f"{int(count)} events"
+def _counted(count: float, noun: str) -> str:
+    return f"{int(count)} {noun}{'s' * bool(count != 1)}"
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +139,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
     """
     table = leaf_rows(tree, nodes).loc[[group_of(tree, leaf) for leaf in shown]].reset_index()
     events = [f"events {cause}" for cause in tree.causes] if tree.competing else ["events"]
-    first = ["group", "rows", *events]
+    first = ["group", "rows", *(["subjects"] if "subjects" in table else []), *events]
     if tree.preprocessor.strata is not None:  # shapes are those of strata
         table = table.drop(columns=list(tree.module.family.shape_names), errors="ignore")
     elif not tree.competing:
@@ -264,9 +270,8 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
     shown = nodes.loc[leaves]
     texts = survival_texts(shown, tree.time_unit)
     for leaf, (_, row), text in zip(leaves, shown.iterrows(), texts, strict=True):
-        rows = int(row["rows"])
         reached = "" if tree.time_varying else f", {'event-free ' * tree.competing}{text}"
-        counts = f"{rows} row{'s' * (rows != 1)}, {events_text(tree, row)}"
+        counts = f"{rows_text(row)}, {events_text(tree, row)}"
         lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
     return lines
 

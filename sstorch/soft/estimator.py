@@ -433,7 +433,9 @@ def _split_table(table: pd.DataFrame) -> dict[str, Any]:
 
 def _join_table(columns: dict[str, list[Any]]) -> pd.DataFrame:
     table = pd.DataFrame(columns).set_index("node")
-    return table.astype({name: np.float64 for name in table.columns if name not in ("rows", "events")})
+    return table.astype(
+        {name: np.float64 for name in table.columns if name not in ("rows", "subjects", "events")}
+    )
 
 
 def _warn_of_rare_causes(data: SurvivalData) -> None:

@@ -39,7 +39,7 @@ from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, shown_leaves
 from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
-from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text
+from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text, rows_text
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.tree_sample import partition
@@ -393,7 +393,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         tree, coefficients = self._tree, self._coefficient_text()
         root = self.node_table_.iloc[0]
-        parts = [f"{self._title}: {int(root['rows'])} rows, {events_text(tree, root)}\n{self.describe()}"]
+        parts = [f"{self._title}: {rows_text(root)}, {events_text(tree, root)}\n{self.describe()}"]
         parts.append(held_out_text(vars(self).get("held_out_", ())))
         effects = coefficients or self._effects_text()
         parts += [effects] if effects else []

@@ -13,7 +13,7 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_datase
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.reading import export_graphviz, export_text
+from sstorch.reading import export_graphviz, export_text, leaf_table
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
@@ -174,3 +174,14 @@ def test_left_truncation_alone_has_survival_from_zero() -> None:
     assert "median" in tree.describe()
     with pytest.raises(DataError, match="y has no entry, and the model was trained on counting data"):
         tree.score(x, (y.time, y.event))
+
+
+def test_texts_count_rows_and_their_subjects(tree: SoftSurvivalTree, csl: tuple[pd.DataFrame, Surv]) -> None:
+    X, y = csl
+    lines, table = tree.describe().splitlines(), leaf_table(tree)
+    assert tree.summary().startswith("Prognostic tree: 2426 rows of 446 subjects, 270 events")
+    for line, (number, row) in zip(lines, table.iterrows(), strict=False):
+        inside = tree.apply(X) == number
+        n_subjects = np.unique(np.asarray(y.id)[inside]).size
+        assert row["subjects", ""] == n_subjects
+        assert f" of 2426 rows ({n_subjects} of 446 subjects), " in line
