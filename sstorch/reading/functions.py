@@ -108,15 +108,15 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
 
     Returns:
         Indexed by ``group``, 1 for the longest survival; columns of two levels, quantity and statistic:
-        training ``rows``, ``subjects`` where these have several rows, and ``events``; ``median`` with its Kaplan-Meier ``estimate``, 95 % confidence
-        limits ``lower`` and ``upper``, and ``model``, the time at which the mean predicted survival of the
-        rows is 1/2, nan if that is after the last training event; ``S(t)`` at three times with ``model``,
-        the mean prediction, and at the first and the last with ``estimate`` (Turnbull's where times are
-        intervals, without limits); and shape parameters. Estimates are nan where they are not reached or
-        not known, all but the counts nan where a group has no rows. Estimates, limits and means are weighted,
-        numbers of rows and events are not. Where causes compete there are ``events CAUSE`` instead of
-        ``events``, ``F(t) CAUSE`` with Aalen-Johansen's ``estimate`` and ``model``, and median and ``S(t)``
-        are free of any event.
+        training ``rows``, ``subjects`` where these have several rows, and ``events``; ``median`` with its
+        Kaplan-Meier ``estimate``, 95 % confidence limits ``lower`` and ``upper``, and ``model``, the time at
+        which the mean predicted survival of the rows is 1/2, nan if that is after the last training event;
+        ``S(t)`` at three times with ``model``, the mean prediction, and at the first and the last with
+        ``estimate`` (Turnbull's where times are intervals, without limits); and shape parameters. Estimates
+        are nan where they are not reached or not known, all but the counts nan where a group has no rows.
+        Estimates, limits and means are weighted, numbers of rows and events are not. Where causes compete
+        there are ``events CAUSE`` instead of ``events``, ``F(t) CAUSE`` with Aalen-Johansen's ``estimate``
+        and ``model``, and median and ``S(t)`` are free of any event.
 
         These rows have placed the gates, which makes groups look further apart than they are;
         :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
