@@ -14,6 +14,9 @@ from types import FrameType
 
 from sstorch.exceptions import DataWarning
 
+# Seconds in which nobody presses Ctrl-C; to listen for it would take a twentieth of the smallest searches.
+_INSTANT = 0.02
+
 
 class OutOfTimeError(Exception):
     """A search has to stop; raised and caught inside the engine."""
@@ -52,12 +55,13 @@ class Deadline:
             self._said = time.perf_counter()
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, seconds: float = math.inf) -> Iterator[None]:
         """Take Ctrl-C for the end of the time, and a second one for what it is elsewhere.
 
-        Only where Python's own reaction to it is in force, and in the main thread, which signals reach.
+        Only where a search takes more than an instant by the estimate of its `seconds`, where Python's own
+        reaction to Ctrl-C is in force, and in the main thread, which signals reach.
         """
-        ours = threading.current_thread() is threading.main_thread()
+        ours = seconds > _INSTANT and threading.current_thread() is threading.main_thread()
         if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return

@@ -114,7 +114,8 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
         raise DataError(f"features: expected a matrix with rows and columns, got the shape {array.shape}")
     if array.dtype == np.bool_:
         return array, names
-    binary = np.isin(array, (0, 1))
+    ones = array == 1
+    binary = ones | (array == 0)
     if not binary.all():
         column = int(np.flatnonzero(~binary.all(axis=0))[0])
         row = int(np.flatnonzero(~binary[:, column])[0])
@@ -122,7 +123,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
             f"features: column {names[column]!r} holds {array[row, column]!r} in row {row}, "
             "but exact trees split on 0/1 columns; use sstorch.exact.Binarizer first"
         )
-    return array.astype(np.bool_), names
+    return np.asarray(ones, dtype=np.bool_), names
 
 
 def _chains(packed: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -199,7 +200,9 @@ def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
 
 def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatArray:
     price = np.asarray(task.branch_cost(above, feature), dtype=np.float64)
-    if price.shape != feature.shape or not np.isfinite(price).all() or (price < 0.0).any():
+    if price.shape != feature.shape or not (
+        price.min(initial=0.0) >= 0.0 and price.max(initial=0.0) < INFINITY
+    ):
         raise ConfigError(
             f"branch_cost of the task gives {price.tolist()[:3] if price.ndim else price} for "
             f"{len(feature)} tests; expected one finite cost >= 0 for each"
@@ -234,13 +237,16 @@ def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
     """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
     if not has_branch_costs(task):
         return 0.0
-    rows = np.bincount(leaf, minlength=tree.n_leaves)
-    paths = [[column for column, _ in path] for path in tree.paths()]
+    rows: Counter[tuple[int, ...]] = Counter()  # by the columns of a test and of those above it
+    for path, count in zip(tree.paths(), np.bincount(leaf, minlength=tree.n_leaves).tolist(), strict=True):
+        columns = tuple(column for column, _ in path)
+        for level in range(len(columns)):
+            rows[columns[: level + 1]] += count
     total = 0.0
-    for level in range(max(map(len, paths))):
-        deeper = [number for number, path in enumerate(paths) if len(path) > level]
-        tested = np.array([paths[number][: level + 1] for number in deeper]).T
-        total += float(rows[deeper] @ _checked(task, tested[:-1], tested[-1]))
+    for size in set(map(len, rows)):
+        tested = np.array([columns for columns in rows if len(columns) == size]).T
+        paying = [count for columns, count in rows.items() if len(columns) == size]
+        total += float(_checked(task, tested[:-1], tested[-1]) @ paying)
     return total
 
 

@@ -135,7 +135,7 @@ def solve(
         # Shallower trees first: they are what remains if the time does not suffice.
         depths = tuple(range(min(1, depth), depth + 1))
     deadline = Deadline(time_limit, bool(verbose))
-    with torch_threads(1), deadline.listening():
+    with torch_threads(1), deadline.listening(plan.work.seconds):
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not searches[-1].complete:

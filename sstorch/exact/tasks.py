@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -216,12 +217,20 @@ class FeatureCosts:
             np.array([of_group.get(name, -1) for name in names], dtype=np.int64),
         )
 
+    @cached_property
+    def column_group(self) -> IntArray:
+        """Group of each binary column's attribute, (p,); one of its own, negative, for an attribute alone."""
+        alone = -1 - np.arange(len(self.group))
+        group: IntArray = np.where(self.group < 0, alone, self.group)[self.attribute]
+        return group
+
     def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
         """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
-        known, asked = self.attribute[above], self.attribute[feature]
-        again = (known == asked).any(axis=0)
-        with_others = ((self.group[known] == self.group[asked]) & (self.group[asked] >= 0)).any(axis=0)
-        return np.where(again, 0.0, np.where(with_others, self.discounted[asked], self.price[asked]))
+        asked = self.attribute[feature]
+        with_others = (self.column_group[above] == self.column_group[feature]).any(axis=0)
+        price: FloatArray = np.where(with_others, self.discounted[asked], self.price[asked])
+        price[(self.attribute[above] == asked).any(axis=0)] = 0.0
+        return price
 
 
 class CostSensitive(Classification):

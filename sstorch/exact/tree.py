@@ -125,7 +125,7 @@ class BinaryTree:
         Raises:
             DataError: another number of columns than the tree was grown on.
         """
-        x = np.asarray(features).astype(np.bool_)
+        x = np.asarray(features).astype(np.bool_, copy=False)
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features: expected {len(self.names)} columns, got the shape {x.shape}")
         leaf = np.zeros(len(x), dtype=np.int64)

@@ -18,6 +18,7 @@ from sstorch.exact import (
     IntegratedBrier,
     LeastSquares,
     LogLikelihood,
+    deadline,
     solve,
 )
 from sstorch.exact.moments import Patterns
@@ -152,8 +153,9 @@ def test_threads_are_as_many_as_there_is_room_for():
 
 
 @pytest.fixture
-def control_c():
-    """Python's own reaction to Ctrl-C, which workers of a test run ignore."""
+def control_c(monkeypatch):
+    """Python's own reaction to Ctrl-C, which workers of a test run ignore, also in searches of an instant."""
+    monkeypatch.setattr(deadline, "_INSTANT", 0.0)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield lambda: signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

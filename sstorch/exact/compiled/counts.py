@@ -199,9 +199,16 @@ def _visit(t, rows, depth, longest, first):
 
 @entry
 def begin(t, rows, literals, depth):
-    """Begin a search of depth >= 1 over sorted rows (U, F): moments of single features and of pairs."""
+    """Begin a search of depth >= 1 over sorted rows (U, F): moments of single features and of pairs.
+
+    Up to depth 2 there is nothing to visit, and the search ends, too.
+    """
     _read(rows, literals)
     _begin(t, rows, depth)
+    if depth <= 2:
+        if depth == 2:
+            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, literals.shape[1])
+        absorb_singles(t, literals.shape[1])
 
 
 @entry
@@ -249,8 +256,8 @@ def _absorb_first(t, size, depth, first):
 def finish(t, depth, n_visited, largest, smallest, queue):
     """Go on with the sets of features below `n_visited` that are smaller than `depth`, larger ones first.
 
-    They are prefixes of `largest` down to `smallest` features with a pair; in a search of depth 2, which has
-    no visits, the pairs are of the depth itself. With a `smallest` of 0 that ends the search, with the root.
+    They are prefixes of `largest` down to `smallest` features with a pair. With a `smallest` of 0 that ends
+    the search, with the root.
     Threads that share prefixes of one size take their first features from `queue` (1,).
     """
     for size in range(largest, smallest - 1, -1):

@@ -121,6 +121,8 @@ class Curves(NamedTuple):
 
     def where(self, kept: BoolArray) -> Curves:
         """Some of the rows, (R,) bool."""
+        if not len(self.event):
+            return self
         names = ("literals", "event", "weight", "alive", "passed", "gain")
         return self._replace(**{name: getattr(self, name)[kept] for name in names})
 

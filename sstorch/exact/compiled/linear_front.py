@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,17 +15,15 @@ from sstorch.exact.compiled.fronts import Sums, add_root, whole_front
 from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import Deadline
+from sstorch.exact.fronts.problem import Origin
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import Budget, budget, splits
 from sstorch.exact.task import Entries
 
-# Feature of the root, budgets of both subtrees, point of the left one; None where there is none.
-Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
-
 
 def linear_front(
     points: IntArray, patterns: Patterns, target: Budget, min_leaf: int, deadline: Deadline
-) -> tuple[Tensor, list[Origin], bool]:
+) -> tuple[Tensor, Callable[[int], Origin], bool]:
     """All trees within a budget of depth up to 3 that no other tree beats in two costs.
 
     Args:
@@ -34,7 +34,7 @@ def linear_front(
         deadline: of the search.
 
     Returns:
-        The costs (2, n), where the trees come from, and whether there was time for all.
+        The costs (2, n), where the tree of a number comes from, and whether there was time for all.
     """
     channels = np.concatenate(
         [points.swapaxes(0, 1).reshape(-1, points.shape[2]), np.ones((1, points.shape[2]))]
@@ -59,8 +59,9 @@ def linear_front(
             deadline.say(f"{root} of {n} roots, {size} trees on the front")
             front, size = add_root(sums, root, nodes, front, size)
     found = torch.from_numpy(front[:, :size].astype(np.int64))
-    origins = [
-        (int(patterns.order[root]), halves[split], left) if root >= 0 else None
-        for root, split, left in zip(*found[2:4].tolist(), found[4:].unbind(1), strict=True)
-    ]
-    return found[:2], origins, complete
+
+    def origin(number: int) -> Origin:
+        root, split = found[2:4, number].tolist()
+        return (int(patterns.order[root]), halves[split], found[4:, number]) if root >= 0 else None
+
+    return found[:2], origin, complete

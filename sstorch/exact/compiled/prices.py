@@ -33,8 +33,7 @@ class Prices(NamedTuple):
         if not isinstance(task, CostSensitive):
             return cls.none()
         costs = task.feature_costs
-        attribute = costs.attribute[columns]
-        group = np.where(costs.group < 0, -1 - np.arange(len(costs.group)), costs.group)[attribute]
+        attribute, group = costs.attribute[columns], costs.column_group[columns]
         return cls(
             attribute, group, costs.price[attribute] / task.n_rows, costs.discounted[attribute] / task.n_rows
         )
@@ -54,17 +53,13 @@ class Prices(NamedTuple):
         full[again] = 0.0
         return self._replace(full=full, discounted=np.where(again, 0.0, self.discounted))
 
-    def paid(self, rows: FloatArray) -> FloatArray | float:
-        """Payments of rows, counted in `rows` (U,), for a test of each feature, (F,); 0 if tests are free."""
-        return self.full * rows.sum() if len(self.full) else 0.0
-
     def with_first(self, n: int) -> Prices:
         """Prices of the first n features."""
         return Prices(self.attribute[:n], self.group[:n], self.full[:n], self.discounted[:n])
 
 
 @compiled
-def _below(p, x, full, discounted, y):
+def price_below(p, x, full, discounted, y):
     """Both prices of feature x, below a test of y."""
     if p.attribute[x] == p.attribute[y]:
         return 0.0, 0.0
@@ -84,20 +79,20 @@ def prices_of_pairs(p, prefix, size, low, high, out):
             full, discounted = p.full[x], p.discounted[x]
             for i in range(size):
                 if i != j:
-                    full, discounted = _below(p, x, full, discounted, prefix[i])
+                    full, discounted = price_below(p, x, full, discounted, prefix[i])
             if j < size:
-                full, discounted = _below(p, x, full, discounted, d)
+                full, discounted = price_below(p, x, full, discounted, d)
             for e in range(d):
-                out[j, at + e] = _below(p, x, full, discounted, e)[0]
+                out[j, at + e] = price_below(p, x, full, discounted, e)[0]
             at += d
     for e in range(high - 1):
         full, discounted = p.full[e], p.discounted[e]
         for i in range(size):
-            full, discounted = _below(p, e, full, discounted, prefix[i])
+            full, discounted = price_below(p, e, full, discounted, prefix[i])
         at = 0
         for d in range(low, high):
             if e < d:
-                out[size + 1, at + e] = _below(p, e, full, discounted, d)[0]
+                out[size + 1, at + e] = price_below(p, e, full, discounted, d)[0]
             at += d
 
 

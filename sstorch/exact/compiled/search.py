@@ -17,7 +17,7 @@ from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, vi
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.prices import Prices
-from sstorch.exact.compiled.tables import Tables, pair_costs
+from sstorch.exact.compiled.tables import Tables, stumps_below
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Found, Work, budgets, smallest, splits
@@ -202,12 +202,9 @@ class CompiledProblem:
         size = max(depth, 1)
         tables, rows = self._tables(size, max_nodes), self._rows(size)
         begin(tables, rows, self.literals, size)
-        # Up to pairs there is nothing to visit.
-        if depth > 2:
-            last = self._visit(tables, rows, depth, deadline, n_threads)
-        else:
-            last = n
-            finish(tables, size, n, 0 if size == 2 else -1, 0, np.zeros(1, dtype=np.int64))
+        last = n
+        if size > 2:
+            last = self._visit(tables, rows, size, deadline, n_threads)
         states = budgets(depth, max_nodes)
         costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
         costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
@@ -350,31 +347,30 @@ class _BestTrees:
         if target.nodes == 0:
             return None
         best = (INFINITY, 0, (target, target))
-        paid = self.problem.prices.paid(self.problem.values[-len(self.problem.form.least)])
+        prices, problem = self.problem.prices, self.problem
+        paid = prices.full * problem.values[-len(problem.form.least)].sum() if len(prices.full) else 0.0
         for left, right in splits(target):
             sums = self.singles[left][0] + self.singles[right][1] + paid
             feature = int(sums.argmin())
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
-        n_threads = self.n_threads if target.depth > 2 else 1
-        absent, present = on_threads(lambda sign: self._below(feature, sign, halves[sign]), (0, 1), n_threads)
-        return int(self.problem.features[feature]), absent, present
 
-    def _below(self, feature: int, sign: int, target: Budget) -> Nested:
-        """A tree of least cost on the rows without or with a feature."""
-        if target.nodes == 0:
-            return None
-        if self.tables is None:
-            return self.problem.where(feature, bool(sign)).search(*target).tree(target)
-        pair_costs(self.tables, feature, sign)
-        n = len(self.problem.features)
-        costs = self.tables.costs[0]
-        paid = self.problem.prices.below(feature).paid(
-            self.tables.sums[-len(self.problem.form.least), 2 * n : 2 * n + 1]
-        )
-        splits = costs[:n] + costs[n : 2 * n] + paid
-        second = int(splits.argmin())
-        leaf, split = Budget(0, 0), Budget(1, 1)
-        least = {leaf: float(costs[2 * n]), split: min(float(costs[2 * n]), float(splits[second]))}
-        return (int(self.problem.features[second]), None, None) if smallest(least, split) == split else None
+        def below(sign: int) -> Nested:
+            if halves[sign].nodes == 0:
+                return None
+            return problem.where(feature, bool(sign)).search(*halves[sign]).tree(halves[sign])
+
+        if self.tables is not None:
+            absent, present = self._stumps(self.tables, feature, halves)
+        else:
+            absent, present = on_threads(below, (0, 1), self.n_threads if target.depth > 2 else 1)
+        return int(problem.features[feature]), absent, present
+
+    def _stumps(self, tables: Tables, feature: int, halves: tuple[Budget, Budget]) -> Iterator[Nested]:
+        """A leaf or stump of least cost on the rows without, and with, a feature."""
+        found = np.empty((2, 3))
+        stumps_below(tables, feature, found)
+        for (leaf, stump, second), target in zip(found.tolist(), halves, strict=True):
+            best = smallest({Budget(0, 0): leaf, Budget(1, 1): min(leaf, stump)}, target)
+            yield (int(self.problem.features[int(second)]), None, None) if best.nodes else None

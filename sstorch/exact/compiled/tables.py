@@ -16,7 +16,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
 from sstorch.exact.compiled.forms import FOLLOWED, Form
-from sstorch.exact.compiled.prices import Prices, pay, prices_of_pairs
+from sstorch.exact.compiled.prices import Prices, pay, price_below, prices_of_pairs
 from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
@@ -279,24 +279,34 @@ def absorb_singles(t, below):
 
 
 @entry
-def pair_costs(t, feature, sign):
-    """After a search of depth 2: costs of leaves among the rows without (sign 0) or with (1) a feature.
+def stumps_below(t, feature, found):
+    """After a search of depth 2: the best trees of up to one test on the rows without, and with, a feature.
 
-    In the first row of `t.costs`: those without each feature (F,), those with it (F,), and all.
+    Writes to `found` (2, 3) the cost of a leaf, that of the best stump, and the feature of this.
     """
     n = len(t.binomials) - 1
-    for channel in range(len(t.moments)):
-        moments, pairs, out = t.moments[channel], t.pairs[channel], t.sums[channel]
+    costs = t.costs[0]
+    for sign in range(2):
+        for channel in range(len(t.moments)):
+            moments, pairs, out = t.moments[channel], t.pairs[channel], t.sums[channel]
+            for x in range(n):
+                if x == feature:
+                    both = moments[1 + x]
+                else:
+                    both = pairs[t.binomials[max(x, feature), 2] + min(x, feature)]
+                out[n + x] = both if sign else moments[1 + x] - both
+            whole = moments[1 + feature] if sign else moments[0] - moments[1 + feature]
+            for x in range(n):
+                out[x] = whole - out[n + x]
+            out[2 * n] = whole
+        leaf_costs(t.sums, 2 * n + 1, t.form, costs)
+        if t.form.kind == FOLLOWED:
+            add_curves_of_singles(t.curves, feature, sign, t.sums[0], costs)
+        found[sign, 0], found[sign, 1], found[sign, 2] = costs[2 * n], math.inf, 0.0
         for x in range(n):
-            if x == feature:
-                both = moments[1 + x]
-            else:
-                both = pairs[t.binomials[max(x, feature), 2] + min(x, feature)]
-            out[n + x] = both if sign else moments[1 + x] - both
-        whole = moments[1 + feature] if sign else moments[0] - moments[1 + feature]
-        for x in range(n):
-            out[x] = whole - out[n + x]
-        out[2 * n] = whole
-    leaf_costs(t.sums, 2 * n + 1, t.form, t.costs[0])
-    if t.form.kind == FOLLOWED:
-        add_curves_of_singles(t.curves, feature, sign, t.sums[0], t.costs[0])
+            cost = costs[x] + costs[n + x]
+            if len(t.price):
+                price = price_below(t.prices, x, t.prices.full[x], t.prices.discounted[x], feature)[0]
+                cost += price * t.sums[len(t.sums) - len(t.form.least), 2 * n]
+            if cost < found[sign, 1]:
+                found[sign, 1], found[sign, 2] = cost, x

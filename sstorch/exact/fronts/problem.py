@@ -99,6 +99,10 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
     return (first[0] <= second[0]) & (first[1] == second[1])
 
 
+# Feature of the root, budgets of both subtrees, point of the left one; None where it has to be found.
+Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
+
+
 class FrontProblem:
     """Rows to grow trees on, a task and the least rows of a leaf; the last channel of `moments` counts rows.
 
@@ -139,10 +143,11 @@ class FrontProblem:
         return self._rows()
 
     @classmethod
-    def of(cls, task: FrontTask, patterns: Patterns, min_leaf: int, device: torch.device) -> FrontProblem:
-        """All rows of a task."""
-        channels = np.concatenate([task.channels(), np.ones((1, task.n_rows), dtype=np.int64)])
-        entries = Entries.of_rows(channels.astype(np.float64))
+    def of(
+        cls, task: FrontTask, patterns: Patterns, channels: IntArray, min_leaf: int, device: torch.device
+    ) -> FrontProblem:
+        """All rows of a task, with its channels (C, N)."""
+        entries = Entries.of_rows(np.concatenate([channels, np.ones((1, task.n_rows))]))
         return cls(task, lambda: Moments.of(patterns, entries, 1, device), min_leaf)
 
     @property
@@ -215,7 +220,7 @@ def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, s
         raise ConfigError(
             f"channels: expected int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
         )
-    problem = FrontProblem.of(task, patterns, 1, torch.device("cpu"))
+    problem = FrontProblem.of(task, patterns, channels, 1, torch.device("cpu"))
     if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != 2:
         raise ConfigError(
             f"points: expected int64 of shape (2, K, ...), got {problem.leaf.dtype} of "

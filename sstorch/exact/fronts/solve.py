@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, Origin
 from sstorch.exact.fronts.search import (
     balance_front,
     cheapest_tree,
@@ -24,15 +24,13 @@ from sstorch.exact.fronts.search import (
     nondominated_front,
 )
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, budget, budgets, check_limits, check_rows, splits
+from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import ENGINES, Engine
 
 _MULTIPLIER = 0x5851F42D4C957F2D
 
-# Feature of the root, budgets of both subtrees, point of the left one; None where it has to be found.
-Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 # From so many features on "auto" has machine code made, at depth 3.
 _MANY_FEATURES = 40
 MAX_FRONT_DEPTH = 3
@@ -60,13 +58,16 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
     for halves in splits(target):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
         # What is missing on the right is looked up by one number for both totals, in which sums are sums.
-        keys, order = _key(right).contiguous().sort(-1)
+        keys, order = _key(right).contiguous().sort(dim=-1, stable=True)
         wanted = _key(point[:, None, None] - left).contiguous()
         place = torch.searchsorted(keys, wanted).clamp_max_(keys.shape[1] - 1)
-        partner = right.gather(-1, order.gather(-1, place).expand_as(left))
+        second = order.gather(-1, place)
+        partner = right.gather(-1, second.expand_as(left))
         same = ((left + partner == point[:, None, None]).all(0)) & (left[0] < REACHED)
         if same.any():
             feature, first = torch.nonzero(same)[0].tolist()
+            if target.nodes == 1:  # the points of leaves are those of their decisions
+                return feature, first, int(second[feature, first])
             return below(problem, feature, halves, left[:, feature, first], point)
     return None
 
@@ -142,14 +143,14 @@ class FrontSolution:
         problem: FrontProblem,
         target: Budget,
         points: Tensor,
-        origins: Sequence[Origin],
+        origin: Callable[[int], Origin],
         certified: bool,
         lower_bound: float,
     ) -> None:
         if not points.shape[1]:
             raise DataError("no tree satisfies min_leaf and the limit of the task; loosen one of them")
         self._patterns, self._problem, self._target = patterns, problem, target
-        self._points, self._origins = points, origins
+        self._points, self._origin = points, origin
         self.task: FrontTask = problem.task
         self.totals: IntArray = points.T.cpu().numpy()
         self.certified = certified
@@ -198,7 +199,7 @@ class FrontSolution:
         number = self.best() if number is None else number
         if not 0 <= number < len(self):
             raise ConfigError(f"number={number}: the front has the points 0 to {len(self) - 1}")
-        point, origin, problem = self._points[:, number], self._origins[number], self._problem
+        point, origin, problem = self._points[:, number], self._origin(number), self._problem
         if origin is None:
             decided = locate(problem, budget(min(2, self._target.depth), self._target.nodes), point)
         else:
@@ -282,34 +283,38 @@ def solve_front(
         [0, 0, 1, 1, 1, 1]
     """
     patterns = Patterns.of(features)
-    target = _check(patterns.n_rows, task, max_depth, max_nodes, min_leaf, time_limit)
-    _check_memory(patterns, task, target.depth, memory)
-    problem = FrontProblem.of(task, patterns, min_leaf, torch.device(device))
+    channels = task.channels()
+    target = _check(patterns.n_rows, task, channels, max_depth, max_nodes, min_leaf, time_limit)
+    _check_memory(patterns, task, channels, target.depth, memory)
+    problem = FrontProblem.of(task, patterns, channels, min_leaf, torch.device(device))
     deadline = Deadline(time_limit, bool(verbose))
     small = budget(min(2, target.depth), target.nodes)
-    row_points = _row_points(task, patterns, target.depth, torch.device(device), memory, engine)
+    size = patterns.n_features, target.depth
+    row_points = _row_points(task, channels, *size, torch.device(device), memory, engine)
     complete, lower_bound = True, -float("inf")
-    with deadline.listening():
+    # Smaller trees take no time.
+    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
         if row_points is not None:
             from sstorch.exact.compiled.linear_front import linear_front
 
-            points, origins, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
+            points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
         else:
             search = nondominated_front if task.order == "pareto" else balance_front
             points = search(problem, small, memory)
-            origins = [None] * points.shape[1]
+            origins: list[Origin] = [None] * points.shape[1]
             if target.depth > 2 and task.order == "pareto":
                 points, origins, complete = _pareto_roots(problem, target, points, memory // 2, deadline)
             elif target.depth > 2:
                 points, origins, lower_bound, complete = _cheapest_root(
                     problem, target, points, memory, deadline
                 )
+            origin = origins.__getitem__
     solution = FrontSolution(
         patterns=patterns,
         problem=problem,
         target=target,
         points=points,
-        origins=origins,
+        origin=origin,
         certified=complete,
         lower_bound=lower_bound,
     )
@@ -341,19 +346,25 @@ def _pareto_roots(
 
 
 def _row_points(
-    task: FrontTask, patterns: Patterns, depth: int, device: torch.device, memory: int, engine: Engine
+    task: FrontTask,
+    channels: IntArray,
+    n_features: int,
+    depth: int,
+    device: torch.device,
+    memory: int,
+    engine: Engine,
 ) -> IntArray | None:
     """What each row adds to both totals under each decision, (2, K, N); None where torch searches."""
     check_choice(engine, "engine", ENGINES)
-    short = depth < 3 or patterns.n_features < _MANY_FEATURES
+    short = depth < 3 or n_features < _MANY_FEATURES
     if engine == "torch" or (engine == "auto" and short):
         return None
     reason = None
     if not (device.type == "cpu" and task.order == "pareto" and task.linear):
         reason = "it is for tasks with order='pareto' whose points add up over rows, on the CPU"
     else:
-        points: IntArray = task.points(torch.from_numpy(task.channels())).numpy()
-        size = 8 * (2 * points.shape[1] + 1) * comb(patterns.n_features + 1, min(depth, 3))
+        points: IntArray = task.points(torch.from_numpy(channels)).numpy()
+        size = 8 * (2 * points.shape[1] + 1) * comb(n_features + 1, min(depth, 3))
         if np.abs(points).max(axis=1).sum(axis=1, dtype=np.float64).max() >= 2.0**53:
             reason = "totals of 2**53 and more are not exact in it; use coarser weights"
         elif size > memory:
@@ -382,6 +393,7 @@ def _cheapest_root(
 def _check(
     n_rows: int,
     task: FrontTask,
+    channels: IntArray,
     max_depth: int,
     max_nodes: int | None,
     min_leaf: int,
@@ -392,7 +404,7 @@ def _check(
         raise ConfigError(f"max_depth={max_depth}: fronts are searched for depths 0 to {MAX_FRONT_DEPTH}")
     check_limits(max_nodes, time_limit)
     check_rows(n_rows, task.n_rows, min_leaf)
-    total = np.abs(task.channels()).sum(axis=1, dtype=np.float64)
+    total = np.abs(channels).sum(axis=1, dtype=np.float64)
     if (total >= 2.0**53).any():
         raise ConfigError(
             "the channels of the task are too large to be summed exactly: their absolute values sum to "
@@ -402,9 +414,8 @@ def _check(
     return budget(max_depth, most if max_nodes is None else min(max_nodes, most))
 
 
-def _check_memory(patterns: Patterns, task: FrontTask, depth: int, memory: int) -> None:
+def _check_memory(patterns: Patterns, task: FrontTask, channels: IntArray, depth: int, memory: int) -> None:
     n, rows = patterns.n_features, len(patterns.literals)
-    channels = task.channels()
     n_decisions = task.points(torch.zeros((len(channels), 1), dtype=torch.int64)).shape[1]
     tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 16 * n_decisions**2)
     need = tables + 8 * rows * (n + 2) * (2 + len(channels))

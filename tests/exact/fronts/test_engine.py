@@ -228,7 +228,7 @@ def test_bounds_leave_no_fair_tree_out(seed, nodes):
     for limit in (0.002, 0.06):
         task = GroupFairness(y, group, max_disparity=limit)
         found = solve_front(features, task, 3, nodes, min_leaf=5)
-        problem = FrontProblem.of(task, Patterns.of(features), 5, torch.device("cpu"))
+        problem = FrontProblem.of(task, Patterns.of(features), task.channels(), 5, torch.device("cpu"))
         target = budget(3, nodes)
         least = balance.balance_front(problem, budget(2, nodes), 1 << 30)[0].min().item()
         for root in range(problem.n_features):
