@@ -295,7 +295,7 @@ def solve_front(
     # Smaller trees take no time.
     with deadline.listening(INFINITY if target.depth > 2 else 0.0):
         if row_points is not None:
-            from sstorch.exact.compiled.linear_front import linear_front
+            from sstorch.exact.fronts.linear import linear_front
 
             points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
         else:
