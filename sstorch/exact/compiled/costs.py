@@ -25,9 +25,10 @@ def _log_ratio(sums, first, n, cost):
 
 @elementwise
 def _least(sums, n_decisions, scale, n, cost):
+    last = n_decisions - 1
     for i in range(n):
-        cost[i] = sums[0, i]
-    for k in range(1, n_decisions):
+        cost[i] = min(sums[0, i], sums[last, i])
+    for k in range(1, last):
         for i in range(n):
             cost[i] = min(cost[i], sums[k, i])
     for i in range(n):
