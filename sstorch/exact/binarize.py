@@ -111,6 +111,10 @@ def _number(value: float) -> Phrase:
     return Phrase.number(f"{value:.10g}")
 
 
+# Boosting rounds of "boosted"; share of rows up to which "surtree" leaves features out.
+_BOOSTING_ROUNDS, _RARE = 50, 0.01
+
+
 class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn numbers and categories into yes-no features, each a `Rule` with a readable name.
 
@@ -118,7 +122,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     * ``"surtree"``: x > t at up to `n_thresholds` quantiles of the midpoints between neighbouring sorted
       values (repeated values count, weighted ones as repeated), all distinct midpoints if there are no more.
-    * ``"quantiles"``: the same, without the rule of ``"surtree"`` on rare features.
+      Features that hold in at most 1 %, or at least 99 %, of the training rows (by weight) are left out.
+    * ``"quantiles"``: the same, with rare features.
     * ``"all"``: x > t at every midpoint between distinct values.
     * ``"osst"``: `n_bins` bins of equal width, one feature each without the first; columns with at most
       `n_categories` distinct numbers are taken for categories.
@@ -137,10 +142,6 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         n_thresholds: most thresholds of a column.
         n_categories: see above.
         n_bins: see above.
-        min_share: features that hold in fewer training rows (by weight) than this share, or in more than
-            1 - min_share, are left out; None is .01 for ``"surtree"`` and 0 for the others.
-        n_stumps: boosting rounds of ``"boosted"``.
-        random_state: of the boosting.
         merge_columns: see above; trees whose questions have prices do not merge.
 
     Attributes:
@@ -171,18 +172,12 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         n_thresholds: int = 10,
         n_categories: int = 10,
         n_bins: int = 4,
-        min_share: float | None = None,
-        n_stumps: int = 50,
-        random_state: int = 0,
         merge_columns: bool = True,
     ) -> None:
         self.preset = preset
         self.n_thresholds = n_thresholds
         self.n_categories = n_categories
         self.n_bins = n_bins
-        self.min_share = min_share
-        self.n_stumps = n_stumps
-        self.random_state = random_state
         self.merge_columns = merge_columns
 
     def fit(self, X: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
@@ -242,11 +237,9 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_settings(self) -> None:
         check_choice(self.preset, "preset", get_args(Preset))
-        for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2), ("n_stumps", 1)):
+        for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: expected at least {least}")
-        if self.min_share is not None and not 0.0 <= self.min_share < 0.5:
-            raise ConfigError(f"min_share={self.min_share}: expected a share from 0 to below .5, or None")
 
     def _is_number(self, column: pd.Series) -> bool:
         if kind_of(column) != "numeric":
@@ -335,9 +328,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for outcome in outcomes.T:
             from sklearn.ensemble import GradientBoostingRegressor  # loads much of scikit-learn
 
-            model = GradientBoostingRegressor(
-                n_estimators=self.n_stumps, max_depth=1, random_state=self.random_state
-            ).fit(filled, outcome, sample_weight=weight / weight.min())
+            stumps = GradientBoostingRegressor(n_estimators=_BOOSTING_ROUNDS, max_depth=1, random_state=0)
+            model = stumps.fit(filled, outcome, sample_weight=weight / weight.min())
             for (stump,) in model.estimators_:
                 feature = int(stump.tree_.feature[0])
                 if feature >= 0:
@@ -349,8 +341,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Those of another column count as another question where columns are not merged.
         """
-        default = 0.01 if self.preset == "surtree" else 0.0
-        share = default if self.min_share is None else self.min_share
+        share = _RARE if self.preset == "surtree" else 0.0
         seen: set[tuple[str, bytes]] = set()
         kept = []
         for rule in candidates:

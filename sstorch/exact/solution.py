@@ -239,11 +239,10 @@ class Solution:
         leaf = tree.apply(self._patterns.features)
         return self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
 
-    def path(self, *, depth: int | None = None) -> list[PathStep]:
-        """All trees, up to a depth, that are best for some penalty per leaf, from smallest to largest."""
-        depth = self.max_depth if depth is None else depth
+    def path(self) -> list[PathStep]:
+        """All trees that are best for some penalty per leaf, from smallest to largest."""
         losses: dict[int, float] = {}
-        for o in self._fitting(depth, self.max_nodes):
+        for o in self.optima.values():
             losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
         hull = [0]
         steps = [PathStep(0.0, 0, losses[0])]

@@ -65,7 +65,7 @@ def test_boosted_thresholds_follow_the_outcome():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.uniform(0, 100, 800), "noise": rng.normal(size=800)})
     time = rng.exponential(np.where(frame.age > 63.0, 1.0, 9.0))
-    binarizer = Binarizer("boosted", n_stumps=3).fit(frame, (time, np.ones(800)))
+    binarizer = Binarizer("boosted").fit(frame, (time, np.ones(800)))
     assert any(abs(rule.low - 63.0) < 1.0 for rule in binarizer.rules_ if rule.column == "age")
     with pytest.raises(ConfigError, match="give fit"):
         Binarizer("boosted").fit(frame)
@@ -97,7 +97,7 @@ def test_rules_survive_json(frame):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"preset": "best"}, {"n_thresholds": 0}, {"n_categories": 1}, {"n_bins": 1}, {"min_share": 0.5}],
+    [{"preset": "best"}, {"n_thresholds": 0}, {"n_categories": 1}, {"n_bins": 1}],
 )
 def test_impossible_settings_are_refused(frame, settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):

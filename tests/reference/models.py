@@ -136,7 +136,7 @@ OF_SOFT_TREES = (
 )  # fmt: skip
 ATTRIBUTES = (
     "objective_", "loss_", "gap_", "certified_", "best_score_", "best_params_", "best_depth_", "best_nodes_",
-    "best_leaf_penalty_", "best_index_", "disparity_", "zero_time_", "cutoff_", "effective_size_",
+    "best_index_", "disparity_", "zero_time_", "cutoff_", "effective_size_",
 )  # fmt: skip
 TABLES = (
     "node_table_", "event_times_", "leaf_table_", "optima_", "path_", "front_", "cv_results_", "folds_",
@@ -549,7 +549,7 @@ EXACT: dict[str, Case] = {
     ),
     **{
         f"survival cv, {choose}": partial(exact_survival, OptimalSurvivalTreeCV, choose=choose, n_folds=3)
-        for choose in ("nodes", "depth", "budget", "leaf_penalty")
+        for choose in ("nodes", "depth", "budget")
     },
     "survival cv, integrated_brier": partial(
         exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3, one_standard_error=True
@@ -560,8 +560,6 @@ EXACT: dict[str, Case] = {
     "classifier, feature costs": partial(
         exact_classifier,
         feature_costs={"marker": 0.02, "stage": 0.01},
-        feature_groups={"visit": ["marker", "stage"]},
-        discounted_costs={"stage": 0.002},
     ),
     **{
         f"classifier, {name}": partial(exact_classifier, fairness=name, max_disparity=0.1)

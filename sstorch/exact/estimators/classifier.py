@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy.typing as npt
@@ -54,10 +54,8 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
-            columns that are not named are free, and so is a column already asked about on the path.
-        feature_groups: groups of columns that share a part of their cost: names of groups with columns.
-        discounted_costs: cost of such a column where another one of its group is known already; 0 where it
-            is not named.
+            columns that are not named are free, and so is a column already asked about on the path. Discounts
+            within groups of columns: :class:`~sstorch.exact.CostSensitive`.
         fairness: for two classes and two groups, what may differ between the groups only so much:
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
@@ -129,8 +127,6 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         binarize: Preset | bool | Binarizer = "surtree",
         cost_matrix: CostMatrix | None = None,
         feature_costs: Mapping[str, float] | None = None,
-        feature_groups: Mapping[str, Sequence[str]] | None = None,
-        discounted_costs: Mapping[str, float] | None = None,
         fairness: Fairness | None = None,
         max_disparity: float = 0.05,
         search: Search = SEARCH,
@@ -139,8 +135,6 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         self.objective = objective
         self.cost_matrix = cost_matrix
         self.feature_costs = feature_costs
-        self.feature_groups = feature_groups
-        self.discounted_costs = discounted_costs
         self.fairness = fairness
         self.max_disparity = max_disparity
 

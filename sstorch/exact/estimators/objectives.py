@@ -37,8 +37,6 @@ class ClassifierSettings(SearchSettings):
     objective: ClassObjective | FrontObjective
     cost_matrix: CostMatrix | None
     feature_costs: Mapping[str, float] | None
-    feature_groups: Mapping[str, Sequence[str]] | None
-    discounted_costs: Mapping[str, float] | None
     fairness: Fairness | None
     max_disparity: float
 
@@ -47,16 +45,9 @@ class ClassifierSettings(SearchSettings):
         check_choice(self.objective, "objective", names)
         if self.cost_matrix is not None:
             self.cost_matrix = finite_matrix(self.cost_matrix, "cost_matrix").tolist()
-        if self.feature_costs is None and (self.feature_groups or self.discounted_costs):
-            raise ConfigError("feature_groups and discounted_costs need feature_costs")
         super().__post_init__()
         self._check_front()
         self.feature_costs = _prices(self.feature_costs)
-        if self.feature_groups is not None:
-            self.feature_groups = {
-                str(name): [str(column) for column in group] for name, group in self.feature_groups.items()
-            }
-        self.discounted_costs = _prices(self.discounted_costs)
         self.max_disparity = float(self.max_disparity)
 
     def _check_front(self) -> None:
@@ -95,7 +86,7 @@ class ClassifierSettings(SearchSettings):
         """
         if self.feature_costs is None:
             return None
-        costs = FeatureCosts.of(columns, self.feature_costs, self.feature_groups, self.discounted_costs)
+        costs = FeatureCosts.of(columns, self.feature_costs)
         asked = np.array([columns.index(rule.column) for rule in rules], dtype=np.int64)
         return replace(costs, attribute=asked)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -22,25 +22,18 @@ from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.observed import Observed
+from sstorch.exact.solution import Solution
 from sstorch.exact.solve import MAX_EXACT_DEPTH
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.scoring import remedy_for_names
 
-Choice = Literal["nodes", "depth", "budget", "leaf_penalty"]
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A size of tree: a budget, or a penalty per leaf in the unit of the mean loss of a row."""
-
-    depth: int
-    nodes: int
-    penalty: float | None = None
+Choice = Literal["nodes", "depth", "budget"]
+Size = tuple[int, int]
 
 
 class OptimalSurvivalTreeCV(ExactSurvivalTree):
-    """Exact survival tree with depth, number of nodes or leaf penalty chosen by cross-validation.
+    """Exact survival tree with depth or number of nodes chosen by cross-validation.
 
     Each fold is searched once, on its training rows, with questions that come from these rows; that search
     holds the trees of all sizes, and those are compared on the held-out rows. One more search, of the chosen
@@ -52,8 +45,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
             `time_unit` and `search`, without a lookahead.
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
-            ``"budget"``, every pair of both; ``"leaf_penalty"``, every penalty at which a tree of some fold
-            changes.
+            ``"budget"``, every pair of both.
         scoring: ``"loss"``, the loss of `objective` on the held-out rows (mean by row of the deviance with
             the training rows' baseline and hazard ratios, summed over competing causes; integrated Brier
             score, convention ``"osst"``), or
@@ -65,10 +57,9 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     Attributes:
         best_depth_: most questions on a path of the chosen size.
         best_nodes_: most questions in all.
-        best_leaf_penalty_: penalty per leaf, for all rows; 0 if budgets were compared.
         best_score_: mean score of the chosen size over folds; of ``"loss"`` with its sign turned.
-        cv_results_: one row per size: depth, nodes, leaf_penalty, mean and standard error of the score over
-            folds, the score of each fold, mean number of leaves.
+        cv_results_: one row per size: depth, nodes, mean and standard error of the score over folds, the
+            score of each fold, mean number of leaves.
         folds_: fold of each row of positive weight.
 
     All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows, and its `load` reads
@@ -83,7 +74,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
 
     best_depth_: int
     best_nodes_: int
-    best_leaf_penalty_: float
     best_score_: float
     cv_results_: pd.DataFrame
     folds_: npt.NDArray[np.int64]
@@ -136,38 +126,35 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         # Of rows as they were given: subjects, which are the same ones afterwards, are assigned to folds.
         self.folds_ = folds_of(data, n_folds, seed)
         data = data.joined()
-        candidates = list[_Candidate]()
+        sizes = list[Size]()
 
         def train(splits: list[SurvivalData]) -> Iterator[tuple[int, TreeSearch]]:
             searches = [settings.searched(rows) for rows in splits]
-            candidates.extend(_candidates(searches, self.choose))
+            sizes.extend(_sizes(searches[0].solution, self.choose))
             yield from enumerate(searches)
 
         def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
-            sizes = [_size(candidate, search) for candidate in candidates]
-            known = {size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(sizes)}
-            return [known[size] for size in sizes]
+            reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
+            known = {size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(reached)}
+            return [known[size] for size in reached]
 
         parts = split(data, folds_of(data, n_folds, seed))
         found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
         scores, leaves = np.ascontiguousarray(found[..., 0].T), np.ascontiguousarray(found[..., 1].T)
         best = self._choose(scores)
-        chosen = candidates[best]
-        penalty = 0.0 if chosen.penalty is None else chosen.penalty * _unit(settings, data)
-        self.best_depth_, self.best_nodes_, self.best_leaf_penalty_ = chosen.depth, chosen.nodes, penalty
+        self.best_depth_, self.best_nodes_ = sizes[best]
         self.best_score_ = float(scores[best].mean())
         self.cv_results_ = pd.DataFrame(
             {
-                "depth": [c.depth for c in candidates],
-                "nodes": [c.nodes for c in candidates],
-                "leaf_penalty": [(c.penalty or 0.0) * _unit(settings, data) for c in candidates],
+                "depth": [depth for depth, _ in sizes],
+                "nodes": [nodes for _, nodes in sizes],
                 "mean_score": scores.mean(axis=1),
                 "standard_error": scores.std(axis=1, ddof=1) / math.sqrt(n_folds),
                 "mean_leaves": leaves.mean(axis=1),
                 **{f"fold_{fold}": scores[:, fold] for fold in range(n_folds)},
             }
         )
-        final = replace(settings, max_depth=chosen.depth, max_nodes=chosen.nodes, leaf_penalty=penalty)
+        final = replace(settings, max_depth=self.best_depth_, max_nodes=self.best_nodes_)
         return self._set_final(final.searched(data))
 
     def _check(self) -> Any:
@@ -196,42 +183,17 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         return int((mean >= mean[best] - error).argmax())
 
 
-def _candidates(searches: list[TreeSearch], choose: Choice) -> list[_Candidate]:
-    """Sizes to compare, small trees first."""
-    solution = searches[0].solution
+def _sizes(solution: Solution, choose: Choice) -> list[Size]:
+    """Depth and nodes of the trees to compare, small trees first."""
     depth, nodes = solution.max_depth, solution.max_nodes
     if choose == "nodes":
-        return [_Candidate(depth, n) for n in range(nodes + 1)]
+        return [(depth, n) for n in range(nodes + 1)]
     if choose == "depth":
-        return [_Candidate(d, min(2**d - 1, nodes)) for d in range(depth + 1)]
-    if choose == "budget":
-        return [_Candidate(d, n) for d, n in solution.optima]
-    changes = {
-        step.leaf_penalty / _unit(search.settings, search.data)
-        for search in searches
-        for step in search.solution.path()
-    }
-    steps = np.array(sorted(changes - {0.0}))
-    # Between two changes no fold's tree changes: one penalty there stands for all.
-    between = [0.0, *np.sqrt(steps[1:] * steps[:-1]), *(2.0 * steps[-1:])]
-    return [_Candidate(depth, nodes, float(value)) for value in reversed(between)]
+        return [(d, min(2**d - 1, nodes)) for d in range(depth + 1)]
+    return list(solution.optima)
 
 
-def _unit(settings: SurvivalSettings, data: SurvivalData) -> float:
-    """Factor of a penalty per leaf: the log-likelihood is a weighted total, the Brier score a mean."""
-    return float(data.sample_weight.sum()) if settings.objective == "log_likelihood" else 1.0
-
-
-def _size(candidate: _Candidate, search: TreeSearch) -> tuple[int, int]:
-    """Depth and nodes of a fold's tree for a candidate."""
-    solution, penalty = search.solution, candidate.penalty
-    if penalty is not None:
-        penalty *= _unit(search.settings, search.data)
-    optimum = solution.optimum(depth=candidate.depth, nodes=candidate.nodes, leaf_penalty=penalty)
-    return optimum.depth, optimum.nodes
-
-
-def _score(search: TreeSearch, size: tuple[int, int], rows: SurvivalData, scoring: Any) -> tuple[float, int]:
+def _score(search: TreeSearch, size: Size, rows: SurvivalData, scoring: Any) -> tuple[float, int]:
     """Score on held-out rows, greater is better, and number of leaves, of a fold's tree."""
     train, settings = search.data, search.settings
     tree = search.solution.tree(depth=size[0], nodes=size[1])

@@ -247,7 +247,6 @@ def test_missing_cells_answer_no_and_unknown_categories_warn() -> None:
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty must be a finite number >= 0"),
         ({"cost_matrix": [[0, 1], [1, 0]]}, DataError, "expected 3 x 3 costs"),
         ({"feature_costs": {"height": 1.0}}, ConfigError, "'height' is no attribute"),
-        ({"feature_groups": {"a": ["b"]}}, ConfigError, "need feature_costs"),
         ({"feature_costs": {"sepal width (cm)": "dear"}}, ConfigError, "must be numbers by name"),
         ({"cost_matrix": [[0, 1], [1]]}, DataError, "cost_matrix: expected a matrix"),
         ({"binarize": "gini"}, ConfigError, "binarize must be one of"),

@@ -102,32 +102,6 @@ def test_depths_budgets_and_the_smallest_tree_within_an_error(gbsg2: SurvivalDat
     assert small.best_nodes_ < by_budget.best_nodes_
 
 
-@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
-def test_leaf_penalties(small_data: SurvivalData, objective: str) -> None:
-    data = small_data
-    settings: dict[str, Any] = {"max_depth": 2, "objective": objective, "binarize": "osst"}
-    tree = OptimalSurvivalTreeCV(**settings, choose="leaf_penalty", n_folds=3).fit(data.frame, _y(data))
-    penalties = tree.cv_results_["leaf_penalty"].to_numpy()
-    assert (np.diff(penalties) < 0).all()
-    assert penalties[-1] == 0.0
-    leaves = tree.cv_results_["mean_leaves"]
-    assert leaves.is_monotonic_increasing
-    assert leaves.iloc[0] == 1.0
-    # Every change of some fold's tree lies between two of them.
-    for fold in range(3):
-        train = data.subset(tree.folds_ != fold)
-        unit = len(data) / len(train) if objective == "log_likelihood" else 1.0
-        path = OptimalSurvivalTree(**settings).fit(train.frame, _y(train)).path_
-        for change in path["leaf_penalty"][path["leaf_penalty"] > 0] * unit:
-            above, below = (penalties > change).sum(), (penalties < change).sum()
-            assert above > 0
-            assert below > 0
-            assert above + below == len(penalties)
-    whole = OptimalSurvivalTree(**settings, leaf_penalty=tree.best_leaf_penalty_).fit(data.frame, _y(data))
-    assert whole.loss_ == tree.loss_
-    assert tree.certified_
-
-
 def test_brier_scores_and_scorers(small_data: SurvivalData) -> None:
     data = small_data
     settings: dict[str, Any] = {"objective": "integrated_brier", "leaf_curve": "ipcw", "binarize": "osst"}
@@ -158,7 +132,7 @@ def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: 
     np.testing.assert_array_equal(again.predict_survival_function(X), tree.predict_survival_function(X))
     values: dict[str, Any]
     for values, message in (
-        ({"choose": "leaves"}, "choose must be one of nodes, depth, budget, leaf_penalty"),
+        ({"choose": "leaves"}, "choose must be one of nodes, depth, budget"),
         ({"scoring": "c_harrell"}, "scoring must be 'loss' or a scorer"),
         ({"n_folds": 1}, "n_folds must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
