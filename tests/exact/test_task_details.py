@@ -29,16 +29,6 @@ FEATURES = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [1, 1], [0, 0]])
 # ---------------------------------------------------------------------- units and values
 
 
-def test_who_is_censored_at_the_horizon_is_known_to_be_free_of_the_event() -> None:
-    labels, weights = horizon_labels([1, 2, 2, 5, 5, 5, 5, 6], [1, 1, 0, 0, 0, 0, 1, 0], 5.0)
-    assert labels.tolist() == [1, 1, 0, 0, 0, 0, 1, 0]
-    # One of the six who were at risk after the event of day 2 was censored there: G(5-) = 5 / 6.
-    np.testing.assert_allclose(weights, [1, 1, 0, *[1.2] * 5])
-    assert weights.sum() == pytest.approx(8)
-    followed = horizon_labels([1, 2, 5, 5, 5], [1, 1, 0, 0, 0], 5.0)  # follow-up ends at the horizon
-    assert followed.weights.tolist() == [1.0] * 5
-
-
 def test_the_share_of_errors_is_the_loss_and_the_penalty_is_gosdts():
     labels = ["b", "a", "a", "a", "a", "b"]
     found = solve(FEATURES, Classification(labels), 2, leaf_penalty=0.1)

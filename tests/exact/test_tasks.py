@@ -1,57 +1,10 @@
 import numpy as np
 import pytest
-import torch
 
 from sstorch import metrics
 from sstorch.exact import IntegratedBrier, LogLikelihood, solve
-from sstorch.exact.moments import Moments, Patterns
-from sstorch.exact.problem import Problem
 from sstorch.exceptions import ConfigError, DataError
 from tests.exact import reference
-
-
-def single_costs(task, features):
-    """Costs of the rows without and with each column, as the search sees them."""
-    patterns = Patterns.of(features)
-    moments = Moments.of(patterns, task.entries(), task.n_steps, torch.device("cpu"))
-    problem, features = Problem(task, moments, None, 1, 0), range(patterns.n_features)
-    costs = np.array(
-        [[float(problem.where(j, present).leaf()) for j in features] for present in (False, True)]
-    )
-    present = np.where(patterns.flipped, 0, 1)
-    return {
-        int(c): costs[[1 - s, s], j] for j, (c, s) in enumerate(zip(patterns.columns, present, strict=True))
-    }
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_log_likelihood_is_the_deviance_row_by_row(seed):
-    features, time, event = reference.random_problem(seed)
-    task = LogLikelihood(time, event)
-    hazard = reference.hazards(time.tolist(), event.tolist())
-    np.testing.assert_allclose(task.hazard, hazard, rtol=1e-13)
-    for column, costs in single_costs(task, features).items():
-        for value, cost in enumerate(costs):
-            rows = np.flatnonzero(features[:, column] == bool(value))
-            constant = -sum(np.log(hazard[i]) for i in rows if event[i])
-            assert cost + constant == pytest.approx(reference.deviance(rows, time, event, hazard), abs=1e-12)
-        leaf = features[:, column].astype(int)
-        both = sum(reference.deviance(np.flatnonzero(leaf == v), time, event, hazard) for v in (0, 1))
-        assert task.loss(leaf) == pytest.approx(both, rel=1e-12)
-
-
-@pytest.mark.parametrize("curve", ["kaplan_meier", "ipcw"])
-@pytest.mark.parametrize("seed", range(12))
-def test_integrated_brier_is_the_score_row_by_row(seed, curve):
-    features, time, event = reference.random_problem(seed)
-    task = IntegratedBrier(time, event, leaf_curve=curve)
-    for column, costs in single_costs(task, features).items():
-        for value, cost in enumerate(costs):
-            rows = np.flatnonzero(features[:, column] == bool(value)).tolist()
-            expected = reference.brier(rows, time.tolist(), event.tolist(), curve == "ipcw")
-            assert cost == pytest.approx(expected, abs=1e-12)
-        leaf = features[:, column].astype(int)
-        assert task.loss(leaf) == pytest.approx(float(costs.sum()), abs=1e-12)
 
 
 def test_integrated_brier_is_the_convention_osst_of_the_metrics():

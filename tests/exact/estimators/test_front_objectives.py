@@ -1,6 +1,5 @@
 """Classification trees for objectives on fronts: F1, MCC, AUC, and errors under a limit on disparity."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -220,16 +219,3 @@ def test_rows_that_cannot_be(table: Any) -> None:
         fair.fit(X, y, sensitive=X["sex"][::-1])
     with pytest.raises(DataError, match="no feature column is left"):
         fair.fit(X[["sex"]], y, sensitive="sex")
-
-
-def test_the_best_f1_of_all_stumps(table: Any) -> None:
-    """Every question and every pair of classes, by hand."""
-    X, y = split(table)
-    tree = OptimalTreeClassifier(1, objective="f1").fit(X, y)
-    best = 0.0
-    for rule in tree.rules_:
-        column = X[rule.column]
-        answer = np.asarray(rule(column if rule.column in ("age", "dose") else column.astype("category")))
-        for classes in itertools.product(["no", "yes"], repeat=2):
-            best = max(best, f1_score(y, np.where(answer, classes[1], classes[0]), pos_label="yes"))
-    assert 1 - tree.loss_ == pytest.approx(best)

@@ -61,17 +61,6 @@ def test_equals_brute_force(seed):
         assert part.auc == found.auc[: most + 1]
 
 
-def test_area_is_that_of_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics")
-    rng = np.random.default_rng(0)
-    features = rng.random((300, 8)) < 0.4
-    y = (features[:, 0] + features[:, 1] * features[:, 2] + rng.normal(0, 0.8, 300) > 0.7).astype(int)
-    found = solve_roc_hull(features, y)
-    tree = found.tree()
-    assert metrics.roc_auc_score(y, tree.predict(features)) == pytest.approx(found.auc[-1], abs=1e-12)
-    assert found.table()["auc"].is_monotonic_increasing
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

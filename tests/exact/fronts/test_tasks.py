@@ -88,14 +88,6 @@ def test_measures_are_those_of_scikit_learn():
         assert found.tree().score == max(task.score(found.totals))
 
 
-def test_weights_repeat_rows():
-    rng, features, y, *_ = rows()
-    weight = rng.integers(0, 4, len(y))
-    weighted = solve_front(features, ConfusionFront(y, sample_weight=weight / 8), 2)
-    repeated = solve_front(features.repeat(weight, axis=0), ConfusionFront(y.repeat(weight)), 2)
-    np.testing.assert_array_equal(weighted.values * 8, repeated.values)
-
-
 def test_the_limit_is_exact():
     """A disparity of exactly 1 / 10 is within 0.1, which no binary fraction equals."""
     group = np.repeat([0, 1], 10)
@@ -120,44 +112,6 @@ def test_disparity_uses_the_groups_of_its_rows():
         disparity([1, 0], [0, 1, 1])
     with pytest.raises(DataError, match="finite"):
         disparity([1, np.nan], [0, 1])
-
-
-@pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
-def test_disparity_of_trees(parity):
-    _, features, y, group, *_ = rows()
-    found = solve_front(features, GroupFairness(y, group, parity, max_disparity=1.0), 2)
-    assert len(found) > 1
-    for number, (errors, value) in enumerate(found.values):
-        predicted = found.tree(number).predict(features)
-        true = y if parity == "equal_opportunity" else None
-        assert disparity(predicted, group, y=true) == pytest.approx(value, abs=1e-12)
-        assert (predicted != y).sum() == errors
-
-
-def test_a_fair_survival_tree_costs_what_its_fairness_takes():
-    _, features, _, group, time, event = rows()
-    losses = []
-    for limit in (0.0, 0.02, 0.1, 1.0):
-        found = solve_front(
-            features, FairSurvival(time, event, group, horizon=8.0, max_disparity=limit), 2, min_leaf=5
-        )
-        value = found.values[found.best()]
-        assert abs(value[1]) <= limit
-        losses.append(value[0])
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] > losses[-1]
-
-
-def test_without_a_limit_survival_trees_are_those_of_the_likelihood():
-    from sstorch.exact import LogLikelihood, solve
-
-    _, features, _, group, time, event = rows()
-    for depth in (2, 3):
-        task = FairSurvival(time, event, group, horizon=8.0, max_disparity=1.0)
-        fair = solve_front(features, task, depth, min_leaf=3)
-        assert fair.values[0, 0] == pytest.approx(
-            solve(features, LogLikelihood(time, event), depth, min_leaf=3).loss, abs=1e-8
-        )
 
 
 @pytest.mark.parametrize(
