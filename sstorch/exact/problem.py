@@ -36,6 +36,11 @@ class Budget(NamedTuple):
     nodes: int
 
 
+# Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
+# None where it has to be found.
+Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
+
+
 def budget(depth: int, nodes: int) -> Budget:
     """The smallest equivalent budget: n nodes are never deeper than n, nor more than the depth can hold."""
     nodes = min(nodes, 2**depth - 1)

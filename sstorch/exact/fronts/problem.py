@@ -99,10 +99,6 @@ def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
     return (first[0] <= second[0]) & (first[1] == second[1])
 
 
-# Feature of the root, budgets of both subtrees, point of the left one; None where it has to be found.
-Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
-
-
 class FrontProblem:
     """Rows to grow trees on, a task and the least rows of a leaf; the last channel of `moments` counts rows.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask, Origin
+from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
 from sstorch.exact.fronts.search import (
     balance_front,
     cheapest_tree,
@@ -24,7 +24,7 @@ from sstorch.exact.fronts.search import (
     nondominated_front,
 )
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import INFINITY, Budget, budget, budgets, check_limits, check_rows, splits
+from sstorch.exact.problem import INFINITY, Budget, Origin, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError, TrainingError
 from sstorch.optim import ENGINES, Engine
@@ -295,7 +295,7 @@ def solve_front(
     # Smaller trees take no time.
     with deadline.listening(INFINITY if target.depth > 2 else 0.0):
         if row_points is not None:
-            from sstorch.exact.fronts.linear import linear_front
+            from sstorch.exact.compiled.linear_front import linear_front
 
             points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
         else:

@@ -15,9 +15,8 @@ from sstorch.exact.compiled.fronts import Sums, add_root, whole_front
 from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import Deadline
-from sstorch.exact.fronts.problem import Origin
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import Budget, budget, splits
+from sstorch.exact.problem import Budget, Origin, budget, splits
 from sstorch.exact.task import Entries
 
 
