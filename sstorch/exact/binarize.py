@@ -16,7 +16,7 @@ from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_choice, check_columns_exist
 from sstorch.data import parse_target
 from sstorch.data.columns import as_frame, check_size, kind_of, labels, numeric_values
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import weighted_rows
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
 from sstorch.exact.tree import martingale_residuals
@@ -308,7 +308,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if n != len(weight):
             raise DataError(f"X has {len(weight)} rows, y has {n}")
         if is_survival:
-            return martingale_residuals(Observed.of(outcomes, weight))[:, None]
+            return martingale_residuals(weighted_rows(outcomes, weight))[:, None]
         numbers: FloatArray = outcomes.reshape(n, -1).astype(np.float64)
         return numbers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,7 +13,8 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.data import Surv, parse_target
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import weighted_rows
+from sstorch.exact.rounding import whole_weights
 from sstorch.exact.targets import check_weights
 from sstorch.exact.task import Entries, OneStepTask
 from sstorch.exact.tree import BaselineHazard, hazard_ratios
@@ -72,8 +72,9 @@ class LogLikelihood(OneStepTask):
         entry: npt.ArrayLike | None = None,
         sample_weight: npt.ArrayLike | None = None,
     ) -> None:
-        rows = self._rows = Observed.of(Surv(time, event, entry=entry), sample_weight)
-        self.time, self.event, self.weight = rows.time, rows.event, rows.weight * rows.unit
+        rows = self._rows = weighted_rows(Surv(time, event, entry=entry), sample_weight)
+        unit = whole_weights(check_weights(sample_weight, len(rows.time)))[1]
+        self.time, self.event, self.weight = rows.time, rows.event, rows.weights * unit
         self.n_rows = len(self.time)
         if not self.event.any():
             raise DataError("event: no row has an event, so there is no hazard to estimate")
@@ -82,7 +83,7 @@ class LogLikelihood(OneStepTask):
                 f"time_tolerance={time_tolerance!r}: some rows entered late, and Λ is read at exactly their "
                 "times; leave it 0"
             )
-        read = replace(rows, time=rows.time + time_tolerance) if time_tolerance else rows
+        read = rows._replace(time=rows.time + time_tolerance) if time_tolerance else rows
         self.hazard = BaselineHazard.of(rows).exposure(read)
         self.constant = float(-(self.weight[self.event] * np.log(self.hazard[self.event])).sum())
 
@@ -242,8 +243,8 @@ class IntegratedBrier:
     ) -> None:
         check_choice(leaf_curve, "leaf_curve", get_args(LeafCurve))
         self.leaf_curve = leaf_curve
-        rows = Observed.of((time, event), sample_weight)
-        self.time, self.event, self.weight = rows.time, rows.event, rows.weight
+        rows = weighted_rows((time, event), sample_weight)
+        self.time, self.event, self.weight = rows.time, rows.event, rows.weights
         if not self.event.any():
             raise DataError("event: no row has an event, so every tree has the loss 0")
         counted = self.time[self.weight > 0.0]

@@ -14,10 +14,11 @@ from sklearn.isotonic import isotonic_regression
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_quantile, check_truncation
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import least_hazard, smallest
 from sstorch.exceptions import DataError
 from sstorch.metrics import censoring_distribution
 from sstorch.metrics.censoring import risk_sets
+from sstorch.metrics.outcome import Observed
 
 # A branch node is (feature, subtree where 0, subtree where 1), a leaf its decision, or None.
 Nested = tuple[int, "Nested", "Nested"] | int | None
@@ -310,7 +311,7 @@ def leaf_curves(leaf: IntArray, n_leaves: int, rows: Observed, curve: LeafCurveK
     ``"ipcw"``: the falling steps with the smallest Brier score of the leaf's rows, weighted for censoring
     and integrated over the observed times; with it the leaf's Nelson-Aalen estimate.
     """
-    event, weight = rows.event, rows.weight
+    event, weight = rows.event, rows.weights
     times = np.unique(rows.time[event])
     seen = np.searchsorted(times, rows.time, side="right")  # event times that the row was at risk at
     shape = (n_leaves, len(times))
@@ -341,15 +342,15 @@ def hazard_ratios(leaf: IntArray, n_leaves: int, rows: Observed, exposure: Float
     exposure, whose rows entered late and left before any event, has the ratio 1. See LeBlanc and Crowley
     (1992), Biometrics 48, 411-425.
     """
-    events = np.bincount(leaf, weights=rows.weight * rows.event, minlength=n_leaves)
-    hazard = np.bincount(leaf, weights=rows.weight * exposure, minlength=n_leaves)
-    least = 0.5 * rows.smallest
+    events = np.bincount(leaf, weights=rows.weights * rows.event, minlength=n_leaves)
+    hazard = np.bincount(leaf, weights=rows.weights * exposure, minlength=n_leaves)
+    least = 0.5 * smallest(rows.weights)
     return np.divide(np.maximum(events, least), hazard, out=np.ones(n_leaves), where=hazard > 0.0)
 
 
 @dataclass(frozen=True)
 class BaselineHazard:
-    """Nelson-Aalen estimate Λ of all rows, kept positive: `Observed.least_hazard` before the first event.
+    """Nelson-Aalen estimate Λ of all rows, kept positive: `least_hazard` before the first event.
 
     It is `values[0]` before the distinct event `times` (T,), and `values[k]` from the k-th of them on. Where
     rows entered late it is the plain estimate, 0 before the first event: a row that is split in two keeps its
@@ -362,9 +363,9 @@ class BaselineHazard:
     @classmethod
     def of(cls, rows: Observed) -> BaselineHazard:
         """Estimate it from weighted rows that are at risk where entry < t <= time."""
-        sets = risk_sets(rows.weighted)
+        sets = risk_sets(rows)
         had = sets.n_events > 0.0
-        first = rows.least_hazard if rows.entry is None else 0.0
+        first = least_hazard(rows.weights) if rows.entry is None else 0.0
         rises = sets.n_events[had] / sets.at_risk[had]
         return cls(sets.times[had], np.concatenate(([first], np.cumsum(rises))))
 
@@ -392,7 +393,7 @@ def _least_brier(leaf: IntArray, n_leaves: int, rows: Observed, times: FloatArra
     """
     grid, position = np.unique(rows.time, return_inverse=True)
     width = np.append(np.diff(grid), 0.0)
-    weight, event = rows.weight, rows.event
+    weight, event = rows.weights, rows.event
     censoring = censoring_distribution((rows.time, event), tied_events="at_risk", sample_weight=weight).values
     inverse = np.divide(1.0, censoring, out=np.zeros_like(censoring), where=censoring > 0.0)
     begin = np.searchsorted(grid, times)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import weighted_rows
 from sstorch.exact.tree import BaselineHazard as Baseline
 from sstorch.exact.tree import hazard_ratios, leaf_curves
 from sstorch.metrics import censoring_distribution
@@ -18,7 +18,7 @@ def _rows(n: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def test_least_brier_curves_minimise_the_score_among_falling_steps() -> None:
     leaf, time, event = _rows()
-    curves = leaf_curves(leaf, 2, Observed.of((time, event)), "ipcw")
+    curves = leaf_curves(leaf, 2, weighted_rows((time, event)), "ipcw")
     grid = np.unique(time)
     g_of = dict(zip(grid, censoring_distribution((time, event), tied_events="at_risk").values, strict=True))
 
@@ -59,7 +59,7 @@ def test_steps_are_right_continuous_and_begin_at_one_and_zero() -> None:
         np.array([2.0, 4.0, 3.0, 5.0]),
         np.array([1, 0, 1, 1], dtype=bool),
     )
-    curves = leaf_curves(leaf, 2, Observed.of((time, event)), "kaplan_meier")
+    curves = leaf_curves(leaf, 2, weighted_rows((time, event)), "kaplan_meier")
     assert curves.times.tolist() == [2, 3, 5]
     grid = np.array([0.0, 1.9, 2.0, 3.0, 4.9, 5.0, 50.0])
     assert curves.survival_at(grid).tolist() == [[1, 1, 0.5, 0.5, 0.5, 0.5, 0.5], [1, 1, 1, 0.5, 0.5, 0, 0]]
@@ -70,11 +70,11 @@ def test_steps_are_right_continuous_and_begin_at_one_and_zero() -> None:
 
 def test_leaves_without_events_count_half_an_event() -> None:
     leaf, time, event = np.array([0, 0, 1]), np.array([1.0, 2.0, 2.0]), np.array([True, True, False])
-    rows = Observed.of((time, event))
+    rows = weighted_rows((time, event))
     baseline = Baseline.of(rows)
     np.testing.assert_allclose(baseline.at([0.5, 1.0, 1.5, 9.0]), [0.25, 1 / 3, 1 / 3, 1 / 3 + 1 / 2])
     ratios = hazard_ratios(leaf, 2, rows, baseline.exposure(rows))
     np.testing.assert_allclose(ratios, [2 / (1 / 3 + 5 / 6), 0.5 / (5 / 6)])
-    curves = leaf_curves(leaf, 2, Observed.of((time, event)), "proportional_hazards")
+    curves = leaf_curves(leaf, 2, weighted_rows((time, event)), "proportional_hazards")
     np.testing.assert_allclose(curves.cumulative_hazard[1], 0.6 * np.array([1 / 3, 5 / 6]))
     np.testing.assert_array_equal(curves.survival, np.exp(-curves.cumulative_hazard))

@@ -21,7 +21,7 @@ from sstorch.exact import (
     check_task,
     solve,
 )
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import weighted_rows
 from sstorch.exact.rounding import whole_weights
 from sstorch.exact.tree import BaselineHazard
 from sstorch.exceptions import ConfigError, DataError
@@ -159,7 +159,7 @@ def test_whole_weights_have_exact_sums():
 def test_baseline_hazard_before_the_first_event_has_no_scale():
     time, event, weight = np.array([1.0, 2.0, 3.0]), np.array([0, 1, 0]), np.array([2.0, 1.0, 3.0])
     for factor in (1.0, 1 / 6, 250.0):
-        baseline = BaselineHazard.of(Observed.of((time, event), factor * weight))
+        baseline = BaselineHazard.of(weighted_rows((time, event), factor * weight))
         np.testing.assert_allclose(baseline.at([0.5, 2.0]), [1 / 7, 1 / 4])
 
 
@@ -272,7 +272,7 @@ def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
     alone = OptimalSurvivalTree(max_depth=1).fit(frame[train], y[train], sample_weight=weight[train])
     w = weight[train].tolist()
     at = np.concatenate([small_data.time[train], small_data.time[test]])
-    steps = BaselineHazard.of(Observed.of(y[train], weight[train]))
+    steps = BaselineHazard.of(weighted_rows(y[train], weight[train]))
     loops = reference.hazards(small_data.time[train].tolist(), small_data.event[train].tolist(), w)
     np.testing.assert_allclose(steps.at(at[: train.sum()]), loops, rtol=1e-12)
     fitted = steps.at(small_data.time[test])

@@ -55,7 +55,7 @@ class CauseLeaves(OutcomeTree):
             axis=1,
         )
         incidence = np.stack(
-            [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weight[i]) for i in inside]
+            [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weights[i]) for i in inside]
         )
         self._set_cause_leaves(
             curves, incidence, hazards, data, cause_task(data).decisions(leaf, n_leaves), weights

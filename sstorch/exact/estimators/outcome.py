@@ -20,17 +20,18 @@ from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import weighted_rows
 from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
 from sstorch.groups.validation import GroupValidation
+from sstorch.metrics.outcome import Observed
 
 
 def observed(data: SurvivalData) -> Observed:
     """The outcomes of rows."""
-    return Observed.of(data.y.any_cause(), data.sample_weight)
+    return weighted_rows(data.y.any_cause(), data.sample_weight)
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:

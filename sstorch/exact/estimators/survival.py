@@ -28,7 +28,6 @@ from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.formula import page_nodes, tree_formula
-from sstorch.exact.observed import Observed
 from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
 from sstorch.exact.tree import (
     BaselineHazard,
@@ -46,6 +45,7 @@ from sstorch.groups.table import frame_of_state, frame_state, groups_text
 from sstorch.groups.without_events import groups_without_events
 from sstorch.language import Phrase
 from sstorch.memory import check_room
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import WeightKind
 
 

@@ -21,11 +21,12 @@ from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
-from sstorch.exact.observed import Observed
+from sstorch.exact.observed import least_hazard
 from sstorch.exact.solution import Solution
 from sstorch.exact.solve import MAX_EXACT_DEPTH
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.outcome import Observed
 from sstorch.metrics.scoring import remedy_for_names
 
 Choice = Literal["nodes", "depth", "budget"]
@@ -230,7 +231,7 @@ def _deviance(
     ratio = hazard_ratios(leaf, n_leaves, known, baseline.exposure(known))[here]
     hazard = baseline.exposure(test)
     # An event may fall where the training rows have none: whatever stands there is in the score of all sizes.
-    seen = np.where(hazard > 0.0, hazard, known.least_hazard)
+    seen = np.where(hazard > 0.0, hazard, least_hazard(known.weights))
     deviance = hazard * ratio - rows.event * (np.log(seen) + np.log(ratio) + 1.0)
     return float(np.average(deviance, weights=rows.sample_weight))
 
@@ -241,6 +242,6 @@ def _alike(train: Observed, test: Observed) -> tuple[Observed, Observed]:
         return train, test
 
     def late(rows: Observed) -> Observed:
-        return replace(rows, entry=np.full(len(rows.time), -np.inf)) if rows.entry is None else rows
+        return rows._replace(entry=np.full(len(rows.time), -np.inf)) if rows.entry is None else rows
 
     return late(train), late(test)

@@ -11,12 +11,12 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.estimators.competing_risks import cause_task
 from sstorch.exact.estimators.outcome import observed
 from sstorch.exact.estimators.search import Questions, SearchSettings
-from sstorch.exact.observed import Observed
 from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
 from sstorch.exact.tree import LeafCurveKind, martingale_residuals
 from sstorch.exceptions import ConfigError
+from sstorch.metrics.outcome import Observed
 
 Objective = Literal["log_likelihood", "integrated_brier"]
 
