@@ -98,7 +98,7 @@ class Levels:
     Attributes:
         costs: of each size k and budget, (2, ..., 2, C(F, k)): signs in falling order of the features,
             sets in colexicographic order.
-        paid: what rows pay for tests, as `Payments.at` gives it; empty where tests are free.
+        paid: what rows pay for tests, see `payments`; empty where tests are free.
     """
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
@@ -215,27 +215,24 @@ def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatA
     return price
 
 
-class Payments:
-    """Payments of the rows of each set of literals of a problem when it is split."""
+def payments(problem: Problem, depth: int) -> dict[int, Tensor]:
+    """Payments of the rows of each set of literals when it is split, by size of the larger set.
 
-    def __init__(self, problem: Problem, depth: int) -> None:
-        assert problem.sizes is not None
-        assert problem.branch_cost is not None
-        self._rows = PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
-        self._cost, self._n = problem.branch_cost, problem.sizes.n_features
-
-    def at(self, k: int) -> Tensor:
-        """(2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature.
-
-        The axes of signs are those of the k - 1 features left.
-        """
-        (rows,) = (cells[0] for cells in self._rows.cells(k, slice(None)))
-        sets = members(self._n, k)
-        paid = []
+    Of size k, (2, ..., 2, k, C(F, k)): of each k-set without its j-th feature, split by that feature. The
+    axes of signs are those of the k - 1 features left.
+    """
+    assert problem.sizes is not None
+    assert problem.branch_cost is not None
+    cells = PackedCells(problem.sizes.row_sums(), depth, problem.n_threads)
+    found = {}
+    for k in range(1, depth + 1):
+        rows = next(cells.cells(k, slice(None)))[0]
+        sets, paid = members(problem.sizes.n_features, k), []
         for j in range(k):
-            price = torch.from_numpy(self._cost(np.delete(sets, j, axis=0), sets[j])).to(rows.device)
+            price = torch.from_numpy(problem.branch_cost(np.delete(sets, j, axis=0), sets[j])).to(rows.device)
             paid.append((rows.select(j, 0) + rows.select(j, 1)) * price)
-        return torch.stack(paid, dim=-2)
+        found[k] = torch.stack(paid, dim=-2)
+    return found
 
 
 def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:

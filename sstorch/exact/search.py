@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import comb
@@ -28,11 +28,10 @@ from sstorch.exact.problem import (
     Budget,
     Found,
     Levels,
-    Payments,
     Problem,
-    budget,
     budgets,
     packable,
+    payments,
     smallest,
     splits,
 )
@@ -48,10 +47,6 @@ def search_tables(problem: Problem, depth: int, max_nodes: int, deadline: Deadli
     n = problem.moments.n_features
     if 0 in (depth, max_nodes, n):
         return _leaf_alone(problem, depth, max_nodes, complete=True)
-    if depth > n:  # no path tests a feature twice
-        found = search_tables(problem, n, min(max_nodes, 2**n - 1), deadline)
-        costs = {s: found.costs[budget(min(s.depth, n), s.nodes)] for s in budgets(depth, max_nodes)}
-        return replace(found, costs=costs, tree=lambda s: found.tree(budget(min(s.depth, n), s.nodes)))
     if fits(problem, depth):
         return _search_packed(problem, depth, max_nodes, deadline)
     return _search_roots(problem, depth, max_nodes, deadline)
@@ -139,8 +134,7 @@ def _search(problem: Problem, levels: Levels, deadline: Deadline) -> None:
     leaves = _leaf_costs(problem, depth, deadline)
     table = torch.empty(0)
     if problem.branch_cost is not None:
-        payments = Payments(problem, depth)
-        levels.paid = {k: payments.at(k) for k in range(depth, 0, -1)}
+        levels.paid = payments(problem, depth)
     for k in range(depth, 0, -1):
         leaf = leaves(k)
         levels.costs[k] = levels.values(k, leaf, table) if k < depth else {Budget(0, 0): leaf}

@@ -108,7 +108,7 @@ def solve(
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     _check_events(task, min_events)
     entries, place = task.entries(), torch.device(device)
-    depth = min(max_depth, max(1, patterns.n_features)) if priced else max_depth
+    depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
     least: tuple[int, ...] = ()
     if min_leaf > 1 or min_events > 0 or priced:

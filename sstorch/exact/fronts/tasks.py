@@ -16,6 +16,7 @@ from torch import Tensor
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, is_number_of
 from sstorch.exact.survival_tasks import LogLikelihood
+from sstorch.exact.targets import check_weights, finite_vector
 from sstorch.exceptions import ConfigError, DataError
 
 _WEIGHT_BITS = 20
@@ -50,18 +51,10 @@ def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
     """Weights as integers, and what 1 of them is.
 
     Raises:
-        DataError: another number of weights than rows, or one that is negative or not finite.
+        DataError: see `check_weights`.
         ConfigError: weights that are no multiples of 2**-20.
     """
-    if weight is None:
-        return np.ones(n_rows, dtype=np.int64), 1.0
-    array: FloatArray = np.asarray(weight, dtype=np.float64)
-    if array.shape != (n_rows,):
-        raise DataError(
-            f"sample_weight: expected one for each of the {n_rows} rows, got the shape {array.shape}"
-        )
-    if not np.isfinite(array).all() or (array < 0.0).any():
-        raise DataError("sample_weight: expected finite numbers of at least 0")
+    array = check_weights(weight, n_rows)
     for bits in range(_WEIGHT_BITS + 1):
         scaled = array * 2.0**bits
         if (scaled == np.round(scaled)).all():
@@ -274,15 +267,10 @@ def disparity(
     Raises:
         DataError: unequal lengths, predictions that are not finite, or a group without rows to compare.
     """
-    values: FloatArray = np.asarray(predicted, dtype=np.float64)
-    groups = np.asarray(group)
-    compared = np.ones(len(groups), dtype=np.bool_) if y is None else np.asarray(y) == 1
-    weight = np.ones(len(groups)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    shapes = [array.shape for array in (values, groups, compared, weight)]
-    if groups.ndim != 1 or len(set(shapes)) > 1:
-        raise DataError(f"predicted, group, y and sample_weight have the shapes {shapes}")
-    if not np.isfinite(values).all():
-        raise DataError("predicted: expected finite numbers")
+    values = finite_vector(predicted, "predicted")
+    groups = finite_vector(group, "group", len(values))
+    compared = np.ones(len(groups), dtype=np.bool_) if y is None else finite_vector(y, "y", len(groups)) == 1
+    weight = check_weights(sample_weight, len(groups))
     means = []
     for number in (0, 1):
         rows = compared & (groups == number)

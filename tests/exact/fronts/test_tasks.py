@@ -108,7 +108,7 @@ def test_disparity_uses_the_groups_of_its_rows():
     assert disparity(predicted, group, sample_weight=[1, 1, 2, 1, 3]) == pytest.approx(2 / 4 - 3 / 4)
     with pytest.raises(DataError, match="no row of group 1"):
         disparity([1, 0], [0, 0])
-    with pytest.raises(DataError, match="shapes"):
+    with pytest.raises(DataError, match="group: expected 2 numbers"):
         disparity([1, 0], [0, 1, 1])
     with pytest.raises(DataError, match="finite"):
         disparity([1, np.nan], [0, 1])
