@@ -222,15 +222,6 @@ class LeafCurves:
         power = factor[:, None]
         return LeafCurves(self.times, self.survival**power, self.cumulative_hazard * power)
 
-    def quantile(self, q: float) -> FloatArray:
-        """First time at which S_l <= 1 - q, +inf where there is none, shape (L,).
-
-        Raises:
-            ConfigError: `q` is not in (0, 1).
-        """
-        reached = self.survival <= 1.0 - check_quantile(q) + _ROUNDING
-        return np.where(reached.any(axis=1), self.times[reached.argmax(axis=1)], math.inf)
-
     @property
     def order(self) -> IntArray:
         """Place of each leaf by prognosis, (L,): 0 for the largest mean survival up to the last event time.
@@ -241,27 +232,13 @@ class LeafCurves:
         level = (self.restricted_mean(end) / end).round(_PROGNOSIS_DIGITS)
         return np.argsort(np.argsort(-level, kind="stable"))
 
-    def restricted_mean(self, tau: float) -> FloatArray:
-        """Area under S_l from 0 to `tau`, shape (L,); for an infinite `tau` +inf where S_l stays above 0.
+    def quantile(self, q: float, leaf: IntArray | None = None, after: FloatArray | None = None) -> FloatArray:
+        """First time t with S(after + t) <= (1 - q) S(after), +inf where there is none.
 
-        Raises:
-            ConfigError: `tau` is not positive.
+        Of each leaf from time zero, (L,); or of the leaf (n,) of each row from its time `after` (n,) on,
+        where S > 0. Raises ConfigError: `q` is not in (0, 1).
         """
-        tau = check_truncation(tau)
-        edges = np.minimum(np.concatenate(([0.0], self.times)), tau)
-        heights = np.column_stack([np.ones(len(self.survival)), self.survival])
-        area: FloatArray = heights[:, :-1] @ np.diff(edges)
-        last = self.survival[:, -1]
-        if math.isinf(tau):
-            return np.where(last > 0.0, math.inf, area)
-        mean: FloatArray = area + last * (tau - edges[-1])
-        return mean
-
-    def residual_quantile(self, q: float, leaf: IntArray, after: FloatArray) -> FloatArray:
-        """First time t with S(after + t) <= (1 - q) S(after), +inf where there is none, (n,).
-
-        S(after) > 0 is that of the leaf (n,) of each row. Raises ConfigError: `q` is not in (0, 1).
-        """
+        leaf, after = self._from(leaf, after)
         level = (1.0 - check_quantile(q)) * self.survival_at(after[:, None], leaf)[:, 0] + _ROUNDING
         times = np.append(self.times, math.inf)
         found = np.empty(len(leaf))
@@ -270,12 +247,14 @@ class LeafCurves:
             found[rows] = times[np.searchsorted(-self.survival[number], -level[rows], side="left")]
         return found - after
 
-    def residual_mean(self, tau: float, leaf: IntArray, after: FloatArray) -> FloatArray:
-        """Area under S(after + t) / S(after) from 0 to `tau`, shape (n,); arguments as above.
+    def restricted_mean(
+        self, tau: float, leaf: IntArray | None = None, after: FloatArray | None = None
+    ) -> FloatArray:
+        """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as of :meth:`quantile`.
 
-        Raises:
-            ConfigError: `tau` is not positive.
+        For an infinite `tau` it is +inf where S stays above 0. Raises ConfigError: `tau` is not positive.
         """
+        leaf, after = self._from(leaf, after)
         until = after + check_truncation(tau)
         edges = np.concatenate(([0.0], self.times))
         heights = np.column_stack([np.ones(len(self.survival)), self.survival])
@@ -290,6 +269,11 @@ class LeafCurves:
             return np.asarray(area[leaf, place] + last)
 
         return (below(until) - below(after)) / self.survival_at(after[:, None], leaf)[:, 0]
+
+    def _from(self, leaf: IntArray | None, after: FloatArray | None) -> tuple[IntArray, FloatArray]:
+        """Leaves, each one once by default, and times, by default zero."""
+        leaf = np.arange(len(self.survival)) if leaf is None else leaf
+        return leaf, np.zeros(len(leaf)) if after is None else after
 
     def _read(
         self, steps: FloatArray, before: float, grid: FloatArray, leaf: IntArray | None = None

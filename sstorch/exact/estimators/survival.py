@@ -160,8 +160,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             DataError: the curve of a row is 0 at ``after``.
         """
         leaf, after = self._leaf_and_time(X, after)
-        curves = self.curves_
-        return curves.quantile(q)[leaf] if after is None else curves.residual_quantile(q, leaf, after)
+        return self.curves_.quantile(q, leaf, after)
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
         """Restricted mean survival time: the area under S(t | x) from 0 to ``tau`` > 0, shape (n,).
@@ -177,8 +176,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             DataError: the curve of a row is 0 at ``after``.
         """
         leaf, after = self._leaf_and_time(X, after)
-        curves = self.curves_
-        return curves.restricted_mean(tau)[leaf] if after is None else curves.residual_mean(tau, leaf, after)
+        return self.curves_.restricted_mean(tau, leaf, after)
 
     def _leaf_and_time(self, X: object, after: npt.ArrayLike | None) -> tuple[IntArray, FloatArray | None]:
         """Leaf of each row, and times `after` at which rows are alive, (n,) each, checked."""
