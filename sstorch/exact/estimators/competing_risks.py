@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,17 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exact.estimators.base import rows_text
 from sstorch.exact.estimators.outcome import OutcomeTree, observed
-from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors, scaled_incidence
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves
-from sstorch.exceptions import DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
-from sstorch.groups.recalibration import Recalibrate
 from sstorch.groups.table import groups_text, incidence_lines, table_of
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
 from sstorch.metrics.weights import WeightKind
+
+# Attributes with a number or curve of each leaf and cause.
+_OF_CAUSES = ("incidence_", "hazards_", "hazard_ratios_")
 
 
 class CauseLeaves(OutcomeTree):
@@ -90,38 +90,10 @@ class CauseLeaves(OutcomeTree):
 
     # ------------------------------------------------------------------ groups
 
-    def _recalibrated_causes(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
-        """The tree with recalibrated cause-specific hazards."""
-        leaf, n_leaves = self._leaves(data.frame), self.tree_.n_leaves
-        expected = self._expected(data, leaf)
-        events = [data.cause == number for number in range(1, len(self.causes_) + 1)]
-        new, reports = self._recalibrated_copy(), list[Recalibration]()
-        if how == "baseline":
-            check_baseline(data, leaf, n_leaves, weights)
-            new._set_estimates(data, leaf, weights)
-            for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
-                reports.append(baseline_report(data, event, (both[0], both[1])))
-        else:
-            ratios = self.hazard_ratios_.copy()
-            factors = np.ones((n_leaves, len(self.causes_)))
-            for k, name in enumerate(self.causes_):
-                try:
-                    factors[:, k], slope, report = leaf_factors(
-                        data, events[k], leaf, expected[k], np.log(ratios[:, k]), how, weights
-                    )
-                except DataError as error:
-                    raise DataError(f"cause {name}: {error}") from error
-                ratios[:, k] **= slope
-                reports.append(report)
-            curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
-            hazards = factors[:, :, None] * self.hazards_
-            new._set_cause_leaves(curves, incidence, hazards, data, ratios, weights)
-        new.recalibration_ = dict(zip(self.causes_, reports, strict=True))
-        return new
-
     def _expected(self, data: SurvivalData, leaf: IntArray) -> list[FloatArray]:
         """Predicted cumulative hazard of each cause from the entry of each row to its time, (n,) each."""
-        curves = (LeafCurves(self.event_times_, np.exp(-each), each) for each in self.hazards_.swapaxes(0, 1))
+        hazards = self.hazards_ if self._competing else self.curves_.cumulative_hazard[:, None]
+        curves = (LeafCurves(self.event_times_, np.exp(-each), each) for each in hazards.swapaxes(0, 1))
         return [each.exposure(leaf, data.time, data.entry) for each in curves]
 
     # ------------------------------------------------------------------ read and keep
@@ -171,31 +143,30 @@ class CauseLeaves(OutcomeTree):
             parts.append(f"{name}: {report}")
         return "\n\n".join(parts)
 
-    def _cause_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        return {
+    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        arrays = {
             "event_times": self.event_times_,
-            "incidence": self.incidence_,
-            "hazards": self.hazards_,
             "survival": self.curves_.survival,
             "cumulative_hazard": self.curves_.cumulative_hazard,
-            "hazard_ratios": self.hazard_ratios_,
         }
+        return arrays | {name: getattr(self, name) for name in _OF_CAUSES if self._competing}
 
-    def _set_cause_arrays(self, tensors: Mapping[str, Tensor]) -> None:
+    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
         self.event_times_ = tensors["event_times"].numpy()
         n_leaves, n_causes, n_times = self.tree_.n_leaves, len(self.causes_), len(self.event_times_)
-        expected: dict[str, tuple[int, ...]] = {
-            **dict.fromkeys(("survival", "cumulative_hazard"), (n_leaves, n_times)),
-            **dict.fromkeys(("incidence", "hazards"), (n_leaves, n_causes, n_times)),
-            "hazard_ratios": (n_leaves, n_causes),
-        }
-        arrays = {name: tensors[name].numpy() for name in expected}
-        for name, shape in expected.items():
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+            ("survival", "cumulative_hazard"), (n_leaves, n_times)
+        )
+        if self._competing:
+            curves = (n_leaves, n_causes, n_times)
+            shapes |= {"incidence_": curves, "hazards_": curves, "hazard_ratios_": (n_leaves, n_causes)}
+        arrays = {name: tensors[name].numpy() for name in shapes}
+        for name, shape in shapes.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"{name} has the shape {arrays[name].shape}, expected {shape}")
-        self.curves_ = LeafCurves(self.event_times_, arrays["survival"], arrays["cumulative_hazard"])
-        self.incidence_, self.hazards_ = arrays["incidence"], arrays["hazards"]
-        self.hazard_ratios_ = arrays["hazard_ratios"]
+        self.curves_ = LeafCurves(self.event_times_, arrays.pop("survival"), arrays.pop("cumulative_hazard"))
+        for name, array in arrays.items():
+            setattr(self, name, array)
 
 
 def cause_task(data: SurvivalData) -> CompetingLogLikelihood:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.formula import page_nodes, tree_formula
-from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors
+from sstorch.exact.recalibration import baseline_report, check_baseline, leaf_factors, scaled_incidence
 from sstorch.exact.tree import (
     BaselineHazard,
     BinaryTree,
@@ -37,7 +36,7 @@ from sstorch.exact.tree import (
     hazard_ratios,
     leaf_curves,
 )
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
@@ -66,11 +65,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         leaf = self._set(search.questions, search.solution, tree)
         leaf = self._number_leaves(leaf, rows, settings.leaf_curve)
         self._set_outcome(data)
-        if self._competing:
-            self._set_estimates(data, leaf)
-            return self
-        curves = leaf_curves(leaf, self.tree_.n_leaves, rows, settings.leaf_curve)
-        self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
+        self._estimate(data, leaf)
         return self
 
     def _set_final(self, search: TreeSearch) -> Self:
@@ -90,7 +85,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         self, curves: LeafCurves, leaf: IntArray, data: SurvivalData, ratios: FloatArray | None
     ) -> None:
         """Set the curves of the leaves, and the table of some rows."""
-        self._set_curves(curves)
+        self.curves_, self.event_times_ = curves, curves.times
         n_leaves = self.tree_.n_leaves
         table = pd.DataFrame(
             {
@@ -121,9 +116,6 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         """Unit of the times; None if not known."""
         check_is_fitted(self, "tree_")
         return self._settings.time_unit
-
-    def _set_curves(self, curves: LeafCurves) -> None:
-        self.curves_, self.event_times_ = curves, curves.times
 
     # ------------------------------------------------------------------ predict
 
@@ -218,36 +210,80 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         return self.curves_.survival_at(times)[self._leaves(frame)]
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
-        """See :func:`sstorch.recalibrate`."""
-        if self._competing:
-            return self._recalibrated_causes(data, how, weights)
-        leaf, curves, n_leaves = self._leaves(data.frame), self.curves_, self.tree_.n_leaves
-        ratios: FloatArray | None = None
-        if "hazard_ratio" in self.leaf_table_:
-            ratios = self.leaf_table_["hazard_ratio"].to_numpy(dtype=np.float64)
-        elif how == "slope":
-            raise ConfigError(
-                f"how='slope' multiplies log hazard ratios, and objective={self._settings.objective!r} has "
-                "none; use how='intercept' or 'baseline'"
-            )
-        expected = curves.exposure(leaf, data.time, data.entry)
+        """See :func:`sstorch.recalibrate`; with competing causes each cause-specific hazard is recalibrated."""
+        leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
+        events = (
+            [data.cause == number for number in range(1, len(names) + 1)] if self.causes_ else [data.event]
+        )
+        expected, reports = self._expected(data, leaf), list[Recalibration]()
+        new = self._recalibrated_copy()
         if how == "baseline":
             check_baseline(data, leaf, n_leaves, weights)
-            rows = observed(data)
-            self._settings.check_entry(rows)
-            ratios = self._ratios(leaf, rows)
-            curves = leaf_curves(leaf, n_leaves, rows, self._settings.leaf_curve)
-            after = curves.exposure(leaf, data.time, data.entry)
-            report = baseline_report(data, data.event, (expected, after))
+            new._estimate(data, leaf, weights)
+            for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
+                reports.append(baseline_report(data, event, (both[0], both[1])))
         else:
-            logs = np.zeros(n_leaves) if ratios is None else np.log(ratios)
-            factor, slope, report = leaf_factors(data, data.event, leaf, expected, logs, how, weights)
-            curves = curves.scaled(factor)
-            ratios = None if ratios is None else ratios**slope
-        new = self._recalibrated_copy()
-        new._set_leaves(curves, leaf, data, ratios)
-        new.recalibration_ = report
+            ratios = self._leaf_ratios
+            if ratios is None and how == "slope":
+                raise ConfigError(
+                    "how='slope' multiplies log hazard ratios, and "
+                    f"objective={self._settings.objective!r} has none; use how='intercept' or 'baseline'"
+                )
+            factors, logs = np.ones((n_leaves, len(names))), np.zeros((n_leaves, len(names)))
+            if ratios is not None:
+                logs, ratios = np.log(ratios), ratios.copy()
+            for k, name in enumerate(names):
+                try:
+                    factors[:, k], slope, report = leaf_factors(
+                        data, events[k], leaf, expected[k], logs[:, k], how, weights
+                    )
+                except DataError as error:
+                    if not name:
+                        raise
+                    raise DataError(f"cause {name}: {error}") from error
+                if ratios is not None:
+                    ratios[:, k] **= slope
+                reports.append(report)
+            new._scale(factors, ratios, data, leaf, weights)
+        new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
         return new
+
+    @property
+    def _leaf_ratios(self) -> FloatArray | None:
+        """Hazard ratio of each leaf for each cause, (L, K); None if the objective has none."""
+        if self._competing:
+            return self.hazard_ratios_
+        if "hazard_ratio" not in self.leaf_table_:
+            return None
+        return self.leaf_table_[["hazard_ratio"]].to_numpy(dtype=np.float64)
+
+    def _estimate(self, data: SurvivalData, leaf: IntArray, weights: WeightKind = "sampling") -> None:
+        """Estimate the curves of the leaves from rows with a leaf each, (n,)."""
+        if self._competing:
+            self._set_estimates(data, leaf, weights)
+            return
+        rows = observed(data)
+        self._settings.check_entry(rows)
+        curves = leaf_curves(leaf, self.tree_.n_leaves, rows, self._settings.leaf_curve)
+        self._set_leaves(curves, leaf, data, self._ratios(leaf, rows))
+
+    def _scale(
+        self,
+        factors: FloatArray,
+        ratios: FloatArray | None,
+        data: SurvivalData,
+        leaf: IntArray,
+        weights: WeightKind,
+    ) -> None:
+        """Multiply the hazards of each leaf and cause by factors (L, K), with hazard `ratios` (L, K) then."""
+        if self._competing:
+            assert ratios is not None
+            curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
+            hazards = factors[:, :, None] * self.hazards_
+            self._set_cause_leaves(curves, incidence, hazards, data, ratios, weights)
+            return
+        curves = self.curves_.scaled(factors[:, 0])
+        self._set_leaves(curves, leaf, data, None if ratios is None else ratios[:, 0])
 
     # ------------------------------------------------------------------ read and keep
 
@@ -297,25 +333,20 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         state, report = super()._state(), vars(self).get("recalibration_")
         if self._competing:
             state["group_table"] = frame_state(self.group_table_)
-        if isinstance(report, dict):
-            state["recalibration"] = {name: each.to_dict() for name, each in report.items()}
-        elif report is not None:
-            state["recalibration"] = report.to_dict()
-        return state
+        reports = report if isinstance(report, dict) else {"": report} if report else {}
+        return state | {"recalibration": {name: each.to_dict() for name, each in reports.items()}}
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         # The outcome says which arrays and tables there are.
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         super()._set_state(state, tensors)
-        report = state.get("recalibration")
-        if self.outcome_type_.causes:
+        reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}
+        if reports:
+            self.recalibration_ = reports if self._competing else reports[""]
+        if self._competing:
             self.group_table_ = frame_of_state(state["group_table"])
-            if report is not None:
-                self.recalibration_ = {name: Recalibration.from_dict(each) for name, each in report.items()}
-            return
-        self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
-        if report is not None:
-            self.recalibration_ = Recalibration.from_dict(report)
+        else:
+            self.leaf_table_.index = pd.RangeIndex(1, len(self.leaf_table_) + 1, name="group")
 
     def _formula(self, level: float | None = None) -> Formula:
         assert level is None, self._no_limits()
@@ -350,24 +381,6 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             self.time_unit_,
             hasattr(self, "recalibration_"),
         )
-
-    def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        if self._competing:
-            return self._cause_arrays()
-        return {f"curves.{field.name}": getattr(self.curves_, field.name) for field in fields(LeafCurves)}
-
-    def _set_leaf_arrays(self, tensors: Mapping[str, Tensor]) -> None:
-        if self.outcome_type_.causes:
-            self._set_cause_arrays(tensors)
-            return
-        curves = LeafCurves(*(tensors[f"curves.{field.name}"].numpy() for field in fields(LeafCurves)))
-        shape = (self.tree_.n_leaves, len(curves.times))
-        if curves.survival.shape != shape or curves.cumulative_hazard.shape != shape:
-            raise ValueError(
-                f"curves of shape {curves.survival.shape} and {curves.cumulative_hazard.shape}, "
-                f"expected {shape}"
-            )
-        self._set_curves(curves)
 
 
 class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
