@@ -210,11 +210,9 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         return self.curves_.survival_at(times)[self._leaves(frame)]
 
     def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
-        """See :func:`sstorch.recalibrate`; with competing causes each cause-specific hazard is recalibrated."""
+        """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
         leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
-        events = (
-            [data.cause == number for number in range(1, len(names) + 1)] if self.causes_ else [data.event]
-        )
+        events = [data.cause == k + 1 for k in range(len(names))] if self._competing else [data.event]
         expected, reports = self._expected(data, leaf), list[Recalibration]()
         new = self._recalibrated_copy()
         if how == "baseline":
