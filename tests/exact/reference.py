@@ -152,3 +152,16 @@ def random_problem(seed, n_rows=(8, 26), n_features=(1, 5)):
     event[int(time.argmin())] = True
     time[-1] += 5.0
     return features, time, event
+
+
+def split_rows(time, entry, seed=0):
+    """Each row cut at up to three times: its position, begin and end of each part, whether it is the last."""
+    rng = np.random.default_rng(seed)
+    row, begin, end, last = [], [], [], []
+    for i, (start, stop) in enumerate(zip(entry, time, strict=True)):
+        cuts = [start, *np.sort(rng.uniform(start, stop, rng.integers(0, 4))), stop]
+        row += [i] * (len(cuts) - 1)
+        begin += cuts[:-1]
+        end += cuts[1:]
+        last += [False] * (len(cuts) - 2) + [True]
+    return np.array(row), np.array(begin), np.array(end), np.array(last)

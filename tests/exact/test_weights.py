@@ -178,9 +178,7 @@ def weights_of(data, seed=0):
         {"leaf_curve": "proportional_hazards"},
         {"objective": "integrated_brier"},
         {"objective": "integrated_brier", "leaf_curve": "ipcw"},
-        {"binarize": "osst"},
         {"binarize": "boosted"},
-        {"binarize": "quantiles"},
     ],
 )
 def test_survival_tree_with_integer_weights_equals_repeated_rows(settings, gbsg2: SurvivalData):
@@ -299,24 +297,11 @@ def test_cross_validation_scores_are_weighted(small_data: SurvivalData):
 # ---------------------------------------------------------------------- start-stop rows
 
 
-def split_rows(y, entry, seed=0):
-    """Each row of a right-censored outcome cut at up to three times: position of the row, and the outcome."""
-    rng = np.random.default_rng(seed)
-    row, begin, end, last = [], [], [], []
-    for i, (start, stop) in enumerate(zip(entry, y.time, strict=True)):
-        cuts = [start, *np.sort(rng.uniform(start, stop, rng.integers(0, 4))), stop]
-        row += [i] * (len(cuts) - 1)
-        begin += cuts[:-1]
-        end += cuts[1:]
-        last += [False] * (len(cuts) - 2) + [True]
-    return np.array(row), np.array(begin), np.array(end), np.array(last)
-
-
 def test_rows_split_at_random_times_with_id_give_the_same_tree(gbsg2: SurvivalData):
     n, rng = len(gbsg2), np.random.default_rng(0)
     entry = gbsg2.time * rng.uniform(0, 0.5, n) * (rng.random(n) < 0.4)
     weight = rng.uniform(0.5, 3.0, n)
-    row, begin, end, last = split_rows(gbsg2.y, entry)
+    row, begin, end, last = reference.split_rows(gbsg2.time, entry)
     assert len(row) > 2 * n
     frame, cut = gbsg2.frame, gbsg2.frame.iloc[row]
     whole = Surv(gbsg2.time, gbsg2.event, entry=entry, id=np.arange(n))

@@ -25,15 +25,8 @@ def linear_front(
 ) -> tuple[Tensor, Callable[[int], Origin], bool]:
     """All trees within a budget of depth up to 3 that no other tree beats in two costs.
 
-    Args:
-        points: both costs of each row under each decision, (2, K, N).
-        patterns: of the features.
-        target: the budget.
-        min_leaf: least rows of a leaf.
-        deadline: of the search.
-
-    Returns:
-        The costs (2, n), where the tree of a number comes from, and whether there was time for all.
+    `points` (2, K, N) are both costs of each row under each decision. Returns the costs (2, n) of the trees,
+    where the tree of a number comes from, and whether there was time for all.
     """
     channels = np.concatenate(
         [points.swapaxes(0, 1).reshape(-1, points.shape[2]), np.ones((1, points.shape[2]))]

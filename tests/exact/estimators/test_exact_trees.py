@@ -113,14 +113,6 @@ def test_whole_weights_are_repeated_rows(iris: Any, diabetes: Any) -> None:
         np.testing.assert_array_equal(one.apply(X), other.apply(X))
 
 
-def test_balanced_counts_classes_alike(iris: Any) -> None:
-    X, y = iris
-    few = np.r_[0:50, 50:60, 100:103]
-    tree = OptimalTreeClassifier(1, objective="balanced").fit(X.iloc[few], y.iloc[few])
-    wrong = tree.predict(X.iloc[few]) != y.iloc[few]
-    assert tree.loss_ == pytest.approx(wrong.groupby(y.iloc[few]).mean().mean())
-
-
 def test_costs_of_errors_and_of_columns_change_the_tree(iris: Any) -> None:
     X, y = iris
     free = OptimalTreeClassifier(2).fit(X, y)

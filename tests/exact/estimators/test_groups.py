@@ -25,6 +25,7 @@ from sstorch.groups.table import survival_table
 from sstorch.groups.validation import held_out_groups
 from sstorch.reading import export_text
 from sstorch.validation import group_table, stability, validate_groups
+from tests.exact import reference
 
 TREE = OptimalSurvivalTree(max_depth=2, min_leaf=40)
 CAUSES = OptimalSurvivalTree(max_depth=1, min_leaf=40)
@@ -37,15 +38,8 @@ def _causes(data: SurvivalData) -> np.ndarray:
 
 def _split(data: SurvivalData, event: np.ndarray, seed: int = 0, **kind: Any) -> tuple[Any, Any]:
     """The rows as start-stop rows of subjects, whole and split at random times."""
-    rng, n = np.random.default_rng(seed), len(data)
-    row = np.repeat(np.arange(n), rng.integers(1, 4, n))
-    last = np.append(np.diff(row) > 0, True)
-    end = np.where(last, data.time[row], np.nan)
-    for number in range(n):
-        inside = row == number
-        cuts = np.sort(rng.uniform(0.1, 0.9, inside.sum() - 1)) * data.time[number]
-        end[inside] = np.append(cuts, data.time[number])
-    begin = np.where(np.append(True, last[:-1]), 0.0, np.append(0.0, end[:-1]))
+    n = len(data)
+    row, begin, end, last = reference.split_rows(data.time, np.zeros(n), seed)
     whole = Surv(data.time, event, entry=np.zeros(n), id=np.arange(n), **kind)
     parts = Surv(end, np.where(last, event[row], 0).astype(event.dtype), entry=begin, id=row, **kind)
     return (data.frame, whole), (data.frame.iloc[row].reset_index(drop=True), parts)

@@ -100,20 +100,6 @@ def test_proportional_hazards_leaves(gbsg2: SurvivalData) -> None:
     assert deviance.sum() == pytest.approx(tree.loss_, rel=1e-10)
 
 
-def _brier(curves: np.ndarray, grid: np.ndarray, data: SurvivalData) -> float:
-    """The objective of OSST, row by row: left rectangles over distinct times, censorings after ties."""
-    weights = metrics.censoring_distribution((data.time, data.event), tied_events="at_risk")
-    g_grid, g_row = weights.at(grid), weights.at(data.time)
-    total = 0.0
-    for k in range(len(grid) - 1):
-        alive = data.time > grid[k]
-        died = ~alive & data.event
-        part = ((1 - curves[alive, k]) ** 2).sum() / g_grid[k] if alive.any() else 0.0
-        part += (curves[died, k] ** 2 / g_row[died]).sum()
-        total += part * (grid[k + 1] - grid[k])
-    return total / len(data) / (grid[-1] - grid[0])
-
-
 @pytest.mark.parametrize("leaf_curve", ["kaplan_meier", "ipcw"])
 def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData, leaf_curve: str) -> None:
     y = (small_data.time, small_data.event)
@@ -121,7 +107,7 @@ def test_brier_score_of_the_predictions_is_the_loss(small_data: SurvivalData, le
     tree = OptimalSurvivalTree(**settings).fit(small_data.frame, y)
     grid = np.unique(small_data.time)
     curves = np.asarray(tree.predict_survival_function(small_data.frame, grid))
-    score = _brier(curves, grid, small_data)
+    score = metrics.integrated_brier_score(y, curves, grid, train=y, convention="osst")
     assert (np.diff(curves, axis=1) <= 0).all()
     task = IntegratedBrier(*y, leaf_curve=leaf_curve)  # type: ignore[arg-type]
     assert task.loss(tree.apply(small_data.frame)) == pytest.approx(tree.loss_, rel=1e-9)
