@@ -167,4 +167,4 @@ def _require_close(what: str, value: float, expected: float, scale: float) -> No
 
 def _require(kept: bool, message: str) -> None:
     if not kept:
-        raise ConfigError(f"the task is not separable, or says so wrongly: {message}")
+        raise ConfigError(f"the task is not separable, or its methods disagree: {message}")

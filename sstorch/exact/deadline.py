@@ -14,7 +14,7 @@ from types import FrameType
 
 from sstorch.exceptions import DataWarning
 
-# Seconds in which nobody presses Ctrl-C; to listen for it would take a twentieth of the smallest searches.
+# Seconds of searches that are not interrupted: to listen for Ctrl-C takes a twentieth of the smallest ones.
 _INSTANT = 0.02
 
 
@@ -27,7 +27,7 @@ class Deadline:
 
     Args:
         seconds: from now on; None is no limit.
-        verbose: whether to say how far the search is.
+        verbose: whether to report progress.
 
     Attributes:
         interrupted: whether Ctrl-C was pressed while `listening`.
@@ -49,7 +49,7 @@ class Deadline:
             raise OutOfTimeError
 
     def say(self, text: str) -> None:
-        """Print how far the search is, if that is wanted, and a second has passed since the last time."""
+        """Print progress, where that is wanted, at most once a second."""
         if not math.isinf(self._said) and time.perf_counter() - self._said > 1.0:
             print(f"exact trees: {text}", file=sys.stderr, flush=True)
             self._said = time.perf_counter()

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """What is searched: rows, a task and its entries, and how much of `sizes` leaves need, `least`."""
+    """A search: rows, a task and its entries, and how much of `sizes` a leaf needs, `least`."""
 
     patterns: Patterns
     task: Task
@@ -204,7 +204,7 @@ def obstacle(task: Task, device: torch.device) -> str | None:
 def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memory: int) -> bool:
     """Whether the compiled engine is to search, given the work for torch and the bytes that may be used.
 
-    Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message says why.
+    Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message gives the reason.
     """
     check_choice(engine, "engine", ENGINES)
     if engine == "torch":

@@ -88,10 +88,7 @@ def policy_scores(
     n_rows = len(y)
     model = None if predicted is None else finite_matrix(predicted, "predicted")
     given, n_treatments = _treatments(treatment, n_rows, model, propensity)
-    if method == "direct" or model is None:
-        scores = np.zeros((n_rows, n_treatments)) if model is None else model.copy()
-    else:
-        scores = model.copy() if method == "doubly_robust" else np.zeros((n_rows, n_treatments))
+    scores = np.zeros((n_rows, n_treatments)) if method == "ipw" or model is None else model.copy()
     if method == "direct":
         return scores
     rows = np.arange(n_rows)

@@ -73,18 +73,18 @@ def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
 
 @dataclass(frozen=True)
 class Found:
-    """Trees that a search has found, and what is proved of others; costs without the task's constant."""
+    """Trees that a search has found, and bounds of all others; costs without the task's constant."""
 
     costs: dict[Budget, float]  # least cost of a tree on all rows for every budget
     tree: Callable[[Budget], Nested]  # one of least cost within a budget, of equal ones one with few nodes
     n_cells: int  # leaves evaluated
     complete: bool  # no tree was left out
-    # no tree of the depth searched costs less, with the penalties of its leaves; -inf if not known
+    # no tree of the depth searched costs less, with the penalties of its leaves; -inf if there is no bound
     objective_bound: float = -INFINITY
     bound: Callable[[Budget], float] | None = None  # below any tree within a budget; None: costs if complete
 
     def lower_bound(self, target: Budget) -> float:
-        """No tree within a budget costs less, without penalties; -inf if not known."""
+        """No tree within a budget costs less, without penalties; -inf if there is no bound."""
         if self.bound is not None:
             return self.bound(target)
         return self.costs.get(target, -INFINITY) if self.complete else -INFINITY
@@ -156,7 +156,7 @@ def estimate(
         together -= 1
     sets = [comb(n_features, k) for k in range(together + 1)]
     cells = sum(s << k for k, s in enumerate(sets))
-    # With what is paid for tests, and index tables.
+    # With payments for tests, and index tables.
     tables = cells * (2 * together + 6 if packed else together + 6)
     if n_steps == 1:
         products = n_entries * sum(sets[: 1 + together - together // 2]) + n_channels * sum(sets)

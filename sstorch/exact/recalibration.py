@@ -94,7 +94,7 @@ def baseline_report(
 
 
 def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: WeightKind) -> None:
-    """Require rows in each leaf, and as many events as leaves; a DataWarning says if events are few.
+    """Require rows in each leaf, and as many events as leaves; a DataWarning where events are few.
 
     Raises:
         DataError: a leaf has no rows, or there are fewer events than leaves.

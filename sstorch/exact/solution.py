@@ -215,7 +215,7 @@ class Solution:
         nested = found.tree(within)
         tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
         loss = self._loss(tree)
-        # Where leaves fit almost perfectly, the search knows their loss up to rounding of what they explain.
+        # Where leaves fit almost perfectly, losses are exact up to rounding of what a single leaf loses.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
         if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
             raise TrainingError(

@@ -74,7 +74,7 @@ def solve(
             one's tables would not fit `memory`. Losses do not depend on it.
         lookahead: search the first levels of a deeper tree, 1 to 3 of them, with greedy trees below, then the
             rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
-            the best one: `Solution.gap` says how far it can be. Searched by the compiled engine alone.
+            the best one: `Solution.gap` bounds its distance from that. Searched by the compiled engine alone.
         verbose: 1 reports progress on standard error, once a second.
 
     Returns:

@@ -405,8 +405,8 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
 
     Rows whose event was seen by then weigh 1 / G(t-), those observed up to the horizon without one, or
     longer, 1 / G(horizon-), and those censored before weigh 0. G is the Kaplan-Meier estimate of the
-    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: who was
-    censored at the horizon itself is known to have had no event by then. The weighted share of misclassified
+    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: a
+    row censored at the horizon itself had no event by then. The weighted share of misclassified
     rows is then a consistent estimate of the share without censoring, if censoring does not depend on X.
 
     Args:

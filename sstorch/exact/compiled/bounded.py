@@ -4,7 +4,7 @@ A tree costs at least as much on more rows: what it costs, less what each distin
 its own, the excess, can only grow. Of the thresholds between two that were tried, the rows below are at least
 those below the lower one, and the rows above at least those above the upper one. So no threshold between them
 can do better than the sum of these two excesses, and where that is no less than the best tree known, all of
-them are done with. Conditions on leaves do not hold for parts of the rows: bounds come from trees without.
+them are left out. Conditions on leaves do not hold for parts of the rows: bounds come from trees without.
 
 References:
     Brita, van der Linden and Demirović (2025), "Optimal classification trees for continuous feature data
@@ -132,7 +132,7 @@ class Bounded:
 
     @cached_property
     def slack(self) -> float:
-        """Differences that are none."""
+        """Costs that differ by less are equal."""
         whole = float(leaf(self.columns, self.spaces[0], self._order[0])[0])
         return 1e-12 * (abs(whole) + float(np.abs(self.columns.floor).sum()) + 8.0 * self.penalty)
 

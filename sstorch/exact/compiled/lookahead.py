@@ -150,7 +150,7 @@ def greedy_halves(t, chosen, depth, out):
 class Lookahead:
     """A search for a deep tree that is best in its first levels, and below them."""
 
-    problem: CompiledProblem  # what is searched
+    problem: CompiledProblem
     depth: int  # most tests on a path
     levels: int  # how many of them are searched together, 1 .. depth - 1, all below being greedy meanwhile.
     penalty: float  # cost of a leaf

@@ -31,13 +31,13 @@ class _Interval(NamedTuple):
     """Thresholds of a column between two that were tried, or its ends."""
 
     bound: float  # no tree with one of them has a smaller excess
-    number: int  # different for all
-    column: int  # see above
+    number: int  # of the interval, unique
+    column: int  # of the thresholds
     low: int  # number of the threshold below all of them
     high: int  # of that above all of them
     below: float  # bound of the excess of the rows below the former
     above: float  # of those above the latter
-    lower: FloatArray  # what is known of their subtree below the former, see `two_levels`
+    lower: FloatArray  # bounds of the subtree below the former, see `two_levels`
     upper: FloatArray  # of that above the latter
 
 
@@ -47,12 +47,12 @@ class Root:
 
     columns: Columns  # the rows by columns
     spaces: list[Space]  # work space of each thread
-    slack: float  # differences that are none
+    slack: float  # costs that differ by less are equal
     order: Rows  # (p, U), all rows by column
     best: float  # excess of the best tree known
     # its root, column and threshold, and what it costs below and above; None if it is not of here
     split: tuple[int, int, float, float] | None = None
-    done: float = INFINITY  # least bound of intervals that are done with
+    done: float = INFINITY  # least bound of the intervals that were left out
     # a heap of the others, but for those that threads are working on
     intervals: list[_Interval] = field(default_factory=list)
     _working: dict[int, float] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Root:
                 if interval.bound < self.best - self.slack:
                     self._working[interval.number] = interval.bound
                     return interval
-                # With this one all others are done with.
+                # No other one has a smaller bound.
                 self.done = min(self.done, interval.bound)
                 self.intervals.clear()
 
@@ -121,7 +121,7 @@ class Root:
     def _try(self, space: Space, interval: _Interval) -> list[_Interval]:
         """Try the threshold in the middle of an interval; returns what is left of it.
 
-        The tree of least cost there is found if it is better than the best one: the threshold is done with.
+        The tree of least cost there is found if it is better than the best one; the threshold is then closed.
         """
         t, slack = self.columns, self.slack
         column, low, high, below, above = interval[2:7]

@@ -51,7 +51,7 @@ def estimate_compiled(
     moments, pairs = n_channels * sum(sets[:depth]), n_channels * comb(n, 2)
     least = sum((len(budgets(depth - k, max_nodes)) - 1) * (sets[k] << k) for k in range(depth))
     at_once = (n_channels + len(budgets(max(depth - 1, 0), max_nodes))) * _most_cells(n, depth, n_channels)
-    # What rows have, at most half of all features, and what is below each; then those of each level.
+    # Features of the rows, at most half of all, and chains below each; then the rows of each level.
     rows, levels = n_patterns * (2 + n + n // 2), n_patterns * max(1, depth - 1) * (3 + n_channels)
     curves = n_leaving * (6 + n // 8) + ((6 * (n + 1)) << depth if n_leaving else 0)
     doubles = moments + rows + n_threads * (pairs + least + at_once + levels + curves)
@@ -211,7 +211,7 @@ class CompiledProblem:
         for state in states[1:]:
             fitting = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
             costs[state] = min(costs[s] for s in fitting)
-        # What is below a root is searched anew for the tree: among the features that were visited, no others.
+        # For the tree subtrees are searched anew, among the features that were visited.
         problem = self if last == n else self._with_first(last)
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
@@ -334,13 +334,13 @@ class _BestTrees:
     problem: CompiledProblem  # what was searched, with the features that there was time for
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
-    tables: Tables | None  # of a search of depth 2, whose sums over pairs give what is below a root
+    tables: Tables | None  # of a search of depth 2, whose sums over pairs give the stumps below a root
     n_threads: int  # of the search
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
 
-        The tables of single literals give the root; what is below it is searched anew among its rows, or read
+        The tables of single literals give the root; its subtrees are searched anew among its rows, or read
         from the tables of pairs.
         """
         target = smallest(self.costs, target)

@@ -279,7 +279,7 @@ def _begin_column(t, w, rows, column, m, known, k):
 
 @compiled
 def _most_open(w, m, enough):
-    """The middle of the longest run of thresholds that are not done with, -1 without any."""
+    """The middle of the longest run of open thresholds, -1 without any."""
     chosen, longest, run = -1, 0, 0
     for j in range(m):
         if w.open[j] and w.under[j] + w.over[j] < enough:
@@ -295,9 +295,9 @@ def _most_open(w, m, enough):
 def two_levels(t, w, order, known, cutoff, slack):
     """The best tree of depth 2 on some rows, if its excess is below a cutoff.
 
-    `order` (p, n) has the rows sorted by each column. `known` (K, 4) is what a search on a part of the rows
-    found: columns, thresholds, and bounds of the excess below and above them, sorted; what is tried here is
-    in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
+    `order` (p, n) has the rows sorted by each column. `known` (K, 4) has bounds from a search on a
+    part of the rows: columns, thresholds, and bounds of the excess below and above them, sorted; those of
+    this search are in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
 
     Returns the excess of the best tree that satisfies the conditions, or of some tree, or infinite, if none
     is below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
@@ -345,7 +345,7 @@ def two_levels(t, w, order, known, cutoff, slack):
 
 @entry
 def part(order, keep, out):
-    """The rows of a part, (p, n), in the order of each column; `keep` (U,) says which, `out` is filled."""
+    """The rows of a part, (p, n), in the order of each column; given by `keep` (U,); `out` is filled."""
     for column in range(len(order)):
         i = 0
         for r in order[column]:

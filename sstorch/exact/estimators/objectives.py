@@ -51,7 +51,7 @@ class ClassifierSettings(SearchSettings):
         self.max_disparity = float(self.max_disparity)
 
     def _check_front(self) -> None:
-        """Refuse an unknown fairness or limit, and with a front what is for sums over leaves only."""
+        """Check fairness and its limit; with a front, options of sums over leaves raise ConfigError."""
         limit, fairness, objective = self.max_disparity, self.fairness, self.objective
         if not is_number_of(limit, Real) or not 0 <= float(limit) <= 1:
             raise ConfigError(f"max_disparity must be a number from 0 to 1, got {limit!r}")

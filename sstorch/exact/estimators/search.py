@@ -78,7 +78,7 @@ class SearchSettings:
     """The parameters that all exact trees share, checked and brought to their plain types.
 
     Raises:
-        ConfigError: a value does not exist or is out of range; the message says what would do.
+        ConfigError: a value does not exist or is out of range; the message gives the values allowed.
     """
 
     max_depth: int

@@ -113,7 +113,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
     @property
     def time_unit_(self) -> str | None:
-        """Unit of the times; None if not known."""
+        """Unit of the times; None if not given."""
         check_is_fitted(self, "tree_")
         return self._settings.time_unit
 
@@ -335,7 +335,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         return state | {"recalibration": {name: each.to_dict() for name, each in reports.items()}}
 
     def _set_state(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        # The outcome says which arrays and tables there are.
+        # The arrays and tables depend on the outcome.
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         super()._set_state(state, tensors)
         reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}

@@ -38,7 +38,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         leaf_value_: weighted mean of each leaf, (L,).
         leaf_deviation_: weighted standard deviation within each leaf, (L,).
 
-    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and what it says
+    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes
     of the training data are as in :class:`OptimalTreeClassifier`.
 
     >>> from sklearn.datasets import load_diabetes
@@ -125,7 +125,7 @@ class OptimalPolicyTree(ArrayLeaves):
         leaf_treatment_: position in `treatments_` of each leaf's treatment, (L,).
         leaf_value_: mean score of each leaf under every treatment, (L, K).
 
-    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and what it says
+    `tree_`, `rules_`, `leaf_rows_`, `objective_`, `certified_`, `gap_`, `optima_`, `path_` and the attributes
     of the training data are as in :class:`OptimalTreeClassifier`.
 
     >>> import pandas as pd

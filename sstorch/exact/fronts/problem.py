@@ -155,7 +155,7 @@ class FrontProblem:
         """The rows in which the literal of a feature is 0, and those in which it is 1."""
         has, rows = self.moments.has(feature), self.moments
         present = FrontProblem(self.task, lambda: rows.where(has), self.min_leaf)
-        # Literals are mostly 0: sums of the many rows are differences of two known ones.
+        # Literals are mostly 0: sums of the many rows are differences of two others.
         return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, (self, present)), present
 
     @cached_property

@@ -93,7 +93,7 @@ def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
 
 
 class Subtrees:
-    """All trees within a budget of depth up to 2, before it is known what balance they need."""
+    """All trees within a budget of depth up to 2, of any balance."""
 
     def __init__(self, problem: FrontProblem, target: Budget) -> None:
         self.leaf = problem.leaf
@@ -229,7 +229,7 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The root of the best tree, None where none is better than what was known, and whether the search ended.
+    """The root of the best tree, None where none is better than the given one, and whether the search ended.
 
     No tree costs less than `lower_bound`, which is meant for searches that were cut short.
     """

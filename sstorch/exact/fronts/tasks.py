@@ -30,7 +30,7 @@ _SUM_BITS = 52
 
 
 def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
-    """A column (N,) of 0 and 1, of both, as integers; messages name it and say what 1 means.
+    """A column (N,) of 0 and 1, of both, as integers; messages name it and the meaning of 1.
 
     Raises:
         DataError: not one-dimensional, another value, or only one of the two.
