@@ -61,7 +61,8 @@ def solve(
         min_leaf: least number of rows of a leaf.
         min_events: least number of events of a leaf, for tasks with events.
         time_limit: seconds, or None. If they do not suffice for `max_depth`, the solution holds the best
-            trees found, and how far they can be from the optimum. Ctrl-C ends the time; a second one raises.
+            trees found, and how far they can be from the optimum. Ctrl-C ends the time of a search of more
+            than an instant; a second one raises.
         memory: bytes that the search may take.
         device: where to search.
         engine: what searches, ``"torch"``, on any device and for every task, or ``"compiled"``, on the CPU,

@@ -210,9 +210,11 @@ def test_control_c_ends_a_compiled_search(control_c, monkeypatch):
     assert best.loss <= cut.loss <= cut.optima[2, 3].loss
 
 
-def test_a_second_control_c_raises(control_c):
+@pytest.mark.parametrize(("presses", "instant"), [(2, 0.0), (1, np.inf)])
+def test_second_control_c_or_one_in_a_short_search_raises(control_c, monkeypatch, presses, instant):
+    monkeypatch.setattr(deadline, "_INSTANT", instant)
     task = Interrupted(TIME, EVENT)
-    task.press, task.presses = control_c, 2
+    task.press, task.presses = control_c, presses
     with pytest.raises(KeyboardInterrupt):
         solve(FEATURES, task, 4)
 
