@@ -1,6 +1,7 @@
 """The compiled search compared with that of torch."""
 
 import itertools
+import math
 import re
 import signal
 import time
@@ -62,6 +63,8 @@ def test_both_engines_find_the_same_losses(name):
         }
         losses = [solution.table().loss for solution in found.values()]
         np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12, atol=1e-13)
+        cells = sum(math.comb(13, size) << size for size in range(depth + 1))
+        assert found["compiled"].counters.cells == cells
         for d, n in found["compiled"].optima:
             tree = found["compiled"].tree(depth=d, nodes=n)
             assert tree.depth <= d
