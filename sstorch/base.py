@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,41 @@ Times = npt.ArrayLike | Literal["events"] | None
 # Quantiles of the training event times at which curves are predicted by default.
 DEFAULT_TIMES = 100
 CurveKind = Literal["survival", "cumulative_hazard", "hazard"]
+
+
+class CurveMethod(Protocol):
+    """Type of the methods that predict curves: an array, or with ``as_frame`` a frame."""
+
+    @overload
+    def __call__(
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: bool | None = None,
+        after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
+    ) -> npt.NDArray[Any]: ...
+
+    @overload
+    def __call__(
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        return_array: None = None,
+        after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
+    ) -> pd.DataFrame: ...
+
+
+def _typed(method: Callable[..., Any]) -> CurveMethod:
+    """The method itself, whose type depends on ``as_frame``."""
+    return cast(CurveMethod, method)
 
 
 @lru_cache(maxsize=64)
@@ -118,32 +154,7 @@ class SurvivalEstimator(FrameEstimator):
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         """Curves of rows at checked times, (n, n_times)."""
 
-    @overload
-    def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: bool | None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[Any]: ...
-
-    @overload
-    def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        return_array: None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> pd.DataFrame: ...
-
+    @_typed
     def predict_survival_function(
         self,
         X: object,
@@ -189,32 +200,7 @@ class SurvivalEstimator(FrameEstimator):
         """
         return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
 
-    @overload
-    def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: bool | None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[Any]: ...
-
-    @overload
-    def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        return_array: None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> pd.DataFrame: ...
-
+    @_typed
     def predict_cumulative_hazard_function(
         self,
         X: object,
