@@ -119,7 +119,9 @@ class FileOptions:
     def data_of(self, table: Table) -> SurvivalData:
         """Rows of a table as data, which keep these options as `file_options`."""
         own = self.resolved(table)
-        data = SurvivalData.from_frame(own.transformed(table), **own.roles)
+        names = ("drop", "strict", "time_unit", "censored_at")
+        options = {name: getattr(own, name) for name in names}
+        data = SurvivalData.from_frame(own.transformed(table), **own.roles, **options)
         data.file_options = own.to_dict()
         return data
 
@@ -132,14 +134,21 @@ class FileOptions:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """Arguments of `SurvivalData.from_frame`."""
-        names = ("time", "event_coding", "drop", "strict", "entry", "id", "event_value", "weight", "lower")
-        roles = {name: getattr(self, name) for name in (*names, "upper", "time_unit", "censored_at")}
-        compete = self.cause is not None
-        return roles | {
-            "event": self.cause if compete else self.event,
-            "causes": self.causes if compete else None,
+        """Columns and coding of the outcome, as `Surv.of` takes them."""
+        names = ("entry", "id", "weight", "lower", "upper", "event_value", "event_coding")
+        event, causes = (self.event, None) if self.cause is None else (self.cause, self.causes)
+        columns: dict[str, str | None] = {"time": self.time, "event": event}
+        if self.lower is not None or self.upper is not None:  # the usual names are none then
+            columns = {role: None if role == name else name for role, name in columns.items()}
+        return {name: getattr(self, name) for name in names} | columns | {"causes": causes}
+
+    @property
+    def taken(self) -> set[str]:
+        """Columns that are no features: of the outcome, of dates, and those that are left out."""
+        roles = {
+            k: name for k, name in self.roles.items() if k not in ("event_value", "event_coding", "causes")
         }
+        return {name for name in (*roles.values(), *self.drop, *self.date) if name is not None}
 
     # --------------------------------------------------------------- saved with a model
 

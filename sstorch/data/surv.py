@@ -251,8 +251,9 @@ class Surv:
             entry: Column of the entry times.
             id: Column of the subjects.
             weight: Column of the weights.
-            lower: Column of the lower bounds, with `upper` in place of `time` and `event`.
-            upper: Column of the upper bounds.
+            lower: Column of the lower bounds, with `upper` in place of `time` and `event`; a missing one is
+                0, the event happened before the upper bound.
+            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
             causes: As for the class.
             recurrent: As for the class.
             event_value: As for the class.
@@ -283,11 +284,16 @@ class Surv:
         if (lower is None) != (upper is None) or (time is None) == (lower is None):
             raise ConfigError("name the column of the times (time=), or of both bounds (lower=, upper=)")
         if time is None:
-            if extra := {"event", "id"} & set(named):
-                raise ConfigError(f"{min(extra)} does not go with bounds: lower and upper say what is known")
-            y = cls.interval(
-                taken["lower"], taken["upper"], entry=taken.get("entry"), weight=taken.get("weight")
-            )
+            for name, given in (("causes", causes), ("event", event), ("id", id)):
+                if given is not None:
+                    raise ConfigError(f"{name} does not go with bounds: lower and upper say what is known")
+            low, high = taken["lower"], taken["upper"]
+            if (unknown := (low.isna() & high.isna()).to_numpy(dtype=bool)).any():
+                raise DataError(
+                    f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
+                )
+            bounds = low.fillna(0.0), high.fillna(np.inf)
+            y = cls.interval(*bounds, entry=taken.get("entry"), weight=taken.get("weight"))
         else:
             y = cls(
                 taken["time"],

@@ -17,10 +17,9 @@ from sstorch.checks import (
     check_horizon,
     check_unique,
     option_text,
-    rows_text,
     wording,
 )
-from sstorch.data.causes import CauseNames, Causes, check_all_occur
+from sstorch.data.causes import Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
     check_same_order,
@@ -193,23 +192,15 @@ class SurvivalData:
     def from_frame(
         cls,
         frame: pd.DataFrame,
-        time: str = "time",
-        event: str = "event",
-        event_coding: str = "auto",
-        drop: Iterable[str] = (),
-        entry: str | None = None,
+        time: str | None = "time",
+        event: str | None = "event",
         *,
-        event_value: object = None,
+        drop: Iterable[str] = (),
         missing: Iterable[object] = (),
         strict: bool = False,
-        causes: CauseNames | None = None,
         time_unit: str | None = None,
-        id: str | None = None,
-        recurrent: bool = False,
-        weight: str | None = None,
-        lower: str | None = None,
-        upper: str | None = None,
         censored_at: float | None = None,
+        **outcome: Any,
     ) -> Self:
         """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
@@ -218,50 +209,31 @@ class SurvivalData:
         Args:
             frame: Rows are subjects, or with `id` parts of their histories.
             time: Column of the times.
-            event: Column of the event indicators.
-            event_coding: As for the class.
+            event: Column of the event indicators, or with `causes` of the causes.
             drop: Columns that are no features, such as identifiers.
-            entry: Column of the entry times, if rows were not observed from time zero.
-            event_value: Value of the event column that stands for an event, such as ``"yes"``; all others are
-                censored. None if the column is coded as `event_coding` says.
             missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
                 identifiers, columns that determine the time or the event, codes for missing values, and
                 categories that differ by case or blanks only.
-            causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
-            id: Column of the subjects, where they have several rows; see the class.
-            recurrent: As for the class.
-            weight: Column of the weights.
-            lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
-                `event`; a missing one is 0, the event happened before the upper bound.
-            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
+            **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,
+                `event_value`, `event_coding`, or `lower` and `upper` in place of `time` and `event`.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: One of `lower` and `upper` is named alone, or both with `id` or `causes`; `drop` and
-                the columns of the outcome overlap, `event_value` does not go with `event_coding`, or
-                `time_unit` is no text.
+            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is no
+                text.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        roles = {"entry": entry, "id": id, "weight": weight, "lower": lower, "upper": upper}
-        intervals = lower is not None or upper is not None
-        if (lower is None) != (upper is None):
-            raise ConfigError("lower and upper belong together: name the columns of both bounds")
-        if not intervals:
-            roles |= {"time": time, "event": event}
-        elif causes is not None:
-            raise ConfigError(
-                "causes do not go with bounds: competing risks need exact or right-censored times"
+        others = [outcome.get(role) for role in ("entry", "id", "weight", "lower", "upper")]
+        if others[3:] != [None, None]:  # the usual names are none then
+            time, event = (
+                None if name == usual else name for name, usual in ((time, "time"), (event, "event"))
             )
-        elif (time, event) != ("time", "event"):
-            name, value = ("time", time) if time != "time" else ("event", event)
-            given = option_text(name, value, f"{name}={value!r}")
-            raise ConfigError(f"{given} does not go with bounds: lower and upper hold what is known")
-        target = {name for name in roles.values() if name is not None}
+        target = {name for name in (time, event, *others) if name is not None}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
@@ -270,18 +242,9 @@ class SurvivalData:
             raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
         with wording(options="", rows=frame):
             frame = set_missing(frame, missing).reset_index(drop=True)
-            if lower is not None and upper is not None:
-                frame = _with_open_bounds(frame, lower, upper)
             faults, y = Faults(), None
             with faults.kept():
-                y = Surv.of(
-                    frame,
-                    **roles,
-                    causes=causes,
-                    recurrent=recurrent,
-                    event_value=event_value,
-                    event_coding=event_coding,
-                )
+                y = Surv.of(frame, time, event, **outcome)
             data = cls.__new__(cls)
             data.time_unit = check_time_unit(time_unit)
             features = frame.iloc[:, keep]
@@ -292,8 +255,7 @@ class SurvivalData:
                     report([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
             faults.raise_all()
             assert y is not None
-            oddities = data._set(cleaned, features, y, None, True)
-            oddities = data._oddities(oddities)
+            oddities = data._oddities(data._set(cleaned, features, y, None, True))
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             report(oddities, strict, stacklevel=2)
@@ -331,7 +293,12 @@ class SurvivalData:
         Consecutive rows of a subject without a gap or an event, with equal covariates, weight and group, are
         merged, so that results do not depend on where a history was cut.
         """
-        return self if (runs := self._runs()) is None else self._of_runs(*runs)
+        if (runs := self._runs()) is None:
+            return self
+        first, last = runs
+        part = self.subset(last)
+        part.entry = self.entry[first]
+        return part
 
     @property
     def run_ends(self) -> IntArray:
@@ -350,11 +317,6 @@ class SurvivalData:
             same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
         first, last, _ = join_rows(same, self.entry, self.given_time, self.event)
         return None if len(first) == len(self) else (first, last)
-
-    def _of_runs(self, first: IntArray, last: IntArray) -> Self:
-        part = self.subset(last)
-        part.entry = self.entry[first]
-        return part
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """The same rows with their sensitive groups known.
@@ -625,20 +587,6 @@ class SurvivalData:
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
-
-
-def _with_open_bounds(frame: pd.DataFrame, lower: str, upper: str) -> pd.DataFrame:
-    """A frame whose missing lower bounds are 0, and whose missing upper bounds are infinite."""
-    names = [str(name) for name in frame.columns]
-    low, high = (frame.iloc[:, names.index(name)] for name in (lower, upper))
-    if (unknown := (low.isna() & high.isna()).to_numpy()).any():
-        raise DataError(
-            f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
-        )
-    filled = frame.copy()
-    filled.isetitem(names.index(lower), low.fillna(0.0).array)
-    filled.isetitem(names.index(upper), high.fillna(np.inf).array)
-    return filled
 
 
 def _without_outcome(X: object, y: object) -> object:

@@ -188,7 +188,7 @@ def test_bounds_and_weights_of_a_file(tmp_path):
     for options, message in (
         ({"lower": "low"}, "both bounds"),
         ({"lower": "low", "upper": "high", "id": "w"}, "id does not go with bounds"),
-        ({"lower": "low", "upper": "high", "cause": "w"}, "causes do not go with bounds"),
+        ({"lower": "low", "upper": "high", "cause": "w"}, "causes does not go with bounds"),
     ):
         with pytest.raises(ConfigError, match=message):
             load_file(file, strict=False, **options)

@@ -383,9 +383,9 @@ def test_bounds_with_times_or_alone_raise() -> None:
     frame = pd.DataFrame(
         {"x": [1.0, 2.0, 3.0], "lo": [0.0, 2, 3], "hi": [4.0, 2, np.nan], "days": [1.0, 2, 3]}
     )
-    with pytest.raises(ConfigError, match="time='days' does not go with bounds"):
+    with pytest.raises(ConfigError, match="or of both bounds"):
         SurvivalData.from_frame(frame, "days", lower="lo", upper="hi")
-    with pytest.raises(ConfigError, match="lower and upper belong together"):
+    with pytest.raises(ConfigError, match="or of both bounds"):
         SurvivalData.from_frame(frame, lower="lo")
 
 

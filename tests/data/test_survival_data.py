@@ -251,10 +251,12 @@ def test_refused_subsets(rows, match):
 
 def test_from_frame():
     frame = features(id=list("abcd"), days=Y[0], dead=[2, 1, 2, 1])
-    data = SurvivalData.from_frame(frame, "days", "dead", "1/2", drop=["id"])
+    data = SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop=["id"])
     assert data.feature_names == ["age"]
     assert data.n_events == 2
-    assert SurvivalData.from_frame(frame, "days", "dead", "1/2", drop="id").feature_names == ["age"]
+    assert SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop="id").feature_names == [
+        "age"
+    ]
 
 
 def test_from_frame_refusals():
