@@ -187,11 +187,7 @@ def nearest_text(name: str, names: Iterable[str]) -> str:
 
 
 def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
-    """Refuse names that are no column.
-
-    Raises:
-        DataError: A wanted name is missing; the message lists the columns and the nearest name.
-    """
+    """Refuse names that are no column; the message lists the columns and the nearest name."""
     there = set(present)
     for name in wanted:
         if name not in there:
@@ -289,14 +285,11 @@ def check_device(device: object) -> None:
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values, of any shape, as float64.
+    """The values, of any shape, as float64; what is no number raises a `DataError`.
 
     Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
     whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
     carry a gradient.
-
-    Raises:
-        DataError: no numbers.
     """
     expected = f"{name}: expected an array of numbers in host memory; "
     if isinstance(values, torch.Tensor):
@@ -331,11 +324,7 @@ def _kind_of(kind: type) -> str:
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """One number per row as float64, shape (n,), without NaN; infinite ones pass.
-
-    Raises:
-        DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
-    """
+    """One number per row as float64, shape (n,), n > 0, without NaN; infinite ones pass."""
     array = as_numbers(values, name)
     if array.ndim != 1 or array.size == 0:
         raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
@@ -348,12 +337,9 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
 
 
 def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
-    """Weights of the rows as float64, shape (n_rows,), or None where None was given.
+    """Weights of the rows as float64, finite, >= 0, of a positive sum, shape (n_rows,); None stays None.
 
     A row of weight 2 counts as two equal rows, one of weight 0 not at all.
-
-    Raises:
-        DataError: no such vector of finite weights >= 0 with a positive sum.
     """
     if weight is None:
         return None

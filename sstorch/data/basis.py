@@ -86,13 +86,10 @@ class Basis:
         z: FloatArray,
         held: IntArray | None = None,
     ) -> Self:
-        """Take knots and scales from rows.
-
-        How many features there are depends on the encodings alone; those without information in these rows
-        are zero.
+        """Take knots and scales from rows; features without information in these rows are zero.
 
         Args:
-            encodings: of the columns.
+            encodings: of the columns, on which alone the number of features depends.
             origins: column and category, None for a number, of each base feature.
             names: of the base features.
             z: the rows' base features, scaled to [0, 1], (n, p).
@@ -202,9 +199,7 @@ class Basis:
     def slopes(self, j: int) -> FloatArray:
         """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
 
-        Args:
-            j: position of a column that is linear, a logarithm, whose slope at zero is given, or piecewise,
-                and has no interactions.
+        The column is linear, a logarithm, whose slope at zero is given, or piecewise, without interactions.
         """
         knots = np.sort(self.hinge_knot[self.hinge_column == j])
         z = np.r_[(knots[1:] + knots[:-1]) / 2, knots[-1:] + 1, knots[:1] - 1] if len(knots) else np.zeros(1)

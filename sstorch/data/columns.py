@@ -367,12 +367,10 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
 def clean_features(
     X: object, faults: Faults | None = None, *, categories: Container[str] = ()
 ) -> pd.DataFrame:
-    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
+    """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
 
-    Args:
-        X: Features, a frame or an array (n, p).
-        faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
-        categories: Columns that training rows had as categories: text in them may look like numbers.
+    `faults` takes the errors of columns that cannot be read, which then are left out; None raises them. Text
+    in columns that training rows had as `categories` may look like numbers.
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:

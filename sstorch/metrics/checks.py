@@ -36,11 +36,7 @@ def check_convention(convention: str) -> str:
 
 
 def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
-    """Observed times as float64, shape (n,).
-
-    Raises:
-        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
-    """
+    """Observed times as float64, finite and >= 0, shape (n,)."""
     array = check_vector(time, name)
     wrong = ~np.isfinite(array) | (array < 0.0)
     if wrong.any():
@@ -49,11 +45,7 @@ def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
 
 
 def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
-    """Event indicators as booleans, shape (n,), True where the event was observed.
-
-    Raises:
-        DataError: not a vector of that length, or a value other than 0 and 1.
-    """
+    """Event indicators, 0/1 or boolean, as booleans, shape (n,), True where the event was observed."""
     array = check_vector(event, name, n_rows)
     wrong = (array != 0.0) & (array != 1.0)
     if wrong.any():
@@ -69,9 +61,7 @@ def check_cause(
 ) -> IntArray:
     """Causes of events as integers, shape (n,): 0 where the row was censored, else 1 .. K.
 
-    Raises:
-        DataError: not a vector of that length, or a value that is no such integer; without ``n_causes`` K is
-            not limited.
+    Without ``n_causes`` K is not limited.
     """
     array = check_vector(cause, name, n_rows)
     wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
@@ -85,11 +75,7 @@ def check_cause(
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
-    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
-
-    Raises:
-        DataError: not such a vector; positions in the message count from 0.
-    """
+    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing."""
     grid = check_vector(times, "times")
     wrong = ~np.isfinite(grid) | (grid < 0.0)
     if wrong.any():
@@ -170,14 +156,11 @@ def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves S_i(t_k) on a grid as float64, shape (n_rows, n_times).
+    """Survival curves S_i(t_k) on a grid as float64, in [0, 1] and falling, shape (n_rows, n_times).
 
     A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
     epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5. Curves of 16 bits are
     refused: their rounding is as large as differences between models.
-
-    Raises:
-        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that rise.
     """
     curves, rounding = _curves(survival, "survival", (n_rows, n_times))
     if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
@@ -232,12 +215,9 @@ def _fall(curves: FloatArray) -> bool:
 def check_incidence(
     incidence: npt.ArrayLike, n_rows: int, n_times: int, *, rising: bool = True
 ) -> FloatArray:
-    """Cumulative incidences F_i(t_k) of a cause on a grid as float64, shape (n_rows, n_times).
+    """Cumulative incidences F_i(t_k) of a cause as float64, in [0, 1], shape (n_rows, n_times).
 
     Rounding is treated as by `check_survival`. Where each time is looked at alone, curves need not be rising.
-
-    Raises:
-        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
     """
     curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
     wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too

@@ -71,13 +71,9 @@ def _expected(model: Any, got: str) -> str:
 
 
 class CurvesInOrder:
-    """Curves read at some times, all rows next to each other in a given order.
+    """Curves S_i(t_k), (n, n_times), read at some times, all rows next to each other in an order, (n,).
 
     Arrays of curves in Fortran order whose rows are in that order already are not copied.
-
-    Args:
-        curves: S_i(t_k), shape (n, n_times).
-        order: the rows in order, shape (n,).
     """
 
     def __init__(self, curves: FloatArray, order: IntArray) -> None:

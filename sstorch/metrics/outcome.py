@@ -100,15 +100,10 @@ def read_rows(
 ) -> Observed:
     """Read an outcome with one event, for the function that messages call `what`.
 
-    Args:
-        y: outcome of n rows.
-        what: name of the function.
-        entry: whether the function supports entry times.
-        weight: whether it supports weights. Equal ones are supported by all: they are one each.
-        counts: whether the size of equal weights matters, as that of frequency weights does.
-        sample_weight: weights in place of those of `y`, shape (n,).
-        prefix: goes before "time" and "event" in messages.
-        others: further arguments, one value a row, whose row labels have to be in the order of `y`.
+    The function supports entry times if `entry`, and uneven weights if `weight`; equal ones are one each,
+    unless `counts`: their size matters, as that of frequency weights does. `sample_weight` (n,) takes the
+    place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others` are
+    arguments whose row labels have to be in the order of `y`.
     """
     if isinstance(y, ObservedCauses):
         y = y.any_event

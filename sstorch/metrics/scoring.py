@@ -87,9 +87,8 @@ class SurvivalScorer:
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score a fitted estimator on some rows.
 
-        Raises:
-            DataError: as `evaluate`, rows that are not among `all_rows`, or an estimator that is known not to
-                be fitted on all the others.
+        Raises a `DataError` as `evaluate`, for rows that are not among `all_rows`, and for an estimator that
+        is known not to be fitted on all the others.
         """
         outcome = as_surv(y)
         train = _training_rows(outcome, self.train, self.all_rows)
