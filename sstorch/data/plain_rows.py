@@ -18,7 +18,7 @@ _MOST_LEVELS = 16
 
 
 class PlainRows:
-    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, where it would neither warn nor raise."""
+    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, where that does not warn or raise."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         schema, self._preprocessor = preprocessor.schema, preprocessor
