@@ -3,83 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text
+from sstorch.checks import check_columns_exist, check_unique, rows_text
 from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
+from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import join_rows, parse_subjects
 from sstorch.data.target import parse_target
 from sstorch.exceptions import ConfigError, DataError
 
-OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
 # Outcomes that a text shows of many.
 _SHOWN = 6
-
-
-@dataclass(frozen=True)
-class OutcomeType:
-    """What kind of outcome a model was trained on, kept with the model.
-
-    Attributes:
-        name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
-            truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
-        entry: Whether rows have entry times.
-        id: Whether rows are assigned to subjects.
-        causes: Names of the competing causes; None where there is one event.
-        recurrent: Whether the event can happen to a subject again.
-    """
-
-    name: OutcomeName = "right"
-    entry: bool = False
-    id: bool = False
-    causes: tuple[str, ...] | None = None
-    recurrent: bool = False
-
-    def check(self, y: Surv) -> None:
-        """Make sure that an outcome holds all that the training outcome held.
-
-        Raises:
-            DataError: Entry times, subjects or causes are missing, or there are causes where the model has
-                one event; the message has the remedy.
-        """
-        lacking = [
-            part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
-        ]
-        if lacking:
-            python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
-            given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
-            raise DataError(
-                f"y has no {' and no '.join(lacking)}, and the model was trained on {self.name} data with "
-                f"{' and '.join(lacking)}: give {given}"
-            )
-        if self.causes is None and y.causes is not None:
-            raise DataError(
-                "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
-                "to look at the hazard of cause k, or train a model of competing risks"
-            )
-        if self.causes is not None and y.causes is None:
-            raise DataError(
-                f"y has one event, and the model was trained on competing causes ({', '.join(self.causes)}): "
-                "give y=Surv(time, cause, causes=...)"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`."""
-        causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
-        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, values["recurrent"])
 
 
 class Surv:

@@ -31,6 +31,7 @@ from sstorch.data.columns import (
 from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity, report
+from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
@@ -38,7 +39,7 @@ from sstorch.data.subjects import (
     join_rows,
     parse_subjects,
 )
-from sstorch.data.surv import OutcomeType, Surv, as_surv
+from sstorch.data.surv import Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults

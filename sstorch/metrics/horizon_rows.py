@@ -129,8 +129,9 @@ class HorizonRows:
 
     def take(self, rows: IntArray) -> Self:
         """Some rows, repetitions allowed."""
-        parts = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(self, **{k: part[rows] for k, part in parts.items() if isinstance(part, np.ndarray)})
+        parts: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        parts = {name: part[rows] for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return replace(self, **parts)
 
     @property
     def y(self) -> Observed:

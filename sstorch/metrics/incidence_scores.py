@@ -17,14 +17,10 @@ from sstorch.checks import blocks, check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import censoring_distribution, censoring_floor, ipcw_weights
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_incidence, check_times
-from sstorch.metrics.concordance import (
-    ComparablePairs,
-    TiedTime,
-    concordance_harrell_risk,
-    share_of_pairs,
-)
+from sstorch.metrics.concordance import concordance_harrell_risk
 from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training
+from sstorch.metrics.pairs import ComparablePairs, TiedTime, share_of_pairs
 
 # Share of the rows under observation from which on a mean incidence is compared with its estimate.
 _LEAST_AT_RISK = 0.05

@@ -19,11 +19,11 @@ from sstorch.checks import check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor, risk_sets
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.concordance import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.pairs import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
 

@@ -14,8 +14,8 @@ from sstorch.metrics import (
     concordance_uno,
     concordance_uno_risk,
 )
-from sstorch.metrics.concordance import ComparedCurves
 from sstorch.metrics.outcome import read_rows
+from sstorch.metrics.pairs import ComparedCurves
 
 from .cohorts import cohorts, scored
 from .oracles import (
