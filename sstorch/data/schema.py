@@ -19,7 +19,7 @@ from sstorch.data.columns import (
     to_rows,
     vocabulary,
 )
-from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.exceptions import ConfigError, DataError
 
 # The level of missing values where they are one.
 MISSING_LEVEL = "missing"
@@ -172,22 +172,9 @@ class Schema:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a schema from `to_dict`.
-
-        Raises:
-            FormatError: An entry is missing or altered.
-        """
-        try:
-            columns = tuple(str(name) for name in state["columns"])
-            categories = {str(k): tuple(str(v) for v in values) for k, values in state["categories"].items()}
-            missing = tuple(str(name) for name in state["missing"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"the saved schema is incomplete or altered: {error!r}") from error
-        if len(set(columns)) != len(columns) or not {*categories, *missing} <= set(columns):
-            raise FormatError(
-                "the saved schema is altered: its columns repeat or do not match its categories"
-            )
-        return cls(columns, categories, missing)
+        """Rebuild a schema from `to_dict`."""
+        categories = {name: tuple(values) for name, values in state["categories"].items()}
+        return cls(tuple(state["columns"]), categories, tuple(state["missing"]))
 
 
 def _indicator(name: str) -> str:

@@ -27,7 +27,7 @@ from sstorch.data.encodings import (
     parse_interactions,
     parse_monotone,
 )
-from sstorch.exceptions import ConfigError, FormatError
+from sstorch.exceptions import ConfigError
 
 RNG = np.random.default_rng(3)
 FRAME = pd.DataFrame(
@@ -375,25 +375,6 @@ def test_slopes_are_derivatives_in_every_piece() -> None:
     basis: Basis = preprocessor.basis_
     np.testing.assert_allclose(slopes, (basis.transform(ahead) - basis.transform(behind)) / 2e-3, atol=1e-9)
     assert (preprocessor.leaf_slopes("nodes") != 0).sum() == 1
-
-
-def test_altered_files_are_refused() -> None:
-    state = leaves(Piecewise(4), interactions=(("age", "sex"),)).to_dict()
-    for name, value in (
-        ("mixing", [[1.0]]),
-        ("n_gates", 99),
-        ("hinge_column", [0]),
-        ("hinge_knot", "x"),
-        ("first", [77] * len(state["basis"]["first"])),
-        ("center", [0.0]),
-        ("factor", [np.nan] * len(state["basis"]["factor"])),
-        ("features", [["age", ["age"], [0], "other", False, False]] * len(state["basis"]["features"])),
-    ):
-        with pytest.raises(FormatError):
-            Preprocessor.from_dict({**state, "basis": {**state["basis"], name: value}})
-    without = {name: value for name, value in state["basis"].items() if name != "log_scale"}
-    with pytest.raises(FormatError):
-        Preprocessor.from_dict({**state, "basis": without})
 
 
 def test_a_column_far_out_has_splines_too() -> None:
