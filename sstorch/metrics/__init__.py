@@ -29,9 +29,6 @@ from sstorch.metrics.calibration_errors import (
 from sstorch.metrics.censoring import (
     KaplanMeier,
     censoring_distribution,
-    censoring_floor,
-    count_beyond,
-    count_floored,
     ipcw_weights,
 )
 from sstorch.metrics.comparison import (
@@ -121,7 +118,6 @@ __all__ = [
     "calibration_intercept",
     "calibration_slope",
     "censoring_distribution",
-    "censoring_floor",
     "concordance_cause_specific",
     "concordance_harrell",
     "concordance_harrell_risk",
@@ -131,8 +127,6 @@ __all__ = [
     "concordance_uno_risk",
     "concordance_wolbers",
     "corrected_resampled_t_test",
-    "count_beyond",
-    "count_floored",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",

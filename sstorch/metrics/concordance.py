@@ -104,8 +104,8 @@ def concordance_uno(
 
     Arguments and errors are those of `concordance_harrell`, and `train`, outcome of the training rows, in the
     same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see
-    `ipcw_weights`. G has a floor, see `censoring_floor`, so that no row raises (`count_floored` counts the
-    rows it touches). Sample weights do not enter G.
+    `ipcw_weights`. Where G is 0 it keeps its last positive value, so that no row raises. Sample weights do
+    not enter G.
 
     Returns:
         C_U in [0, 1].

@@ -12,7 +12,7 @@ import sstorch.metrics.event_metrics  # noqa: F401  # declares the metrics of on
 from sstorch.checks import check_horizon
 from sstorch.data import Surv
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import count_beyond, count_floored
+from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.interval_censoring import ScoredIntervals
 from sstorch.metrics.registry import ASKED, METRICS, Kind, check_names, declare, kind_of, names_of
@@ -225,8 +225,9 @@ def _counts(name: str, rows: Scored, tau: float | None) -> tuple[int, int]:
     n_floored = 0
     if known.weighted_times is not None:
         at = known.weighted_times(rows, tau)
-        n_floored = count_floored(at, train=rows.train) if at.size else 0
-    return n_floored, count_beyond(rows.y.time, train=rows.train)
+        censoring = censoring_distribution(rows.train)
+        n_floored = int(np.count_nonzero(censoring.before(at) < floored(censoring).before(at)))
+    return n_floored, int(np.count_nonzero(rows.y.time > rows.train.time.max()))
 
 
 def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks, check_horizon, check_vector
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import censoring_distribution, censoring_floor, ipcw_weights
+from sstorch.metrics.censoring import censoring_distribution, floored, ipcw_weights
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_incidence, check_times
 from sstorch.metrics.concordance import concordance_harrell_risk
 from sstorch.metrics.incidence import aalen_johansen
@@ -339,6 +339,4 @@ def _weights(rows: ObservedCauses, train: Outcome, grid: FloatArray) -> tuple[Fl
     """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
     known = training(train, rows.time, causes=True)
     at_event = ipcw_weights(rows.any_event, train=known)
-    censoring = censoring_distribution(known)
-    floor = censoring_floor(censoring)
-    return at_event, np.asarray(1.0 / np.maximum(censoring.at(grid), floor))
+    return at_event, 1.0 / floored(censoring_distribution(known)).at(grid)
