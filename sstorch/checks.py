@@ -336,33 +336,34 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
     return array
 
 
-def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
-    """Weights of the rows as float64, finite, >= 0, of a positive sum, shape (n_rows,); None stays None.
+def check_weight(weight: object, n_rows: int) -> FloatArray | None:
+    """Weights of the rows as float64, finite, >= 0, of a positive sum, shape (n_rows,), a copy; None is None.
 
     A row of weight 2 counts as two equal rows, one of weight 0 not at all.
     """
     if weight is None:
         return None
-    array = check_vector(weight, "sample_weight", n_rows)
-    wrong = (array < 0.0) | np.isinf(array)
-    if wrong.any():
+    values = as_numbers(weight, "sample_weight")
+    if values.shape != (n_rows,):
+        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n_rows} rows")
+    if (bad := ~np.isfinite(values) | (values < 0.0)).any():
         raise DataError(
-            f"sample_weight: expected finite weights >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}."
+            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
         )
-    if not array.any():
-        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
-    return array
+    if not values.any():
+        raise DataError("sample_weight is zero in every row; give some rows weight")
+    return values.copy()
 
 
-def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Names of the first two objects that have the same row labels in different orders.
+def check_same_order(**parts: Any) -> None:
+    """Refuse objects whose row labels agree but stand in another order: rows would be mixed up.
 
     What has no row labels, as pandas objects and outcomes of them have, is passed over.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
     if len(indexed) < 2:
-        return None
+        return
     (first_name, first), *others = indexed.items()
     for name, index in others:
         if (
@@ -372,17 +373,10 @@ def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
             and index.is_unique
             and first.isin(index).all()
         ):
-            return first_name, name
-    return None
-
-
-def check_same_order(**parts: Any) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
-    if names := misordered(parts):
-        raise DataError(
-            f"{names[0]} and {names[1]}: the same row labels in a different order; bring {names[1]} into the "
-            f"order of {names[0]}, or reset_index(drop=True) on both if the rows do correspond."
-        )
+            raise DataError(
+                f"{first_name} and {name}: the same row labels in a different order; bring {name} into the "
+                f"order of {first_name}, or reset_index(drop=True) on both if the rows do correspond"
+            )
 
 
 # ---------------------------------------------------------------------- trees

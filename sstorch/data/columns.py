@@ -24,7 +24,6 @@ from pandas.api import types as pdt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_unique,
-    misordered,
     names_text,
     option_text,
     reads_file,
@@ -400,32 +399,6 @@ def check_not_all_missing(frame: pd.DataFrame) -> None:
     empty = [name for name in frame.columns if frame[name].isna().all()]
     if empty:
         raise DataError(f"column {names_text(empty)} is missing in every row; drop it")
-
-
-def check_same_order(*parts: tuple[str, object]) -> None:
-    """`sstorch.checks.check_same_order`, in the words of this gate, of parts given as name and value."""
-    if names := misordered(dict(parts)):
-        raise DataError(
-            f"{names[0]} and {names[1]} have the same row labels in a different order; "
-            f"bring {names[1]} into the order of {names[0]}, or reset_index(drop=True) on both"
-        )
-
-
-def parse_weights(sample_weight: object, n: int) -> FloatArray:
-    """Weight of each row, (n,), ones if None; refused unless finite, >= 0 and not all 0."""
-    if sample_weight is None:
-        return np.ones(n)
-    values = np.asarray(sample_weight)
-    if values.shape != (n,):
-        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n} rows")
-    weight = numeric_values(pd.Series(values), "sample_weight")
-    if (bad := ~np.isfinite(weight) | (weight < 0)).any():
-        raise DataError(
-            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
-        )
-    if not weight.any():
-        raise DataError("sample_weight is zero in every row; give some rows weight")
-    return weight
 
 
 def is_wide(n_columns: int, n_rows: int) -> bool:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, rows_text
+from sstorch.checks import check_columns_exist, check_same_order, check_unique, check_weight, rows_text
 from sstorch.data.causes import CauseNames, Causes, parse_causes
-from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
+from sstorch.data.columns import numeric_values, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import join_rows, parse_subjects
@@ -113,7 +113,7 @@ class Surv:
     ) -> None:
         if event is None:
             event = np.ones(np.asarray(time).shape, dtype=bool)
-        check_same_order(("time", time), ("event", event), ("entry", entry), ("weight", weight), ("id", id))
+        check_same_order(time=time, event=event, entry=entry, weight=weight, id=id)
         known = None
         if causes is None:
             times, events = parse_target((time, event), event_coding=event_coding, event_value=event_value)
@@ -129,7 +129,7 @@ class Surv:
             causes=known,
             entry=parse_entry(entry, times),
             id=_ids(id, len(times)),
-            weight=None if weight is None else parse_weights(weight, len(times)),
+            weight=check_weight(weight, len(times)),
             recurrent=recurrent,
             index=_index_of(time, event, entry, id, weight),
         )
@@ -148,7 +148,7 @@ class Surv:
         Raises:
             DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed.
         """
-        check_same_order(("lower", lower), ("upper", upper), ("entry", entry), ("weight", weight))
+        check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
         entries = parse_entry(entry, bounds.middle)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
@@ -156,11 +156,10 @@ class Surv:
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
                 "had no event by then: raise the lower bound to it"
             )
-        n = len(bounds.lower)
         return cls._of_parts(
             intervals=bounds,
             entry=entries,
-            weight=None if weight is None else parse_weights(weight, n),
+            weight=check_weight(weight, len(bounds.lower)),
             index=_index_of(lower, upper, entry, weight),
         )
 
@@ -406,8 +405,7 @@ class Surv:
         Raises:
             DataError: Weights that cannot be used.
         """
-        parsed = None if weight is None else parse_weights(weight, len(self))
-        return self._with(weight=parsed)
+        return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
         """One cause as the event, with rows censored where another cause ended them."""

@@ -15,16 +15,16 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_columns_exist,
     check_horizon,
+    check_same_order,
     check_unique,
+    check_weight,
     option_text,
     wording,
 )
 from sstorch.data.causes import Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
-    check_same_order,
     clean_features,
-    parse_weights,
     set_missing,
     to_pandas,
 )
@@ -127,7 +127,7 @@ class SurvivalData:
             if require_events:
                 report(self._oddities(odd), strict=False, stacklevel=2)
         if sensitive is not None:
-            check_same_order(("X", X), ("y", outcome), ("sensitive", sensitive))
+            check_same_order(X=X, y=outcome, sensitive=sensitive)
             self._set_groups(sensitive, feature=False)
 
     def _set(
@@ -145,10 +145,11 @@ class SurvivalData:
             raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        check_same_order(("X", X), ("y", y), ("sample_weight", sample_weight))
+        check_same_order(X=X, y=y, sample_weight=sample_weight)
         if sample_weight is not None and y.weight is not None:
             raise ConfigError("sample_weight and the weight of y say the same; leave one of them out")
-        self.sample_weight = parse_weights(y.weight if sample_weight is None else sample_weight, n)
+        weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
+        self.sample_weight = np.ones(n) if weight is None else weight
         self.outcome_type, self.causes = y.outcome_type, y.coded_causes
         bounds: list[FloatArray] = []
         if y.intervals is not None:
@@ -557,7 +558,8 @@ class SurvivalData:
         Raises:
             DataError: No factor is positive, one is negative or not finite, or they do not fit the data.
         """
-        weight = parse_weights(factor, len(self))
+        weight = check_weight(factor, len(self))
+        assert weight is not None
         part = self.subset(weight > 0)
         part.sample_weight = part.sample_weight * weight[weight > 0]
         return part

@@ -12,6 +12,7 @@ from pandas.api import types as pdt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_columns_exist,
+    check_same_order,
     check_unique,
     names_text,
     nearest_text,
@@ -20,7 +21,6 @@ from sstorch.checks import (
 )
 from sstorch.data.columns import (
     LARGEST,
-    check_same_order,
     check_size,
     label,
     labels,
@@ -187,7 +187,7 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
-    check_same_order(("time", y[0]), ("event", y[1]))
+    check_same_order(time=y[0], event=y[1])
     return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
 
 

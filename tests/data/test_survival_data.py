@@ -171,9 +171,9 @@ def test_refused_forms_of_x():
 def test_rows_in_another_order_are_refused():
     X = features()
     y = pd.DataFrame({"time": Y[0], "event": Y[1]})
-    with pytest.raises(DataError, match="X and y have the same row labels in a different order"):
+    with pytest.raises(DataError, match="X and y: the same row labels in a different order"):
         SurvivalData(X, y.sort_values("time"))
-    with pytest.raises(DataError, match="time and event have the same row labels"):
+    with pytest.raises(DataError, match="time and event: the same row labels"):
         SurvivalData(X, (y["time"], y["event"].iloc[::-1]))
     shuffled = [2, 0, 3, 1]
     assert len(SurvivalData(X.iloc[shuffled], y.iloc[shuffled])) == 4
@@ -188,7 +188,7 @@ def test_rows_in_another_order_are_refused():
         ([1, np.nan, 1, np.inf], "in 2 rows"),
         ([0, 0, 0, 0], "zero in every row"),
         ([0, 1, 0, 1], "every row with an event has sample_weight 0"),
-        (["a", "b", "c", "d"], "no number"),
+        (["a", "b", "c", "d"], "sample_weight: expected an array of numbers"),
     ],
 )
 def test_refused_weights(weight, match):
