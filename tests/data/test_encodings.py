@@ -280,14 +280,6 @@ def test_gates_and_leaves_see_their_own() -> None:
     assert preprocessor.basis_.n_gates + preprocessor.basis_.n_leaves == width + 4
 
 
-def test_a_product_is_that_of_distances_from_the_mean() -> None:
-    preprocessor = leaves(Linear(), interactions=(("age", "nodes"), ("age", "sex")))
-    made = dict(zip(preprocessor.feature_names_out, preprocessor.transform(FRAME).T, strict=True))
-    z = Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(FRAME)
-    np.testing.assert_allclose(made["age:nodes"], (z[:, 0] - z[:, 0].mean()) * (z[:, 1] - z[:, 1].mean()))
-    np.testing.assert_allclose(made["age:sex=m"], (z[:, 0] - z[:, 0].mean()) * (FRAME["sex"] == "m"))
-
-
 def test_all_interactions_are_products_of_all_pairs_of_columns() -> None:
     frame = FRAME.assign(grade=RNG.choice(["I", "II", "III"], 200))
     frame.loc[(frame["sex"] == "f") & (frame["grade"] == "I"), "grade"] = "II"

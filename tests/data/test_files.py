@@ -46,14 +46,6 @@ def test_text_files(write, text, name):
     assert data.n_events == 2
 
 
-def test_parquet(tmp_path):
-    path = tmp_path / "data.parquet"
-    pd.DataFrame(
-        {"age": [50, 60], "g": pd.Categorical(["b", "a"]), "time": [1.0, 2.0], "event": [1, 0]}
-    ).to_parquet(path)
-    assert list(load_file(path).frame["g"].cat.categories) == ["a", "b"]
-
-
 def test_options(write):
     path = write("id|age|days|dead\na|50|5|2\nb|60|3|1\n")
     data = load_file(str(path), time="days", event="dead", event_coding="1/2", drop=["id"], sep="|")

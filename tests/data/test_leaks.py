@@ -131,14 +131,6 @@ def test_expected_events_of_a_group_are_those_of_nelson_and_aalen() -> None:
     assert oddity.text.startswith(f"group 2 has no event in {(group == 2).sum()} rows, where the hazard of ")
 
 
-def test_files_with_a_copied_status_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "cohort.csv"
-    FRAME.assign(time=TIME, event=EVENT.astype(int), status=1 + EVENT.astype(int)).to_csv(path, index=False)
-    with pytest.raises(DataError, match=r"'status' separates rows.*drop it with drop=\['status'\]"):
-        load_file(path)
-    assert "status" not in load_file(path, drop=["status"]).feature_names
-
-
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
@@ -216,12 +208,3 @@ def test_a_detection_limit_is_no_missing_value(tmp_path: Path) -> None:
     FRAME.assign(size=text, time=TIME, event=EVENT).to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(DataError, match=words.format("lines 5, 7", "say limits='indicator', or ")):
         load_file(tmp_path / "c.csv")
-
-
-def test_predictions_name_index_labels() -> None:
-    tree = SurvivalRegression("weibull").fit(FRAME, (TIME, EVENT))
-    later = FRAME.iloc[50:60]
-    with pytest.warns(DataWarning, match=r"'age' is 999 in 1 row \(index label p57\), far outside"):
-        tree.predict(later.assign(age=np.where(later.index == "p57", 999, later["age"])))
-    with pytest.warns(DataWarning, match=r"unknown category 'x' in 1 row \(index label p51\)"):
-        tree.predict(later.assign(sex=np.where(later.index == "p51", "x", later["sex"])))

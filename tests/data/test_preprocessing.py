@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
@@ -84,15 +84,6 @@ def test_most_frequent_median_and_original_units():
     assert out[:, 0].tolist() == [20.0, 40.0, 40.0, 60.0]
     assert out[2, 1:3].tolist() == [0, 1]
     assert out[3, 4:].tolist() == [1, 0, 0]
-
-
-def test_offset_and_scale_give_the_encoding():
-    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
-    raw = Preprocessor(prep.schema, scale="none").fit(FRAME).transform(FRAME)
-    np.testing.assert_array_equal((raw - prep.offset_) * prep.scale_, prep.transform(FRAME))
-    assert prep.offset_[0] == 20.0
-    assert prep.scale_[0] == 1 / 40
-    assert prep.scale_[1:3].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("values", [[3.0] * 3, [0.1 + 0.2, 0.3, 0.3], [0.0, 5e-324, 0.0], [1e9, 1e9, np.nan]])
@@ -215,6 +206,7 @@ def test_round_trip_is_bit_identical(train, test, choice):
 
 
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
+@settings(max_examples=8)  # each reads two tables
 @given(train=frames(), test=frames(), other=frames(), choice=options)
 def test_statistics_come_from_training_rows_only(train, test, other, choice):
     """Other test rows in the same data set leave the encoding of the training rows as it is."""

@@ -61,15 +61,6 @@ def test_type_follows_from_the_parts(y: Surv, kind: str) -> None:
     assert y[1:3].type == kind
 
 
-def test_causes_by_names_by_value_and_by_levels() -> None:
-    assert COMPETING.causes == ("relapse", "death")
-    assert COMPETING.cause.tolist() == [1, 0, 2, 1]  # type: ignore[union-attr]
-    by_value = Surv(TIME, ["r", "none", "d", "r"], causes={"r": "relapse", "d": "death"})
-    assert_same(by_value, COMPETING)
-    levels = pd.Categorical(["r", "c", "d", "r"], categories=["c", "r", "d"])
-    assert Surv(TIME, pd.Series(levels), causes="auto").causes == ("r", "d")
-
-
 def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
     y = Surv(TIME, [1, 0, 1, 1], causes=("relapse", "death"))
     assert y.causes == ("relapse", "death")
@@ -104,11 +95,6 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
 def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
-
-
-def test_event_value_beside_causes_raises() -> None:
-    with pytest.raises(ConfigError, match="leave event_value"):
-        Surv(TIME, EVENT, causes="auto", event_value="dead")
 
 
 def test_it_cannot_be_changed() -> None:
@@ -147,14 +133,6 @@ def test_of_a_frame_is_the_same_as_of_its_columns() -> None:
     assert_same(Surv.of(bounds, lower="low", upper="high"), INTERVAL)
 
 
-def test_columns_of_the_outcome_leave_the_features() -> None:
-    y = Surv.of(FRAME, time="days", event="died", entry="start", id="who", weight="w")
-    data = SurvivalData(FRAME, y)
-    assert data.feature_names == ["age"]
-    assert data.sample_weight.tolist() == [2.0] * 4
-    assert SurvivalData(FRAME.iloc[[0, 2]], y[[0, 2]], require_events=False).feature_names == ["age"]
-
-
 def test_another_column_of_the_same_name_raises() -> None:
     y = Surv.of(FRAME, time="days", event="died")
     with pytest.raises(DataError, match="'days' of X is not the column of the times"):
@@ -186,17 +164,6 @@ def test_columns_that_are_none_or_have_two_roles_raise(
 def test_weights_twice_raise() -> None:
     with pytest.raises(ConfigError, match="sample_weight and the weight of y"):
         SurvivalData(FRAME[["age"]], Surv(TIME, EVENT, weight=[1.0] * 4), sample_weight=[1.0] * 4)
-
-
-def test_weights_of_the_outcome_are_those_of_the_fit() -> None:
-    X, y = rows()
-    weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
-    weighted = Surv(y.time, y.event, weight=weight)
-    one, two = (SurvivalRegression(columns=Columns(numeric="linear")) for _ in range(2))
-    one.fit(X, y, sample_weight=weight)
-    two.fit(X, weighted)
-    assert np.array_equal(one.predict(X), two.predict(X))
-    assert one.score(X, y, sample_weight=weight) == two.score(X, weighted) != two.score(X, y)
 
 
 # ---------------------------------------------------------------------- rows

@@ -38,12 +38,6 @@ def test_frame_and_attributes():
     assert repr(data).startswith("SurvivalData(4 rows")
 
 
-def test_array():
-    data = SurvivalData(np.arange(8).reshape(4, 2), Y)
-    assert data.feature_names == ["x0", "x1"]
-    assert data.frame["x1"].tolist() == [1.0, 3.0, 5.0, 7.0]
-
-
 def test_given_data_are_left_alone():
     X = features(grade=["II", "I", None, "II"])
     before = X.copy(deep=True)
