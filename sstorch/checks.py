@@ -255,7 +255,7 @@ def check_part(name: str, value: object) -> float:
 
 
 def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
-    """One number in (0, 1), or in (0, 1] if ``closed``; the message says what was ``expected``."""
+    """One number in (0, 1), or in (0, 1] if ``closed``; the message has what was ``expected``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
         raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
     return float(value)

@@ -209,7 +209,7 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
 
 
 def _limits_option() -> str:
-    return f"say {option_text('limits', 'indicator', '')}" if reads_file() else ""
+    return f"give {option_text('limits', 'indicator', '')}" if reads_file() else ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
@@ -219,9 +219,9 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     """What to do about numbers that a file has as text; ``odd`` marks cells that are no numbers at all."""
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
-        return f"if these are missing values, say so with {option_text('missing', words, '')}"
+        return f"if these are missing values, give {option_text('missing', words, '')}"
     if column.astype(str).str.contains(",").any():
-        return f"if the comma is the decimal sign, say so with {option_text('decimal', ',', '')}"
+        return f"if the comma is the decimal sign, give {option_text('decimal', ',', '')}"
     return "write plain numbers such as 1234.5 into the file"
 
 

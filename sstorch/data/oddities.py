@@ -95,7 +95,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     n_events = int(event.sum())
     if n_events < _FEW_EVENTS:
         text = f"{n_events} event{'s' * (n_events > 1)} in {len(event)} rows"
-        return [Oddity(text, "fewer than ten say hardly anything about features; collect more rows")]
+        return [Oddity(text, "fewer than ten hold little information on features; collect more rows")]
     n_encoded = sum(
         int((_frequencies(frame[name]) > 0).sum()) if isinstance(kind, pd.CategoricalDtype) else 1
         for name, kind in frame.dtypes.items()
@@ -159,7 +159,7 @@ def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
         yield Oddity(
             f"column {name!r} is {' or '.join(map(str, named))} in {rows_text(np.isin(values, codes))}, "
             "far from its other values, as a code for a missing value is",
-            f"if it is one, {f'say so with {option}' if option else 'set these cells to missing (NaN)'}",
+            f"if it is one, {f'give {option}' if option else 'set these cells to missing (NaN)'}",
             True,
             missing=tuple(named),
         )

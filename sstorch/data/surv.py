@@ -118,7 +118,7 @@ class Surv:
         if causes is None:
             times, events = parse_target((time, event), event_coding=event_coding, event_value=event_value)
         elif event_value is not None or event_coding != "auto":
-            raise ConfigError("causes say what the values of event are; leave event_value, event_coding out")
+            raise ConfigError("causes define the values of event; leave event_value, event_coding out")
         else:
             names = causes if isinstance(causes, str | Mapping) else dict(enumerate(causes, 1))
             times, known = parse_causes(time, event, names)
@@ -226,7 +226,7 @@ class Surv:
         if time is None:
             for name, given in (("causes", causes), ("event", event), ("id", id)):
                 if given is not None:
-                    raise ConfigError(f"{name} does not go with bounds: lower and upper say what is known")
+                    raise ConfigError(f"{name} does not go with bounds: lower and upper are the outcome")
             low, high = taken["lower"], taken["upper"]
             if (unknown := (low.isna() & high.isna()).to_numpy(dtype=bool)).any():
                 raise DataError(

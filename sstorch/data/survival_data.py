@@ -52,7 +52,7 @@ class SurvivalData:
     """Survival data that passed all checks: features, outcome, weights.
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
-    half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
+    half the smallest positive time; a DataWarning has their number. Other DataWarnings name what is odd about
     training rows, by index labels or by lines of a file: identifiers, codes for missing values, categories
     spelled in several ways, columns that determine the time or the event, numbers far from all others, two
     units in a column, columns of more than 100 categories, columns that are missing in half of the rows,
@@ -147,7 +147,7 @@ class SurvivalData:
             raise DataError("the data have no rows")
         check_same_order(X=X, y=y, sample_weight=sample_weight)
         if sample_weight is not None and y.weight is not None:
-            raise ConfigError("sample_weight and the weight of y say the same; leave one of them out")
+            raise ConfigError("sample_weight and y both have weights; leave one of them out")
         weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
         self.sample_weight = np.ones(n) if weight is None else weight
         self.outcome_type, self.causes = y.outcome_type, y.coded_causes

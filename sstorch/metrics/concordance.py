@@ -53,10 +53,10 @@ def concordance_harrell(
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Put every
             distinct event time in it: elsewhere S is read as the right-continuous step function through the
             grid, that is at the last grid time <= t_i, and as 1 before the first.
-        tied_time: pairs with t_i = t_j. "exclude" leaves them out, as the strict t_i < t_j of the formula
-            says; "censored_later" adds those with an event in i and none in j, whose event must come later
-            still (the rule of scikit-survival, lifelines and Antolini as pycox has it). Two events at the
-            same time are no pair then; "all" adds these too, as two pairs, one in each order.
+        tied_time: pairs with t_i = t_j. "exclude" leaves them out, by the strict t_i < t_j of the formula;
+            "censored_later" adds those with an event in i and none in j, whose event must come later still
+            (the rule of scikit-survival, lifelines and Antolini as pycox has it). Two events at the same time
+            are no pair then; "all" adds these too, as two pairs, one in each order.
         tied_risk: pairs with equal predictions. "half" counts half of them as concordant (Harrell),
             "discordant" none (Antolini's strict inequality, pycox's "antolini"), "exclude" leaves them out
             (the gamma of Goodman and Kruskal, as a probability).

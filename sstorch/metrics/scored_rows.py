@@ -191,7 +191,7 @@ class ScoredRows:
 def default_grids(
     time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
 ) -> dict[str, FloatArray]:
-    """`evaluation_times` of each convention, without those that have too few: their metrics say so.
+    """`evaluation_times` of each convention, without those that have too few: their metrics raise.
 
     With many rows they are `thinned_together`.
     """

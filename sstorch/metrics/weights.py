@@ -61,7 +61,7 @@ class Weighting(NamedTuple):
 def check_weighting(
     sample_weight: npt.ArrayLike | None, n_rows: int, weights: WeightKind = "sampling"
 ) -> Weighting:
-    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each; say which variance they need.
+    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each, and which variance they need.
 
     Equal sampling weights are one each, whatever their scale: variances are then those of unweighted rows.
     Sampling weights are inverse probabilities, survey or importance weights; frequency weights, integers, are

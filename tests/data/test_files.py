@@ -84,7 +84,7 @@ def test_row_names_are_left_out(write):
         ),
         (
             'age,time,event\n50,"5,5",1\n60,"3,1",0\n',
-            "column 'time' holds numbers written as text.*say so with decimal=','",
+            "column 'time' holds numbers written as text.*give decimal=','",
         ),
         ("age,age,time,event\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'age'"),
         ("age,time,event,time\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'time'"),

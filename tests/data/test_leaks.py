@@ -206,5 +206,5 @@ def test_a_detection_limit_is_no_missing_value(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=words.format("index labels p3, p5", "")):
         SurvivalData(FRAME.assign(size=text), (TIME, EVENT))
     FRAME.assign(size=text, time=TIME, event=EVENT).to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(DataError, match=words.format("lines 5, 7", "say limits='indicator', or ")):
+    with pytest.raises(DataError, match=words.format("lines 5, 7", "give limits='indicator', or ")):
         load_file(tmp_path / "c.csv")

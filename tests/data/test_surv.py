@@ -162,7 +162,7 @@ def test_columns_that_are_none_or_have_two_roles_raise(
 
 
 def test_weights_twice_raise() -> None:
-    with pytest.raises(ConfigError, match="sample_weight and the weight of y"):
+    with pytest.raises(ConfigError, match="sample_weight and y both have weights"):
         SurvivalData(FRAME[["age"]], Surv(TIME, EVENT, weight=[1.0] * 4), sample_weight=[1.0] * 4)
 
 
@@ -357,9 +357,7 @@ def test_bounds_with_times_or_alone_raise() -> None:
 
 
 def test_text_of_causes_as_event_names_causes() -> None:
-    with pytest.raises(
-        DataError, match=r"'relapse'.*competing causes, say so with Surv\(time, cause, causes"
-    ):
+    with pytest.raises(DataError, match=r"'relapse'.*competing causes, give Surv\(time, cause, causes"):
         Surv([5, 3, 8], ["relapse", "death", "none"])
     with pytest.raises(DataError, match=r"holds 'death', 'none' and .*name all other values"):
         Surv([5, 3, 8], ["relapse", "death", "none"], causes={"relapse": "relapse"})
