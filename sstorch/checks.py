@@ -157,14 +157,6 @@ def rows_text(bad: BoolArray) -> str:
     return f"{len(where)} rows ({what}s {shown}{more})"
 
 
-def name_rows(wrong: BoolArray) -> str:
-    """The first of the marked rows: ``"rows 0, 1, 4, 5, 8 and 2 more"``."""
-    rows = np.flatnonzero(wrong)
-    shown = ", ".join(str(row) for row in rows[:_ROWS_SHOWN])
-    more = f" and {rows.size - _ROWS_SHOWN} more" if rows.size > _ROWS_SHOWN else ""
-    return f"{'row' if rows.size == 1 else 'rows'} {shown}{more}"
-
-
 def names_text(names: Iterable[object]) -> str:
     """Join names for a message, at most 30 of them."""
     quoted = [repr(str(n)) for n in names]
@@ -332,7 +324,7 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
         raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
     missing = np.isnan(array)
     if missing.any():
-        raise DataError(f"{name}: NaN in {name_rows(missing)}.")
+        raise DataError(f"{name}: NaN in {rows_text(missing)}.")
     return array
 
 

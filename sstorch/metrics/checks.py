@@ -14,7 +14,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, name_rows
+from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, rows_text
 from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails that show a unit.
@@ -40,7 +40,7 @@ def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
     array = check_vector(time, name)
     wrong = ~np.isfinite(array) | (array < 0.0)
     if wrong.any():
-        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
+        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {rows_text(wrong)}.")
     return array
 
 
@@ -51,7 +51,7 @@ def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = 
     if wrong.any():
         raise DataError(
             f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
-            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
+            f"{rows_text(wrong)}. Are time and event in the order (time, event)?"
         )
     return array > 0.0
 
@@ -69,7 +69,7 @@ def check_cause(
         known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
         raise DataError(
             f"{name}: expected 0 (censored) or the number of a cause, {known}; got {array[wrong][0]:g} in "
-            f"{name_rows(wrong)}. Are time and cause in the order (time, cause)?"
+            f"{rows_text(wrong)}. Are time and cause in the order (time, cause)?"
         )
     return array.astype(np.int64)
 
@@ -168,13 +168,13 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
     missing = np.isnan(lowest)
     if missing.any():
-        raise DataError(f"survival: NaN in {name_rows(missing)}.")
+        raise DataError(f"survival: NaN in {rows_text(missing)}.")
     outside = (lowest < -rounding) | (highest > 1.0 + rounding)
     if outside.any():
         i = int(outside.argmax())
         raise DataError(
             f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
-            f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
+            f"{rows_text(outside)}. Pass survival, not risk and not cumulative hazard."
         )
     rises = np.zeros(n_rows, dtype=bool)
     for rows in blocks(n_rows, n_times):
@@ -185,7 +185,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             rises[rows.start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
     if rises.any():
         raise DataError(
-            f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
+            f"survival: expected curves that do not rise with t; they rise in {rows_text(rises)}. Pass "
             "survival, not risk and not 1 - survival, with columns in the order of times."
         )
     return curves
@@ -222,7 +222,7 @@ def check_incidence(
     curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
     wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
     if wrong.any():
-        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {name_rows(wrong)}.")
+        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {rows_text(wrong)}.")
     if rising:
         falls = np.zeros(n_rows, dtype=bool)
         for rows in blocks(n_rows, n_times):
@@ -230,7 +230,7 @@ def check_incidence(
             falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
         if falls.any():
             raise DataError(
-                f"incidence: expected curves that do not fall with t; they fall in {name_rows(falls)}. Pass "
+                f"incidence: expected curves that do not fall with t; they fall in {rows_text(falls)}. Pass "
                 "cumulative incidences, not survival, with columns in the order of times."
             )
     return curves
@@ -246,7 +246,7 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
     wrong = (array < -rounding) | (array > 1.0 + rounding)
     if wrong.any():
         raise DataError(
-            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
+            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {rows_text(wrong)}. Pass "
             f"{name}, not risk, not a time and not a cumulative hazard."
         )
     return np.clip(array, 0.0, 1.0)

@@ -14,7 +14,7 @@ from sstorch.checks import (
     check_same_order,
     check_vector,
     check_weight,
-    name_rows,
+    rows_text,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_survival, check_times
@@ -226,11 +226,11 @@ def log_likelihood(
     wrong = hazard < 0.0
     if wrong.any():
         raise DataError(
-            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {name_rows(wrong)}."
+            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {rows_text(wrong)}."
         )
     wrong = np.isposinf(log_h)
     if wrong.any():
-        raise DataError(f"log_hazard: expected values below +inf; got +inf in {name_rows(wrong)}.")
+        raise DataError(f"log_hazard: expected values below +inf; got +inf in {rows_text(wrong)}.")
     terms = np.where(observed, log_h, 0.0) - hazard
     weight = check_weight(sample_weight, observed.size)
     if weight is None:

@@ -193,10 +193,11 @@ def training(train: Outcome, test_time: FloatArray | None = None, *, causes: boo
     the unit of `test_time`, if it is given.
     """
     options: dict[str, Any] = {"weight": True, "prefix": "train "}
+    given: Any = tuple(train) if isinstance(train, list) else train
     if causes or (isinstance(train, Surv) and train.causes is not None):
-        known = read_causes(_pair(train, "(time, cause)"), _CENSORING, **options).any_event
+        known = read_causes(given, _CENSORING, **options).any_event
     else:
-        known = read_rows(_pair(train, "(time, event)"), _CENSORING, **options)
+        known = read_rows(given, _CENSORING, **options)
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known
@@ -210,18 +211,6 @@ def cause_number(y: Outcome, cause: int | str) -> int:
 
 
 _CENSORING = "an estimate from the training rows"
-
-
-def _pair(train: Any, names: str) -> Outcome:
-    """Training rows in an accepted form."""
-    if isinstance(train, Observed | ObservedCauses | Surv | pd.DataFrame) or (
-        isinstance(train, np.ndarray) and train.dtype.names
-    ):
-        return train
-    if not isinstance(train, tuple | list) or len(train) != 2:
-        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
-        raise DataError(f"train: expected the pair {names} of the training rows, or their Surv; got {got}.")
-    return train[0], train[1]
 
 
 def _as_surv(y: object, prefix: str) -> Surv:

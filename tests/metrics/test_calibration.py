@@ -259,7 +259,7 @@ def test_refusals():
     for n_bins in (1, 2.5, True, "10"):
         with pytest.raises(ConfigError, match="n_bins must be at least 2, an integer, got"):
             d_calibration(rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
-    with pytest.raises(DataError, match=r"survival: expected probabilities in \[0, 1\]; got 365 in row 2"):
+    with pytest.raises(DataError, match=r"survival: expected probabilities in \[0, 1\]; got 365 in 1 row"):
         one_calibration(rows, [0.1, 0.2, 365.0], t=2.0)
     with pytest.raises(DataError, match=r"survival: expected one number per row"):
         one_calibration(rows, np.full((3, 2), 0.5), t=2.0)

@@ -142,7 +142,7 @@ def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> N
         brier_score_incidence((time, cause + 0.5), incidence, TIMES, train=train)
     with pytest.raises(DataError, match="cause: expected 120 rows"):
         concordance_cause_specific((time, cause[:3]), risk)
-    with pytest.raises(DataError, match="they fall in rows"):
+    with pytest.raises(DataError, match="they fall in 120 rows"):
         brier_score_incidence((time, cause), 1 - incidence, TIMES, train=train)
     with pytest.raises(DataError, match=r"expected probabilities in \[0, 1\]"):
         brier_score_incidence((time, cause), incidence + 2, TIMES, train=train)
