@@ -291,18 +291,11 @@ def aalen_johansen_calibration(
     right on the whole, and any model without features passes. It is hazardous'
     ``aj_calibration_per_event``, whose integral begins at the first of its times.
 
-    Args:
-        y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
-            1 .. K for causes, n of them.
-        incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
-        times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        cause: the cause that is scored, its number or its name.
+    Arguments and errors are those of :func:`brier_score_incidence`; a `DataError` is raised, too, where no
+    time has enough rows.
 
     Returns:
         The distance, >= 0, 0 is best.
-
-    Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no time with enough rows.
 
     References:
         Alberge, Haugomat, Varoquaux and Abecassis (2026), "On the calibration of survival models with

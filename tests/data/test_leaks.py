@@ -15,6 +15,7 @@ from sstorch.data.leaks import _area, leaks
 from sstorch.data.strays import odd_values
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.groups.without_events import groups_without_events
+from tests.conftest import nightly
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -108,7 +109,7 @@ def test_few_rows_of_a_kind_say_nothing() -> None:
     assert leaks(FRAME.assign(status=event.astype(float))[["status"]], TIME, event) == []
 
 
-@pytest.mark.parametrize("model", [PrognosticTree(), SurvivalRegression(), OptimalSurvivalTree(1)])
+@pytest.mark.parametrize("model", [nightly(PrognosticTree()), SurvivalRegression(), OptimalSurvivalTree(1)])
 def test_fit_names_a_copied_status(model: PrognosticTree | SurvivalRegression | OptimalSurvivalTree) -> None:
     frame = FRAME.assign(event=EVENT.astype(int), status=1 + EVENT.astype(int), days=TIME)
     with pytest.warns(DataWarning) as said:

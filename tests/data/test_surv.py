@@ -304,18 +304,6 @@ def test_causes_come_in_the_order_of_the_model() -> None:
         outcome_of(Model(), other)
 
 
-def test_estimators_refuse_the_other_kind_of_outcome() -> None:
-    X, y = rows()
-    cause = np.where(y.event, 1 + (X["z"] > 0), 0)
-    causes = Surv(y.time, cause, causes=("a", "b"))
-    tree = SurvivalRegression(columns=Columns(numeric="linear")).fit(X, causes)
-    with pytest.raises(DataError, match="trained on competing causes"):
-        tree.score(X, y)
-    tree.fit(X, y)
-    with pytest.raises(DataError, match="trained on one event"):
-        tree.score(X, causes)
-
-
 # ---------------------------------------------------------------------- roles left among the features
 
 
