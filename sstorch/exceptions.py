@@ -56,6 +56,15 @@ class Faults:
             raise joined
 
 
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """Begin the message of a `DataError` of the body with what it is of, such as ``"test"``, if anything."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{what}: {error}" if what else str(error)) from error
+
+
 class ConfigError(SstorchError, ValueError):
     """A setting has a value that does not exist or does not fit the others."""
 

@@ -200,16 +200,12 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
                 f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: "
-                + (f"{option}, or " if (option := _limits_option()) else "")
+                + (f"give {option_text('limits', 'indicator', '')}, or " if reads_file() else "")
                 + f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
                 + " and mark them in a 0/1 column of their own"
             )
     return ""
-
-
-def _limits_option() -> str:
-    return f"give {option_text('limits', 'indicator', '')}" if reads_file() else ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"

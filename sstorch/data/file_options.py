@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from sstorch.data.column_rules import (
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.table import Table
 from sstorch.data.tables import read_table
-from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.exceptions import ConfigError, FormatError, named
 from sstorch.files import write_whole
 
 # File in the folder of a saved model: options by which new rows are read as the training rows were.
@@ -176,10 +176,6 @@ def save_options(folder: Path, options: Mapping[str, Any]) -> None:
     write_whole(folder / FILE_NAME, f"{text}\n".encode())
 
 
-@contextmanager
-def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
+def in_file(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
     """Begin the message of a `DataError` in the body with the path of a file."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{os.path.expanduser(os.fspath(path))}: {error}") from error
+    return named(os.path.expanduser(os.fspath(path)))

@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
 
 
@@ -115,7 +115,8 @@ def read_rows(
         time = check_time(y[0], f"{prefix}time")
         events = check_event(y[1], f"{prefix}event", time.size)
         return Observed(time, events, weight=check_weight(sample_weight, time.size))
-    outcome = _as_surv(y, prefix)
+    with named(prefix.strip()):
+        outcome = as_surv(y)
     name = f"{prefix.strip()}: " if prefix else ""
     if outcome.causes is not None:
         raise DataError(
@@ -164,7 +165,8 @@ def read_causes(
         codes = check_cause(y[1], f"{prefix}cause", time.size, n_causes)
         count = int(codes.max()) if n_causes is None else n_causes
         return ObservedCauses(time, codes, count, weight=check_weight(sample_weight, time.size))
-    outcome = _as_surv(y, prefix)
+    with named(prefix.strip()):
+        outcome = as_surv(y)
     name = f"{prefix.strip()}: " if prefix else ""
     if outcome.cause is None or outcome.causes is None:
         raise DataError(f"{name}y has no causes, and {what} needs them; give Surv(time, cause, causes=...)")
@@ -211,15 +213,6 @@ def cause_number(y: Outcome, cause: int | str) -> int:
 
 
 _CENSORING = "an estimate from the training rows"
-
-
-def _as_surv(y: object, prefix: str) -> Surv:
-    try:
-        return as_surv(y)
-    except DataError as error:
-        if prefix:
-            raise DataError(f"{prefix.strip()}: {error}") from error
-        raise
 
 
 def _parts(y: tuple[Any, Any], prefix: str, second: str) -> dict[str, Any]:

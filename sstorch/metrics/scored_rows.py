@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_survival, check_times
 from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import predict_curves, survival_at
@@ -222,10 +222,8 @@ class GivenRows(NamedTuple):
 
     def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
         """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""
-        try:
+        with named(name):
             rows, later = self.y.followed_from(*check_after(after, 1))
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
         return rows, self.take(rows, later)
 
 
@@ -253,10 +251,8 @@ def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> Given
         raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
     if y is None:
         X, y = rows  # type: ignore[misc]
-    try:
+    with named(name):
         outcome = outcome_of(model, y)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
     check_same_order(X=X, y=outcome)
     if not len(outcome):
         raise DataError(f"{name}: the data have no rows")
