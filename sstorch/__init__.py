@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 # Modules of these names, and sstorch.soft of the others: they load torch, at the first use, so that a command
-# can say that it starts.
+# can report that it starts.
 _HOMES = {
     **dict.fromkeys(("Surv", "SurvivalData", "list_datasets", "load_dataset"), "sstorch.data"),
     **dict.fromkeys((name for name in __all__ if name.startswith("Optimal")), "sstorch.exact.estimators"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.checks import check_after, option_text, rows_text
+from sstorch.checks import check_after, option_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
 from sstorch.data.subjects import Paths
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.metrics.landmark import check_alive
 from sstorch.step_function import StepFunction
 
 # Times of predictions: numbers, "events" or the default.
@@ -28,6 +30,41 @@ Times = npt.ArrayLike | Literal["events"] | None
 # Quantiles of the training event times at which curves are predicted by default.
 DEFAULT_TIMES = 100
 CurveKind = Literal["survival", "cumulative_hazard", "hazard"]
+
+
+class CurveMethod(Protocol):
+    """Type of the methods that predict curves: an array, or with ``as_frame`` a frame."""
+
+    @overload
+    def __call__(
+        self,
+        X: object,
+        times: Times = None,
+        as_frame: Literal[False] = False,
+        *,
+        return_array: bool | None = None,
+        after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
+    ) -> npt.NDArray[Any]: ...
+
+    @overload
+    def __call__(
+        self,
+        X: object,
+        times: Times = None,
+        *,
+        as_frame: Literal[True],
+        return_array: None = None,
+        after: npt.ArrayLike | None = None,
+        entry: npt.ArrayLike | None = None,
+        id: object = None,
+    ) -> pd.DataFrame: ...
+
+
+def _typed(method: Callable[..., Any]) -> CurveMethod:
+    """The method itself, whose type depends on ``as_frame``."""
+    return cast(CurveMethod, method)
 
 
 @lru_cache(maxsize=64)
@@ -118,32 +155,7 @@ class SurvivalEstimator(FrameEstimator):
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         """Curves of rows at checked times, (n, n_times)."""
 
-    @overload
-    def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: bool | None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[Any]: ...
-
-    @overload
-    def predict_survival_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        return_array: None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> pd.DataFrame: ...
-
+    @_typed
     def predict_survival_function(
         self,
         X: object,
@@ -189,32 +201,7 @@ class SurvivalEstimator(FrameEstimator):
         """
         return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
 
-    @overload
-    def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        as_frame: Literal[False] = False,
-        *,
-        return_array: bool | None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> npt.NDArray[Any]: ...
-
-    @overload
-    def predict_cumulative_hazard_function(
-        self,
-        X: object,
-        times: Times = None,
-        *,
-        as_frame: Literal[True],
-        return_array: None = None,
-        after: npt.ArrayLike | None = None,
-        entry: npt.ArrayLike | None = None,
-        id: object = None,
-    ) -> pd.DataFrame: ...
-
+    @_typed
     def predict_cumulative_hazard_function(
         self,
         X: object,
@@ -296,9 +283,9 @@ class SurvivalEstimator(FrameEstimator):
         within = path.within(at)
         if kind == "survival":
             log_survival = self._log_survival(X, within)
-            check_alive(log_survival[:, 0], within[:, 0])
+            check_alive(log_survival[:, 0] > -np.inf, within[:, 0])
             total = path.summed(log_survival[:, 1:] - log_survival[:, :1])
-            check_alive(total[:, 0], after)
+            check_alive(total[:, 0] > -np.inf, after)
             return np.exp(total[:, 1:] - total[:, :1])
         hazard = self._curves(kind, X, within)
         total = path.summed(hazard[:, 1:] - hazard[:, :1])
@@ -308,7 +295,7 @@ class SurvivalEstimator(FrameEstimator):
         """Curves of rows that are alive at a time of their own, (n, n_times), times counted from it."""
         at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
         survival = self._log_survival(X, at)
-        check_alive(survival[:, 0], after)
+        check_alive(survival[:, 0] > -np.inf, after)
         if kind == "survival":
             return np.exp(survival[:, 1:] - survival[:, :1])
         curves = self._curves(kind, X, at)
@@ -392,7 +379,7 @@ class SurvivalEstimator(FrameEstimator):
             total = self._incidences(X, np.append(start, start + grid))
             alive = np.full((len(total), 1), start)
             survival = self._log_survival(X, alive)
-            check_alive(survival[:, 0], alive[:, 0])
+            check_alive(survival[:, 0] > -np.inf, start)
             found = (total[..., 1:] - total[..., :1]) / np.exp(survival[:, None])
         if not as_frame:
             return found
@@ -466,15 +453,6 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(grid).all() or (grid < 0).any():
         raise DataError("times must be finite and >= 0")
     return grid
-
-
-def check_alive(log_survival: FloatArray, after: FloatArray) -> None:
-    """Refuse rows whose predicted survival at a time, given as its logarithm, is 0; (n,) each."""
-    if (dead := ~(log_survival > -np.inf)).any():
-        raise DataError(
-            f"predicted survival of {rows_text(dead)} at after={after[dead][0]:g} is 0, so that conditional "
-            "survival is undefined; choose an earlier time"
-        )
 
 
 def median_event_time(data: SurvivalData) -> float:

@@ -88,15 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _outcome(X: pd.DataFrame, options: FileOptions, causes: Sequence[str] | None) -> Surv:
     """Outcome of the rows, in the columns that the options name."""
-    names = ("time", "entry", "id", "weight", "lower", "upper", "event_coding", "event_value")
-    roles = {name: getattr(options, name) for name in names}
-    roles["event"] = options.cause if causes else options.event
-    if options.lower is not None:
-        roles |= {"time": None, "event": None}
-    elif causes and options.cause in X:
-        roles["causes"] = options.causes
-        if options.causes == "auto":
-            roles["causes"] = _named(X[options.cause], causes)
+    roles = options.roles
+    if causes and options.causes == "auto" and options.cause in X:
+        roles["causes"] = _named(X[options.cause], causes)
     return Surv.of(X, **roles)
 
 

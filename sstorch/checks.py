@@ -157,14 +157,6 @@ def rows_text(bad: BoolArray) -> str:
     return f"{len(where)} rows ({what}s {shown}{more})"
 
 
-def name_rows(wrong: BoolArray) -> str:
-    """The first of the marked rows: ``"rows 0, 1, 4, 5, 8 and 2 more"``."""
-    rows = np.flatnonzero(wrong)
-    shown = ", ".join(str(row) for row in rows[:_ROWS_SHOWN])
-    more = f" and {rows.size - _ROWS_SHOWN} more" if rows.size > _ROWS_SHOWN else ""
-    return f"{'row' if rows.size == 1 else 'rows'} {shown}{more}"
-
-
 def names_text(names: Iterable[object]) -> str:
     """Join names for a message, at most 30 of them."""
     quoted = [repr(str(n)) for n in names]
@@ -187,11 +179,7 @@ def nearest_text(name: str, names: Iterable[str]) -> str:
 
 
 def check_columns_exist(wanted: Iterable[str], present: Sequence[str]) -> None:
-    """Refuse names that are no column.
-
-    Raises:
-        DataError: A wanted name is missing; the message lists the columns and the nearest name.
-    """
+    """Refuse names that are no column; the message lists the columns and the nearest name."""
     there = set(present)
     for name in wanted:
         if name not in there:
@@ -259,7 +247,7 @@ def check_part(name: str, value: object) -> float:
 
 
 def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
-    """One number in (0, 1), or in (0, 1] if ``closed``; the message says what was ``expected``."""
+    """One number in (0, 1), or in (0, 1] if ``closed``; the message has what was ``expected``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
         raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
     return float(value)
@@ -289,14 +277,11 @@ def check_device(device: object) -> None:
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values, of any shape, as float64.
+    """The values, of any shape, as float64; what is no number raises a `DataError`.
 
     Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
     whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
     carry a gradient.
-
-    Raises:
-        DataError: no numbers.
     """
     expected = f"{name}: expected an array of numbers in host memory; "
     if isinstance(values, torch.Tensor):
@@ -331,11 +316,7 @@ def _kind_of(kind: type) -> str:
 
 
 def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -> FloatArray:
-    """One number per row as float64, shape (n,), without NaN; infinite ones pass.
-
-    Raises:
-        DataError: not numbers, not one-dimensional, empty, of another length, or NaN.
-    """
+    """One number per row as float64, shape (n,), n > 0, without NaN; infinite ones pass."""
     array = as_numbers(values, name)
     if array.ndim != 1 or array.size == 0:
         raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
@@ -343,40 +324,38 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
         raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
     missing = np.isnan(array)
     if missing.any():
-        raise DataError(f"{name}: NaN in {name_rows(missing)}.")
+        raise DataError(f"{name}: NaN in {rows_text(missing)}.")
     return array
 
 
-def check_weight(weight: npt.ArrayLike | None, n_rows: int) -> FloatArray | None:
-    """Weights of the rows as float64, shape (n_rows,), or None where None was given.
+def check_weight(weight: object, n_rows: int) -> FloatArray | None:
+    """Weights of the rows as float64, finite, >= 0, of a positive sum, shape (n_rows,), a copy; None is None.
 
     A row of weight 2 counts as two equal rows, one of weight 0 not at all.
-
-    Raises:
-        DataError: no such vector of finite weights >= 0 with a positive sum.
     """
     if weight is None:
         return None
-    array = check_vector(weight, "sample_weight", n_rows)
-    wrong = (array < 0.0) | np.isinf(array)
-    if wrong.any():
+    values = as_numbers(weight, "sample_weight")
+    if values.shape != (n_rows,):
+        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n_rows} rows")
+    if (bad := ~np.isfinite(values) | (values < 0.0)).any():
         raise DataError(
-            f"sample_weight: expected finite weights >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}."
+            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
         )
-    if not array.any():
-        raise DataError("sample_weight: all weights are 0, no row is left to average over.")
-    return array
+    if not values.any():
+        raise DataError("sample_weight is zero in every row; give some rows weight")
+    return values.copy()
 
 
-def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Names of the first two objects that have the same row labels in different orders.
+def check_same_order(**parts: Any) -> None:
+    """Refuse objects whose row labels agree but stand in another order: rows would be mixed up.
 
     What has no row labels, as pandas objects and outcomes of them have, is passed over.
     """
     labels = {name: getattr(part, "index", None) for name, part in parts.items()}
     indexed = {name: index for name, index in labels.items() if isinstance(index, pd.Index)}
     if len(indexed) < 2:
-        return None
+        return
     (first_name, first), *others = indexed.items()
     for name, index in others:
         if (
@@ -386,17 +365,10 @@ def misordered(parts: Mapping[str, Any]) -> tuple[str, str] | None:
             and index.is_unique
             and first.isin(index).all()
         ):
-            return first_name, name
-    return None
-
-
-def check_same_order(**parts: Any) -> None:
-    """Refuse pandas objects whose row labels agree but stand in another order: rows would be mixed up."""
-    if names := misordered(parts):
-        raise DataError(
-            f"{names[0]} and {names[1]}: the same row labels in a different order; bring {names[1]} into the "
-            f"order of {names[0]}, or reset_index(drop=True) on both if the rows do correspond."
-        )
+            raise DataError(
+                f"{first_name} and {name}: the same row labels in a different order; bring {name} into the "
+                f"order of {first_name}, or reset_index(drop=True) on both if the rows do correspond"
+            )
 
 
 # ---------------------------------------------------------------------- trees

@@ -56,6 +56,15 @@ class Faults:
             raise joined
 
 
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """Begin the message of a `DataError` of the body with what it is of, such as ``"test"``, if anything."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{what}: {error}" if what else str(error)) from error
+
+
 class ConfigError(SstorchError, ValueError):
     """A setting has a value that does not exist or does not fit the others."""
 
@@ -91,12 +100,9 @@ EXIT_PIPE_CLOSED = 141
 
 
 def print_refusal(command: str, error: Exception | str, where: str = "") -> None:
-    """Print in one line why a command, or a job of a sweep, stops.
+    """Print in one line why a command, or a job of a sweep, stops; `where` goes before the reason.
 
-    Args:
-        command: its name, which begins the line.
-        error: the reason; after a `BrokenPipeError` the process ends here, without a word.
-        where: text in front of the reason, such as the job of a sweep.
+    After a `BrokenPipeError` the process ends here, without a word.
     """
     if isinstance(error, BrokenPipeError):
         # The reader of the output has seen enough; nor must Python complain when it flushes the rest.
@@ -109,9 +115,8 @@ def print_refusal(command: str, error: Exception | str, where: str = "") -> None
 def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
     """End a command with the exit code that stands for the error in its body.
 
-    Args:
-        command: its name.
-        refusals: errors that are printed in one line; any other is a defect and keeps its traceback.
+    `refusals` are printed in one line behind the name of the command; any other error is a defect and keeps
+    its traceback.
     """
     try:
         yield
@@ -123,11 +128,7 @@ def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[
 
 
 def show_warnings_as_notes(command: str) -> None:
-    """From now on print a warning as one line, once; its place in the code means nothing to the caller.
-
-    Args:
-        command: its name, which begins the line.
-    """
+    """From now on print a warning as one line, once; its place in the code means nothing to the caller."""
     shown = set[str]()
 
     def show(

@@ -24,17 +24,11 @@ from sstorch.exceptions import ConfigError, FormatError
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file aside, then move it to its place in one step.
+    """Write a file aside, then move it to its place in one step; the folder exists.
 
     Whoever reads ``path`` at any moment, also after a crash or a power failure, finds what was there before
-    or all of the new content. Several processes may write the same file: the last one wins.
-
-    Args:
-        path: of the file, in an existing folder.
-        content: all of it.
-
-    Raises:
-        OSError: it cannot be written; what was there is left as it was, without new files.
+    or all of the new content. Several processes may write the same file: the last one wins. An `OSError`
+    leaves what was there as it was, without new files.
     """
     # Random, since processes of several machines can have one number.
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

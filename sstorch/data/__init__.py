@@ -5,8 +5,10 @@ from sstorch.data.datasets import list_datasets, load_dataset, load_file
 from sstorch.data.file_check import FileCheck, check
 from sstorch.data.folds import Fold, folds_of, stratified_folds
 from sstorch.data.intervals import Intervals
-from sstorch.data.preprocessing import Preprocessor, Schema
-from sstorch.data.surv import OutcomeType, Surv, as_surv, outcome_of
+from sstorch.data.outcome_type import OutcomeType
+from sstorch.data.preprocessing import Preprocessor
+from sstorch.data.schema import Schema
+from sstorch.data.surv import Surv, as_surv, outcome_of
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.target import Groups, parse_groups, parse_target
 

@@ -76,7 +76,10 @@ def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[Float
     )
     number = {censored: 0} | {value: k for k, value in enumerate(named, 1)}
     codes = np.array([number[word] for word in words], dtype=np.int64)
-    _check_names(tuple(named.values()), where)
+    if not named:
+        raise DataError(f"{where} names no cause: all rows are censored")
+    if len(set(named.values())) < len(named):
+        raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
     return times, Causes(named, codes)
 
 
@@ -112,13 +115,6 @@ def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[s
     if len(censored) != 1:
         raise DataError(f"{where} has no value 'censored' that stands for no event; {remedy}")
     return censored[0], {word: word for word in vocabulary(column) if word != censored[0]}
-
-
-def _check_names(names: tuple[str, ...], where: str) -> None:
-    if not names:
-        raise DataError(f"{where} names no cause: all rows are censored")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
 
 
 def check_all_occur(causes: Causes) -> None:

@@ -192,7 +192,7 @@ def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
             given = option_text("date_format", one, f"date_format={one!r}")
             raise DataError(
                 f"column {str(columns[0].name)!r} holds dates such as {cells.dropna().iloc[0]!r}, in which "
-                f"day and month cannot be distinguished; say which with {given} or {other}"
+                f"day and month cannot be distinguished; choose {given} or {other}"
             )
         start = 0
         for k, column in texts.items():

@@ -24,7 +24,6 @@ from pandas.api import types as pdt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_unique,
-    misordered,
     names_text,
     option_text,
     reads_file,
@@ -201,16 +200,12 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
                 f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: "
-                + (f"{option}, or " if (option := _limits_option()) else "")
+                + (f"give {option_text('limits', 'indicator', '')}, or " if reads_file() else "")
                 + f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
                 + " and mark them in a 0/1 column of their own"
             )
     return ""
-
-
-def _limits_option() -> str:
-    return f"say {option_text('limits', 'indicator', '')}" if reads_file() else ""
 
 
 _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they are names of groups"
@@ -220,9 +215,9 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     """What to do about numbers that a file has as text; ``odd`` marks cells that are no numbers at all."""
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
-        return f"if these are missing values, say so with {option_text('missing', words, '')}"
+        return f"if these are missing values, give {option_text('missing', words, '')}"
     if column.astype(str).str.contains(",").any():
-        return f"if the comma is the decimal sign, say so with {option_text('decimal', ',', '')}"
+        return f"if the comma is the decimal sign, give {option_text('decimal', ',', '')}"
     return "write plain numbers such as 1234.5 into the file"
 
 
@@ -367,12 +362,10 @@ def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
 def clean_features(
     X: object, faults: Faults | None = None, *, categories: Container[str] = ()
 ) -> pd.DataFrame:
-    """Read all feature columns (n, p): float64 with NaN, or categorical with text as categories.
+    """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
 
-    Args:
-        X: Features, a frame or an array (n, p).
-        faults: Takes the errors of columns that cannot be read, which then are left out; None raises them.
-        categories: Columns that training rows had as categories: text in them may look like numbers.
+    `faults` takes the errors of columns that cannot be read, which then are left out; None raises them. Text
+    in columns that training rows had as `categories` may look like numbers.
     """
     frame = as_frame(X)
     if frame.shape[1] == 0:
@@ -402,32 +395,6 @@ def check_not_all_missing(frame: pd.DataFrame) -> None:
     empty = [name for name in frame.columns if frame[name].isna().all()]
     if empty:
         raise DataError(f"column {names_text(empty)} is missing in every row; drop it")
-
-
-def check_same_order(*parts: tuple[str, object]) -> None:
-    """`sstorch.checks.check_same_order`, in the words of this gate, of parts given as name and value."""
-    if names := misordered(dict(parts)):
-        raise DataError(
-            f"{names[0]} and {names[1]} have the same row labels in a different order; "
-            f"bring {names[1]} into the order of {names[0]}, or reset_index(drop=True) on both"
-        )
-
-
-def parse_weights(sample_weight: object, n: int) -> FloatArray:
-    """Weight of each row, (n,), ones if None; refused unless finite, >= 0 and not all 0."""
-    if sample_weight is None:
-        return np.ones(n)
-    values = np.asarray(sample_weight)
-    if values.shape != (n,):
-        raise DataError(f"sample_weight has shape {values.shape}; give one weight for each of {n} rows")
-    weight = numeric_values(pd.Series(values), "sample_weight")
-    if (bad := ~np.isfinite(weight) | (weight < 0)).any():
-        raise DataError(
-            f"sample_weight is negative, missing or infinite in {rows_text(bad)}; weights are >= 0"
-        )
-    if not weight.any():
-        raise DataError("sample_weight is zero in every row; give some rows weight")
-    return weight
 
 
 def is_wide(n_columns: int, n_rows: int) -> bool:

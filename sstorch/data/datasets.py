@@ -70,7 +70,7 @@ def load_file(
     """Read survival data from a file with a header and one row a subject, or with `id` several.
 
     Missing values are empty cells, NA, NaN, NULL and a single point; the word None is a category. A first
-    column without a name, as R and pandas write for row names, is left out, and a DataWarning says so. Rows
+    column without a name, as R and pandas write for row names, is left out with a DataWarning. Rows
     of a text file are called by their lines. Blanks around texts are cut off.
 
     Args:
@@ -207,7 +207,7 @@ def list_datasets() -> pd.DataFrame:
 
 
 def _check_as_listed(data: SurvivalData, entry: Entry) -> None:
-    """Refuse data that a changed source has changed; the message says which version to install."""
+    """Refuse data that a changed source has changed; the message names the version to install."""
     features = [name for name in data.feature_names if name not in entry.optional]
     loaded, listed = (len(data), len(features), data.n_events), (entry.n, entry.p, entry.events)
     if loaded == listed:

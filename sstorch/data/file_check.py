@@ -186,19 +186,13 @@ def _faults(table: Table, options: FileOptions) -> tuple[list[str], list[Oddity]
     except DataError as error:
         faults.append(str(error))
         frame = replace(options, date=[], limits=None).transformed(table)
-    roles = options.roles
-    taken = [roles[name] for name in ("time", "event", "entry", "id", "weight", "lower", "upper")]
-    intervals = options.lower is not None
     y = None
     try:
-        names = {n: roles[n] for n in ("entry", "id", "weight", "lower", "upper") if roles[n] is not None}
-        names |= {} if intervals else {"time": roles["time"], "event": roles["event"]}
-        coding = {n: roles[n] for n in ("event_value", "event_coding", "causes")}
-        y = Surv.of(frame, **names, **coding)
+        y = Surv.of(frame, **options.roles)
     except DataError as error:
         if not faults:
             faults.append(str(error))
-    kept = [n for n in map(str, frame.columns) if n not in (*taken, *options.drop, *options.date)]
+    kept = [n for n in map(str, frame.columns) if n not in options.taken]
     of_columns = Faults()
     features = clean_features(frame[kept], of_columns) if kept else pd.DataFrame()
     faults += [str(error) for error in of_columns.errors]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from sstorch.data.column_rules import (
 from sstorch.data.survival_data import SurvivalData
 from sstorch.data.table import Table
 from sstorch.data.tables import read_table
-from sstorch.exceptions import ConfigError, DataError, FormatError
+from sstorch.exceptions import ConfigError, FormatError, named
 from sstorch.files import write_whole
 
 # File in the folder of a saved model: options by which new rows are read as the training rows were.
@@ -119,7 +119,9 @@ class FileOptions:
     def data_of(self, table: Table) -> SurvivalData:
         """Rows of a table as data, which keep these options as `file_options`."""
         own = self.resolved(table)
-        data = SurvivalData.from_frame(own.transformed(table), **own.roles)
+        names = ("drop", "strict", "time_unit", "censored_at")
+        options = {name: getattr(own, name) for name in names}
+        data = SurvivalData.from_frame(own.transformed(table), **own.roles, **options)
         data.file_options = own.to_dict()
         return data
 
@@ -132,14 +134,21 @@ class FileOptions:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """Arguments of `SurvivalData.from_frame`."""
-        names = ("time", "event_coding", "drop", "strict", "entry", "id", "event_value", "weight", "lower")
-        roles = {name: getattr(self, name) for name in (*names, "upper", "time_unit", "censored_at")}
-        compete = self.cause is not None
-        return roles | {
-            "event": self.cause if compete else self.event,
-            "causes": self.causes if compete else None,
+        """Columns and coding of the outcome, as `Surv.of` takes them."""
+        names = ("entry", "id", "weight", "lower", "upper", "event_value", "event_coding")
+        event, causes = (self.event, None) if self.cause is None else (self.cause, self.causes)
+        columns: dict[str, str | None] = {"time": self.time, "event": event}
+        if self.lower is not None or self.upper is not None:  # the usual names are none then
+            columns = {role: None if role == name else name for role, name in columns.items()}
+        return {name: getattr(self, name) for name in names} | columns | {"causes": causes}
+
+    @property
+    def taken(self) -> set[str]:
+        """Columns that are no features: of the outcome, of dates, and those that are left out."""
+        roles = {
+            k: name for k, name in self.roles.items() if k not in ("event_value", "event_coding", "causes")
         }
+        return {name for name in (*roles.values(), *self.drop, *self.date) if name is not None}
 
     # --------------------------------------------------------------- saved with a model
 
@@ -167,10 +176,6 @@ def save_options(folder: Path, options: Mapping[str, Any]) -> None:
     write_whole(folder / FILE_NAME, f"{text}\n".encode())
 
 
-@contextmanager
-def in_file(path: str | os.PathLike[str]) -> Iterator[None]:
+def in_file(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
     """Begin the message of a `DataError` in the body with the path of a file."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{os.path.expanduser(os.fspath(path))}: {error}") from error
+    return named(os.path.expanduser(os.fspath(path)))

@@ -98,7 +98,7 @@ def _r(file: Path, table: str | None) -> pd.DataFrame:
     if len(frames) != 1:
         raise DataError(
             f"it holds {len(frames)} data frames"
-            + (f", {names_text(frames)}; say which with table=NAME" if frames else "; save one with saveRDS")
+            + (f", {names_text(frames)}; choose one with table=NAME" if frames else "; save one with saveRDS")
         )
     return next(iter(frames.values()))
 
@@ -194,7 +194,7 @@ def read_database(url: str, table: str | None) -> Table:
     are those of SQLAlchemy, where it is installed.
     """
     if not table or not table.strip():
-        raise ConfigError("say what is read from the database with table=NAME or table='SELECT ...'")
+        raise ConfigError("name a table or a query of the database with table=NAME or table='SELECT ...'")
     query = table if _QUERY.match(table) else f'SELECT * FROM "{table.strip()}"'
     kind, _, rest = url.partition("://")
     file = Path(rest.removeprefix("/")).expanduser()

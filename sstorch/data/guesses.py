@@ -35,33 +35,8 @@ _UNITS = {
     "months": re.compile(r"month|monat", re.IGNORECASE),
     "years": re.compile(r"year|jahr", re.IGNORECASE),
 }
-_YES = (
-    "1",
-    "true",
-    "yes",
-    "ja",
-    "y",
-    "j",
-    "dead",
-    "died",
-    "death",
-    "tot",
-    "verstorben",
-    "gestorben",
-    "event",
-)
-_UNKNOWN = (
-    "unbekannt",
-    "unknown",
-    "k.a.",
-    "k. a.",
-    "keine angabe",
-    "fehlend",
-    "missing",
-    "n.b.",
-    "n. b.",
-    "?",
-)
+_YES = re.compile(r"1|true|yes|ja|y|j|dead|died|death|tot|verstorben|gestorben|event", re.IGNORECASE)
+_UNKNOWN = re.compile(r"unbekannt|unknown|k\. ?a\.|keine angabe|fehlend|missing|n\. ?b\.|\?", re.IGNORECASE)
 _MAX_CODES = 10
 
 
@@ -112,9 +87,7 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
 
 def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> str:
     """Columns that could be times or events of another outcome, and are covariates; "" without any."""
-    roles = [options.roles[name] for name in ("time", "event", "entry", "id", "weight", "lower", "upper")]
-    taken = {*roles, *options.drop, *options.date}
-    names = [name for name in map(str, frame.columns) if name not in taken]
+    names = [name for name in map(str, frame.columns) if name not in options.taken]
     times = [name for name in names if _is_time(frame[name], decimal)]
     unknown = [word for name in names for word in _unknown_words(frame[name])]
     events = [found[0].value for found in _events(frame[names], unknown)]
@@ -133,7 +106,7 @@ def _unknown_words(column: pd.Series) -> Iterator[str]:
         return
     words = column.dropna().unique()
     if len(words) > 1:
-        yield from (str(word) for word in words if str(word).casefold() in _UNKNOWN)
+        yield from (str(word) for word in words if _UNKNOWN.fullmatch(str(word)))
 
 
 def _limited(column: pd.Series, decimal: str, unknown: list[str]) -> bool:
@@ -182,7 +155,7 @@ def _event_value(column: pd.Series, unknown: list[str]) -> Iterator[Guess]:
         yield Guess("event_coding", "1/2", "the values 1 (censored) and 2 (event), as in R")
         return
     for value in sorted(values):
-        if value.casefold() in _YES:
+        if _YES.fullmatch(value):
             yield Guess("event_value", value, f"of the values {', '.join(sorted(values))}")
             return
 

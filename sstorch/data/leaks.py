@@ -52,14 +52,9 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
             ranks: FloatArray = rankdata(values[there])
             times = t if there.all() else rankdata(t[there])
             if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, times)) > _TELLS_TIME:
+                text = f"orders the rows as the follow-up time does (rank correlation above {_TELLS_TIME:g})"
                 found.append(
-                    Oddity(
-                        f"column {name!r} orders the rows as the follow-up time does (rank correlation above "
-                        f"{_TELLS_TIME:g}), and so is known only afterwards",
-                        drop_text([name]),
-                        True,
-                        (name,),
-                    )
+                    Oddity.of_columns(f"column {name!r} {text}, and so is known only afterwards", [name])
                 )
                 continue
             area = _area(ranks, e[there])
@@ -71,15 +66,11 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
                 )
         bound = _SUSPECT if _OUTCOME_NAME.search(name) else _TELLS_EVENT
         if area > bound:
-            found.append(
-                Oddity(
-                    f"column {name!r} separates rows with events from rows without (area under the curve "
-                    f"{math.floor(1000 * area) / 1000:g}), and so is known only afterwards",
-                    drop_text([name]),
-                    area > _TELLS_EVENT,
-                    (name,),
-                )
+            text = (
+                f"column {name!r} separates rows with events from rows without (area under the curve "
+                f"{math.floor(1000 * area) / 1000:g}), and so is known only afterwards"
             )
+            found.append(Oddity.of_columns(text, [name], area > _TELLS_EVENT))
         else:
             found += _only_events(column, event)
     return found

@@ -49,14 +49,7 @@ def constant_columns(frame: pd.DataFrame) -> list[Oddity]:
     constant = [str(name) for name in frame.columns if _is_constant(frame[name])]
     if not constant:
         return []
-    return [
-        Oddity(
-            f"column {names_text(constant)} has the same value in every row",
-            drop_text(constant),
-            True,
-            tuple(constant),
-        )
-    ]
+    return [Oddity.of_columns(f"column {names_text(constant)} has the same value in every row", constant)]
 
 
 def missing_columns(frame: pd.DataFrame) -> list[Oddity]:
@@ -71,7 +64,7 @@ def missing_columns(frame: pd.DataFrame) -> list[Oddity]:
         if names:
             shares = ", ".join(f"{share[name]:.0%}" for name in names)
             text = f"column {names_text(names)} is missing in {shares} of the rows"
-            found.append(Oddity(text, f"find out why, or {drop_text(names)}", accident, tuple(names)))
+            found.append(Oddity.of_columns(text, names, accident, "find out why, or "))
     return found
 
 
@@ -102,7 +95,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     n_events = int(event.sum())
     if n_events < _FEW_EVENTS:
         text = f"{n_events} event{'s' * (n_events > 1)} in {len(event)} rows"
-        return [Oddity(text, "fewer than ten say hardly anything about features; collect more rows")]
+        return [Oddity(text, "fewer than ten hold little information on features; collect more rows")]
     n_encoded = sum(
         int((_frequencies(frame[name]) > 0).sum()) if isinstance(kind, pd.CategoricalDtype) else 1
         for name, kind in frame.dtypes.items()
@@ -129,12 +122,8 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
     present = [str(word) for word, count in zip(column.cat.categories, counts, strict=True) if count]
     n_rows = int(counts.sum())
     if n_rows >= _MIN_IDENTIFIED and len(present) > _IDENTIFYING * n_rows:
-        yield Oddity(
-            f"column {name!r} has {len(present)} different values in {n_rows} rows, as an identifier has",
-            drop_text([name]),
-            True,
-            (name,),
-        )
+        text = f"column {name!r} has {len(present)} different values in {n_rows} rows, as an identifier has"
+        yield Oddity.of_columns(text, [name])
         return
     spellings: dict[str, list[str]] = {}
     for word in present:
@@ -160,12 +149,8 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
 def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
     values: FloatArray = frame[name].to_numpy()
     if _identifies(frame, name):
-        yield Oddity(
-            f"column {name!r} has a different whole number in every row, as an identifier has",
-            drop_text([name]),
-            True,
-            (name,),
-        )
+        text = f"column {name!r} has a different whole number in every row, as an identifier has"
+        yield Oddity.of_columns(text, [name])
         return
     codes = _codes_of_missing(values)
     if codes.size:
@@ -174,7 +159,7 @@ def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
         yield Oddity(
             f"column {name!r} is {' or '.join(map(str, named))} in {rows_text(np.isin(values, codes))}, "
             "far from its other values, as a code for a missing value is",
-            f"if it is one, {f'say so with {option}' if option else 'set these cells to missing (NaN)'}",
+            f"if it is one, {f'give {option}' if option else 'set these cells to missing (NaN)'}",
             True,
             missing=tuple(named),
         )

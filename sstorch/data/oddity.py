@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import Self
 
 from sstorch.checks import option_text
 from sstorch.exceptions import DataError, DataWarning
@@ -16,6 +17,11 @@ class Oddity:
     accident: bool = False  # true if it is hardly ever meant: such a column is refused in strict mode
     drop: tuple[str, ...] = ()  # columns that would be left out for it
     missing: tuple[float, ...] = ()  # values that would be set to missing for it
+
+    @classmethod
+    def of_columns(cls, text: str, names: list[str], accident: bool = True, before: str = "") -> Self:
+        """Columns that are best left out; the remedy is how that is done, with other words before it."""
+        return cls(text, before + drop_text(names), accident, tuple(names))
 
 
 def report(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:

@@ -18,11 +18,7 @@ _MOST_LEVELS = 16
 
 
 class PlainRows:
-    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, if no warning or error concerns them.
-
-    Args:
-        preprocessor: fitted.
-    """
+    """Encodes rows as :meth:`Preprocessor.transform` does, bit for bit, where that does not warn or raise."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         schema, self._preprocessor = preprocessor.schema, preprocessor
@@ -49,10 +45,9 @@ class PlainRows:
         )
 
     def transform(self, X: object) -> FloatArray | None:
-        """Encoded rows (n, q); None if they need :meth:`Preprocessor.transform`, its messages or warnings.
+        """Encoded rows of a frame or array, (n, q), n <= 8.
 
-        Args:
-            X: Frame or array; of more than 8 rows it is None.
+        None if they are more, or need :meth:`Preprocessor.transform`, its messages or warnings.
         """
         z = self._indicators(X) if self._is_able else None
         if z is None:

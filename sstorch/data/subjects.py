@@ -65,7 +65,7 @@ def check_histories(
     if not recurrent and (after := event[one]).any():
         raise DataError(
             f"{rows(after)}: a row comes after an event, which ends a history; if the event can happen "
-            "again, say so with recurrent=True"
+            "again, give recurrent=True"
         )
     gaps = entry[other] > time[one]
     if not gaps.any():

@@ -3,83 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_unique, option_text, rows_text
+from sstorch.checks import check_columns_exist, check_same_order, check_unique, check_weight, rows_text
 from sstorch.data.causes import CauseNames, Causes, parse_causes
-from sstorch.data.columns import check_same_order, numeric_values, parse_weights, to_pandas
+from sstorch.data.columns import numeric_values, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
+from sstorch.data.outcome_type import OutcomeName, OutcomeType
 from sstorch.data.subjects import join_rows, parse_subjects
 from sstorch.data.target import parse_target
 from sstorch.exceptions import ConfigError, DataError
 
-OutcomeName = Literal["right", "counting", "interval", "competing", "competing counting"]
 # Outcomes that a text shows of many.
 _SHOWN = 6
-
-
-@dataclass(frozen=True)
-class OutcomeType:
-    """What kind of outcome a model was trained on, kept with the model.
-
-    Attributes:
-        name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
-            truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
-        entry: Whether rows have entry times.
-        id: Whether rows are assigned to subjects.
-        causes: Names of the competing causes; None where there is one event.
-        recurrent: Whether the event can happen to a subject again.
-    """
-
-    name: OutcomeName = "right"
-    entry: bool = False
-    id: bool = False
-    causes: tuple[str, ...] | None = None
-    recurrent: bool = False
-
-    def check(self, y: Surv) -> None:
-        """Make sure that an outcome holds all that the training outcome held.
-
-        Raises:
-            DataError: Entry times, subjects or causes are missing, or there are causes where the model has
-                one event; the message has the remedy.
-        """
-        lacking = [
-            part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
-        ]
-        if lacking:
-            python = f"y=Surv(time, event, {'=..., '.join(lacking)}=...)"
-            given = " ".join(dict.fromkeys(option_text(part, "COLUMN", python) for part in lacking))
-            raise DataError(
-                f"y has no {' and no '.join(lacking)}, and the model was trained on {self.name} data with "
-                f"{' and '.join(lacking)}: give {given}"
-            )
-        if self.causes is None and y.causes is not None:
-            raise DataError(
-                "y has competing causes, and the model was trained on one event: give Surv(time, cause == k) "
-                "to look at the hazard of cause k, or train a model of competing risks"
-            )
-        if self.causes is not None and y.causes is None:
-            raise DataError(
-                f"y has one event, and the model was trained on competing causes ({', '.join(self.causes)}): "
-                "give y=Surv(time, cause, causes=...)"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`."""
-        causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
-        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, values["recurrent"])
 
 
 class Surv:
@@ -172,12 +113,12 @@ class Surv:
     ) -> None:
         if event is None:
             event = np.ones(np.asarray(time).shape, dtype=bool)
-        check_same_order(("time", time), ("event", event), ("entry", entry), ("weight", weight), ("id", id))
+        check_same_order(time=time, event=event, entry=entry, weight=weight, id=id)
         known = None
         if causes is None:
             times, events = parse_target((time, event), event_coding=event_coding, event_value=event_value)
         elif event_value is not None or event_coding != "auto":
-            raise ConfigError("causes say what the values of event are; leave event_value, event_coding out")
+            raise ConfigError("causes define the values of event; leave event_value, event_coding out")
         else:
             names = causes if isinstance(causes, str | Mapping) else dict(enumerate(causes, 1))
             times, known = parse_causes(time, event, names)
@@ -188,7 +129,7 @@ class Surv:
             causes=known,
             entry=parse_entry(entry, times),
             id=_ids(id, len(times)),
-            weight=None if weight is None else parse_weights(weight, len(times)),
+            weight=check_weight(weight, len(times)),
             recurrent=recurrent,
             index=_index_of(time, event, entry, id, weight),
         )
@@ -207,7 +148,7 @@ class Surv:
         Raises:
             DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed.
         """
-        check_same_order(("lower", lower), ("upper", upper), ("entry", entry), ("weight", weight))
+        check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
         entries = parse_entry(entry, bounds.middle)
         if entries is not None and (late := bounds.censored & (entries > bounds.lower)).any():
@@ -215,11 +156,10 @@ class Surv:
                 f"entry is after the lower bound in {rows_text(late)}; a subject observed from an entry on "
                 "had no event by then: raise the lower bound to it"
             )
-        n = len(bounds.lower)
         return cls._of_parts(
             intervals=bounds,
             entry=entries,
-            weight=None if weight is None else parse_weights(weight, n),
+            weight=check_weight(weight, len(bounds.lower)),
             index=_index_of(lower, upper, entry, weight),
         )
 
@@ -251,8 +191,9 @@ class Surv:
             entry: Column of the entry times.
             id: Column of the subjects.
             weight: Column of the weights.
-            lower: Column of the lower bounds, with `upper` in place of `time` and `event`.
-            upper: Column of the upper bounds.
+            lower: Column of the lower bounds, with `upper` in place of `time` and `event`; a missing one is
+                0, the event happened before the upper bound.
+            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
             causes: As for the class.
             recurrent: As for the class.
             event_value: As for the class.
@@ -283,11 +224,16 @@ class Surv:
         if (lower is None) != (upper is None) or (time is None) == (lower is None):
             raise ConfigError("name the column of the times (time=), or of both bounds (lower=, upper=)")
         if time is None:
-            if extra := {"event", "id"} & set(named):
-                raise ConfigError(f"{min(extra)} does not go with bounds: lower and upper say what is known")
-            y = cls.interval(
-                taken["lower"], taken["upper"], entry=taken.get("entry"), weight=taken.get("weight")
-            )
+            for name, given in (("causes", causes), ("event", event), ("id", id)):
+                if given is not None:
+                    raise ConfigError(f"{name} does not go with bounds: lower and upper are the outcome")
+            low, high = taken["lower"], taken["upper"]
+            if (unknown := (low.isna() & high.isna()).to_numpy(dtype=bool)).any():
+                raise DataError(
+                    f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
+                )
+            bounds = low.fillna(0.0), high.fillna(np.inf)
+            y = cls.interval(*bounds, entry=taken.get("entry"), weight=taken.get("weight"))
         else:
             y = cls(
                 taken["time"],
@@ -459,8 +405,7 @@ class Surv:
         Raises:
             DataError: Weights that cannot be used.
         """
-        parsed = None if weight is None else parse_weights(weight, len(self))
-        return self._with(weight=parsed)
+        return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
         """One cause as the event, with rows censored where another cause ended them."""

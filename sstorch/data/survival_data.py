@@ -15,23 +15,23 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_columns_exist,
     check_horizon,
+    check_same_order,
     check_unique,
+    check_weight,
     option_text,
-    rows_text,
     wording,
 )
-from sstorch.data.causes import CauseNames, Causes, check_all_occur
+from sstorch.data.causes import Causes, check_all_occur
 from sstorch.data.columns import (
     check_not_all_missing,
-    check_same_order,
     clean_features,
-    parse_weights,
     set_missing,
     to_pandas,
 )
 from sstorch.data.intervals import Intervals
 from sstorch.data.oddities import constant_columns, few_events, odd_columns, repeated_rows
 from sstorch.data.oddity import Oddity, report
+from sstorch.data.outcome_type import OutcomeType
 from sstorch.data.subjects import (
     check_histories,
     check_no_roles_left,
@@ -39,7 +39,7 @@ from sstorch.data.subjects import (
     join_rows,
     parse_subjects,
 )
-from sstorch.data.surv import OutcomeType, Surv, as_surv
+from sstorch.data.surv import Surv, as_surv
 from sstorch.data.target import Groups, parse_groups
 from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError, DataError, DataWarning, Faults
@@ -52,7 +52,7 @@ class SurvivalData:
     """Survival data that passed all checks: features, outcome, weights.
 
     Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
-    half the smallest positive time; a DataWarning says how many. Other DataWarnings name what is odd about
+    half the smallest positive time; a DataWarning has their number. Other DataWarnings name what is odd about
     training rows, by index labels or by lines of a file: identifiers, codes for missing values, categories
     spelled in several ways, columns that determine the time or the event, numbers far from all others, two
     units in a column, columns of more than 100 categories, columns that are missing in half of the rows,
@@ -127,7 +127,7 @@ class SurvivalData:
             if require_events:
                 report(self._oddities(odd), strict=False, stacklevel=2)
         if sensitive is not None:
-            check_same_order(("X", X), ("y", outcome), ("sensitive", sensitive))
+            check_same_order(X=X, y=outcome, sensitive=sensitive)
             self._set_groups(sensitive, feature=False)
 
     def _set(
@@ -145,10 +145,11 @@ class SurvivalData:
             raise DataError(f"X has {n} rows but y has {len(y)}; give one outcome for every row")
         if n == 0:
             raise DataError("the data have no rows")
-        check_same_order(("X", X), ("y", y), ("sample_weight", sample_weight))
+        check_same_order(X=X, y=y, sample_weight=sample_weight)
         if sample_weight is not None and y.weight is not None:
-            raise ConfigError("sample_weight and the weight of y say the same; leave one of them out")
-        self.sample_weight = parse_weights(y.weight if sample_weight is None else sample_weight, n)
+            raise ConfigError("sample_weight and y both have weights; leave one of them out")
+        weight = check_weight(y.weight if sample_weight is None else sample_weight, n)
+        self.sample_weight = np.ones(n) if weight is None else weight
         self.outcome_type, self.causes = y.outcome_type, y.coded_causes
         bounds: list[FloatArray] = []
         if y.intervals is not None:
@@ -193,23 +194,15 @@ class SurvivalData:
     def from_frame(
         cls,
         frame: pd.DataFrame,
-        time: str = "time",
-        event: str = "event",
-        event_coding: str = "auto",
-        drop: Iterable[str] = (),
-        entry: str | None = None,
+        time: str | None = "time",
+        event: str | None = "event",
         *,
-        event_value: object = None,
+        drop: Iterable[str] = (),
         missing: Iterable[object] = (),
         strict: bool = False,
-        causes: CauseNames | None = None,
         time_unit: str | None = None,
-        id: str | None = None,
-        recurrent: bool = False,
-        weight: str | None = None,
-        lower: str | None = None,
-        upper: str | None = None,
         censored_at: float | None = None,
+        **outcome: Any,
     ) -> Self:
         """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
 
@@ -218,50 +211,31 @@ class SurvivalData:
         Args:
             frame: Rows are subjects, or with `id` parts of their histories.
             time: Column of the times.
-            event: Column of the event indicators.
-            event_coding: As for the class.
+            event: Column of the event indicators, or with `causes` of the causes.
             drop: Columns that are no features, such as identifiers.
-            entry: Column of the entry times, if rows were not observed from time zero.
-            event_value: Value of the event column that stands for an event, such as ``"yes"``; all others are
-                censored. None if the column is coded as `event_coding` says.
             missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
             strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
                 identifiers, columns that determine the time or the event, codes for missing values, and
                 categories that differ by case or blanks only.
-            causes: As for the class: the event column then holds causes.
             time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
-            id: Column of the subjects, where they have several rows; see the class.
-            recurrent: As for the class.
-            weight: Column of the weights.
-            lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
-                `event`; a missing one is 0, the event happened before the upper bound.
-            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
+            **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,
+                `event_value`, `event_coding`, or `lower` and `upper` in place of `time` and `event`.
 
         Raises:
             DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: One of `lower` and `upper` is named alone, or both with `id` or `causes`; `drop` and
-                the columns of the outcome overlap, `event_value` does not go with `event_coding`, or
-                `time_unit` is no text.
+            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is no
+                text.
         """
         names = [str(c) for c in frame.columns]
         check_unique(names)
         dropped = [drop] if isinstance(drop, str) else list(drop)
-        roles = {"entry": entry, "id": id, "weight": weight, "lower": lower, "upper": upper}
-        intervals = lower is not None or upper is not None
-        if (lower is None) != (upper is None):
-            raise ConfigError("lower and upper belong together: name the columns of both bounds")
-        if not intervals:
-            roles |= {"time": time, "event": event}
-        elif causes is not None:
-            raise ConfigError(
-                "causes do not go with bounds: competing risks need exact or right-censored times"
+        others = [outcome.get(role) for role in ("entry", "id", "weight", "lower", "upper")]
+        if others[3:] != [None, None]:  # the usual names are none then
+            time, event = (
+                None if name == usual else name for name, usual in ((time, "time"), (event, "event"))
             )
-        elif (time, event) != ("time", "event"):
-            name, value = ("time", time) if time != "time" else ("event", event)
-            given = option_text(name, value, f"{name}={value!r}")
-            raise ConfigError(f"{given} does not go with bounds: lower and upper hold what is known")
-        target = {name for name in roles.values() if name is not None}
+        target = {name for name in (time, event, *others) if name is not None}
         check_columns_exist((*sorted(target), *dropped), names)
         if overlap := target & set(dropped):
             raise ConfigError(f"column {min(overlap)!r} is both the target and to be dropped")
@@ -270,18 +244,9 @@ class SurvivalData:
             raise DataError(f"no feature column is left apart from {', '.join(map(repr, sorted(target)))}")
         with wording(options="", rows=frame):
             frame = set_missing(frame, missing).reset_index(drop=True)
-            if lower is not None and upper is not None:
-                frame = _with_open_bounds(frame, lower, upper)
             faults, y = Faults(), None
             with faults.kept():
-                y = Surv.of(
-                    frame,
-                    **roles,
-                    causes=causes,
-                    recurrent=recurrent,
-                    event_value=event_value,
-                    event_coding=event_coding,
-                )
+                y = Surv.of(frame, time, event, **outcome)
             data = cls.__new__(cls)
             data.time_unit = check_time_unit(time_unit)
             features = frame.iloc[:, keep]
@@ -292,8 +257,7 @@ class SurvivalData:
                     report([oddity for oddity in odd if oddity.accident], strict, stacklevel=2)
             faults.raise_all()
             assert y is not None
-            oddities = data._set(cleaned, features, y, None, True)
-            oddities = data._oddities(oddities)
+            oddities = data._oddities(data._set(cleaned, features, y, None, True))
             if strict:
                 oddities = constant_columns(data.frame) + oddities
             report(oddities, strict, stacklevel=2)
@@ -331,7 +295,12 @@ class SurvivalData:
         Consecutive rows of a subject without a gap or an event, with equal covariates, weight and group, are
         merged, so that results do not depend on where a history was cut.
         """
-        return self if (runs := self._runs()) is None else self._of_runs(*runs)
+        if (runs := self._runs()) is None:
+            return self
+        first, last = runs
+        part = self.subset(last)
+        part.entry = self.entry[first]
+        return part
 
     @property
     def run_ends(self) -> IntArray:
@@ -350,11 +319,6 @@ class SurvivalData:
             same.append(column.cat.codes.to_numpy() if coded else column.to_numpy())
         first, last, _ = join_rows(same, self.entry, self.given_time, self.event)
         return None if len(first) == len(self) else (first, last)
-
-    def _of_runs(self, first: IntArray, last: IntArray) -> Self:
-        part = self.subset(last)
-        part.entry = self.entry[first]
-        return part
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
         """The same rows with their sensitive groups known.
@@ -594,7 +558,8 @@ class SurvivalData:
         Raises:
             DataError: No factor is positive, one is negative or not finite, or they do not fit the data.
         """
-        weight = parse_weights(factor, len(self))
+        weight = check_weight(factor, len(self))
+        assert weight is not None
         part = self.subset(weight > 0)
         part.sample_weight = part.sample_weight * weight[weight > 0]
         return part
@@ -625,20 +590,6 @@ class SurvivalData:
             f"times {self.nominal_time.min():g} to {self.nominal_time.max():g}{in_unit}{moved}{late}, "
             f"{100 * float(self.frame.isna().to_numpy().mean()):.1f} % of cells missing"
         )
-
-
-def _with_open_bounds(frame: pd.DataFrame, lower: str, upper: str) -> pd.DataFrame:
-    """A frame whose missing lower bounds are 0, and whose missing upper bounds are infinite."""
-    names = [str(name) for name in frame.columns]
-    low, high = (frame.iloc[:, names.index(name)] for name in (lower, upper))
-    if (unknown := (low.isna() & high.isna()).to_numpy()).any():
-        raise DataError(
-            f"{lower!r} and {upper!r} are both missing in {rows_text(unknown)}; remove these rows"
-        )
-    filled = frame.copy()
-    filled.isetitem(names.index(lower), low.fillna(0.0).array)
-    filled.isetitem(names.index(upper), high.fillna(np.inf).array)
-    return filled
 
 
 def _without_outcome(X: object, y: object) -> object:

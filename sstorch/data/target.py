@@ -12,6 +12,7 @@ from pandas.api import types as pdt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import (
     check_columns_exist,
+    check_same_order,
     check_unique,
     names_text,
     nearest_text,
@@ -20,7 +21,6 @@ from sstorch.checks import (
 )
 from sstorch.data.columns import (
     LARGEST,
-    check_same_order,
     check_size,
     label,
     labels,
@@ -83,7 +83,7 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
         name: of the column; that of a Series goes first.
 
     Raises:
-        DataError: values are missing, of the wrong number, all alike or too many; the message says which.
+        DataError: values are missing, of the wrong number, all alike or too many.
     """
     if isinstance(values, pd.Series):
         name = name if values.name is None else str(values.name)
@@ -122,7 +122,7 @@ def parse_target(
         event_coding: ``"auto"`` takes booleans and 0/1 with 1 = event observed; ``"1/2"`` takes 1 = censored
             and 2 = event.
         event_value: Value of `event` that stands for an event, compared as text; all others are censored.
-            None if events are coded as `event_coding` says.
+            None if `event_coding` has the coding.
 
     Returns:
         Times (n,) float64 >= 0, in the unit of the data, zeros kept; and events (n,) bool, True = observed.
@@ -135,9 +135,7 @@ def parse_target(
     if event_coding not in ("auto", "1/2"):
         raise ConfigError(f"event_coding must be 'auto' (0/1, boolean) or '1/2', got {event_coding!r}")
     if event_value is not None and event_coding != "auto":
-        raise ConfigError(
-            "event_value says what an event is, and so does event_coding; leave one of them out"
-        )
+        raise ConfigError("event_value and event_coding both define the event; leave one of them out")
     if event_value is None and event_coding == "auto" and (clean := _clean(y)) is not None:
         return clean
     time_column, time_where, event_column, event_where = split_target(y)
@@ -181,13 +179,15 @@ def split_target(y: object) -> tuple[pd.Series, str, pd.Series, str]:
         t, e = _field_names(y)
         return _column(y[t], f"field {t!r}"), f"field {t!r}", _column(y[e], f"field {e!r}"), f"field {e!r}"
     if isinstance(y, np.ndarray):
-        raise DataError(f"y is a plain array of shape {y.shape}, which does not say what is time; {_FORMS}")
+        raise DataError(
+            f"y is a plain array of shape {y.shape}, whose times and events are not named; {_FORMS}"
+        )
     if isinstance(y, str):
         raise DataError(f"y is {y!r}; to name columns of a frame, give Surv.of(frame, time={y!r}, event=...)")
     if not isinstance(y, tuple) or len(y) != 2:
         what = f"{type(y).__name__} of length {len(y)}" if isinstance(y, (tuple, list)) else type(y).__name__
         raise DataError(f"y is a {what}; {_FORMS}")
-    check_same_order(("time", y[0]), ("event", y[1]))
+    check_same_order(time=y[0], event=y[1])
     return _column(y[0], "time"), _where(y[0], "time"), _column(y[1], "event"), _where(y[1], "event")
 
 
@@ -260,10 +260,10 @@ def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
 def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     named = option_text("event_value", "VALUE", "")
     remedy = "code it as 1 = event, 0 = censored, " + (
-        f"or say which value is an event with {named}" if named else "for instance (column == 'dead')"
+        f"or name the value of an event with {named}" if named else "for instance (column == 'dead')"
     )
     coded_causes = option_text("cause", str(column.name or "COLUMN"), "Surv(time, cause, causes=...)")
-    competing = f"If the values are competing causes, say so with {coded_causes}"
+    competing = f"If the values are competing causes, give {coded_causes}"
     values = numeric_values(column, where, f"{remedy}. {competing}")
     if (bad := np.isnan(values)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
@@ -284,14 +284,13 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     if np.isin(values, (1.0, 2.0)).all():
         coded = option_text("event_coding", "1/2", "event_coding='1/2'")
         raise DataError(
-            f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, "
-            f"say so with {coded}"
+            f"{where} is 2 in {rows_text(bad)} and never 0; if 1 = censored and 2 = event, give {coded}"
         )
     codes = np.unique(values)
     if np.array_equal(codes, np.arange(len(codes))) and len(codes) <= _MAX_CODES:
         raise DataError(
             f"{where} is {_value(values, bad)} in {rows_text(bad)}: the codes 0 to {codes[-1]:g} are those "
-            f"of competing causes; say so with {coded_causes}. Competing events that are coded as censored "
+            f"of competing causes; give {coded_causes}. Competing events that are coded as censored "
             "give risks that are too high"
         )
     raise DataError(f"{where} is {_value(values, bad)} in {rows_text(bad)}; {remedy}. {competing}")

@@ -51,7 +51,7 @@ def read_text(
             raise DataError("the file is empty")
         sep = sep or _separator(file, first)
         if sep == decimal:
-            raise ConfigError(f"decimal={decimal!r} is the separator of the cells too; say another sep")
+            raise ConfigError(f"decimal={decimal!r} is the separator of the cells too; give another sep")
         header, lines, sample = _scanned(opened, sep)
         sign = decimal or _decimal_sign(sample, sep)
         with opened() as handle, warnings.catch_warnings():

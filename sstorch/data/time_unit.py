@@ -67,17 +67,12 @@ def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
 def round_horizons(
     times: npt.ArrayLike, unit: str | None = None, shares: Sequence[float] = HORIZON_SHARES
 ) -> FloatArray:
-    """Round times near to some quantiles: ``365, 730, 1095`` days rather than ``446.5, 692.5, 1144.5``.
+    """Round times near to some quantiles of positive times: ``365, 730`` days rather than ``446.5, 692.5``.
 
-    Args:
-        times: positive, at least one; those of events.
-        unit: of the times. Hours, days, weeks and months have their own round numbers (a week, half a year);
-            others, and None, have those of one digit: 1, 2, 3, 5, 7, 10, 20, ...
-        shares: the quantiles, each in [0, 1].
-
-    Returns:
-        At most one time a quantile, increasing, none after the last of ``times``: to each quantile the round
-        number that is nearest by its ratio. A quantile itself where no round number is in reach.
+    Hours, days, weeks and months have their own round numbers (a week, half a year); other units, and None,
+    have those of one digit: 1, 2, 3, 5, 7, 10, 20, ... At most one time a quantile is returned, increasing,
+    none after the last of ``times``: to each quantile the round number that is nearest by its ratio, and a
+    quantile itself where no round number is in reach.
     """
     values = np.asarray(times, dtype=np.float64)
     last = float(values.max())

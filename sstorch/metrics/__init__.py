@@ -29,9 +29,6 @@ from sstorch.metrics.calibration_errors import (
 from sstorch.metrics.censoring import (
     KaplanMeier,
     censoring_distribution,
-    censoring_floor,
-    count_beyond,
-    count_floored,
     ipcw_weights,
 )
 from sstorch.metrics.comparison import (
@@ -65,12 +62,9 @@ from sstorch.metrics.groups import (
 )
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
-from sstorch.metrics.incidence_calibration import (
-    aalen_johansen_calibration,
-    grouped_calibration_incidence,
-)
 from sstorch.metrics.incidence_evaluation import incidence_times
 from sstorch.metrics.incidence_scores import (
+    aalen_johansen_calibration,
     brier_score_incidence,
     concordance_cause_specific,
     concordance_wolbers,
@@ -124,7 +118,6 @@ __all__ = [
     "calibration_intercept",
     "calibration_slope",
     "censoring_distribution",
-    "censoring_floor",
     "concordance_cause_specific",
     "concordance_harrell",
     "concordance_harrell_risk",
@@ -134,8 +127,6 @@ __all__ = [
     "concordance_uno_risk",
     "concordance_wolbers",
     "corrected_resampled_t_test",
-    "count_beyond",
-    "count_floored",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_incidence",
     "cumulative_dynamic_auc_risk",
@@ -147,7 +138,6 @@ __all__ = [
     "gray_test",
     "group_parity",
     "group_scores",
-    "grouped_calibration_incidence",
     "hazard_calibration_curve",
     "incidence_times",
     "integrated_brier_score",

@@ -40,8 +40,8 @@ def cumulative_dynamic_auc(
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
             first event time on and before the last observed time, so that there are cases and controls.
-        train: outcome of the training rows, which give G. G is constant beyond them, and has a floor:
-            `count_floored` counts the rows that it touches.
+        train: outcome of the training rows, which give G. G is constant beyond them, and where it is 0
+            it keeps its last positive value.
         ipcw: G at the event, see `ipcw_weights`; "G(t)" gives scikit-survival's number.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 

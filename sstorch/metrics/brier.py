@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import blocks
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,
     check_convention,
@@ -46,9 +46,8 @@ def brier_score(
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
         train: outcome of the training rows, which give G. G is constant beyond them.
-        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. "graf" has a floor
-            under G, see `censoring_floor`, and `count_floored` for the rows it touches; the others leave out
-            a term with G = 0.
+        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. Where G is
+            0, it keeps its last positive value in "graf"; the others leave out a term with G = 0.
         sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
 
     Returns:
@@ -128,9 +127,8 @@ def brier_weights(
 ) -> tuple[FloatArray, FloatArray]:
     """1 / G of the rows with an event (0 for the others), (n,), and of those still at risk, (n_grid,)."""
     if convention == "graf":
-        floor = censoring_floor(censoring)
-        at_event = 1.0 / np.maximum(censoring.before(time), floor)
-        at_risk = 1.0 / np.maximum(censoring.at(grid), floor)
+        known = floored(censoring)
+        at_event, at_risk = 1.0 / known.before(time), 1.0 / known.at(grid)
     else:
         at_event, at_risk = _inverse_or_zero(censoring.at(time)), _inverse_or_zero(censoring.at(grid))
     return np.where(event, at_event, 0.0), at_risk

@@ -129,11 +129,6 @@ def calibration_error_interval(
 class ErrorTest:
     """Tests of what an error of calibration truly is, whose inversion gives its limits.
 
-    Args:
-        rows: checked.
-        name: of the error, as of `CalibrationErrors`.
-        confidence: of the tests, in (0, 1).
-
     Attributes:
         curve: the calibration curve of the rows.
         estimate: of the error, at predictions that stand for those of all rows.

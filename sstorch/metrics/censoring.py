@@ -9,7 +9,6 @@ import numpy.typing as npt
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice
 from sstorch.exceptions import DataError
-from sstorch.metrics.checks import check_time
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 
 
@@ -186,21 +185,15 @@ def censoring_distribution(
     return KaplanMeier(distinct, np.cumprod(1.0 - share, dtype=np.float64))
 
 
-def censoring_floor(censoring: KaplanMeier) -> float:
-    """The value below which G is not allowed to fall in a weight 1 / G.
+def floored(censoring: KaplanMeier) -> KaplanMeier:
+    """G for weights 1 / G: where it is 0 it keeps its last positive value.
 
     The estimate of G is 0 from the last training time on whenever that row is censored, and test rows that
     were observed longer would weigh infinitely much. A tiny constant does not help: with 1e-4 one such row
-    outweighs ten thousand others and the score measures nothing else. So G keeps its last positive
-    value, the last estimate of the training rows.
-
-    Args:
-        censoring: G from `censoring_distribution`.
-
-    Returns:
-        The floor, in (0, 1]: the smallest positive value of G.
+    outweighs ten thousand others and the score measures nothing else.
     """
-    return float(censoring.values[censoring.values > 0.0].min(initial=1.0))
+    least = censoring.values[censoring.values > 0.0].min(initial=1.0)
+    return KaplanMeier(censoring.times, np.maximum(censoring.values, least))
 
 
 def ipcw_weights(
@@ -215,8 +208,8 @@ def ipcw_weights(
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         train: outcome of the training rows, which give G, with their weights. G is constant beyond them.
         ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
-            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same. Both
-            have a floor, see `censoring_floor`; `count_floored` counts the rows it touches.
+            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
+            Where the estimate is 0, it keeps its last positive value.
 
     Returns:
         The weights, shape (n,), finite.
@@ -233,54 +226,7 @@ def ipcw_weights(
         [1.0, 2.0, 0.0]
     """
     check_choice(ipcw, "ipcw", IPCW_FORMS)
-    rows, censoring = read_rows(y, "a weight 1 / G", weight=True), censoring_distribution(training(train))
+    rows = read_rows(y, "a weight 1 / G", weight=True)
+    censoring = floored(censoring_distribution(training(train)))
     g = censoring.before(rows.time) if ipcw == "G(t-)" else censoring.at(rows.time)
-    return np.where(rows.event, 1.0 / np.maximum(g, censoring_floor(censoring)), 0.0)
-
-
-def count_floored(time: npt.ArrayLike, *, train: Outcome) -> int:
-    """Number of rows with a weight that the floor under G holds down.
-
-    These are the rows with G(t_i-) below the floor: G falls, so that no weight of the other rows, at their
-    own time or while they are at risk, is touched. A Brier score over all times weighs every row, censored
-    ones while they are at risk; Uno's concordance and the AUC weigh events only: give their times alone.
-
-    Args:
-        time: observed times of the test rows, shape (n,).
-        train: outcome of the training rows.
-
-    Returns:
-        The number of rows, from 0 to n.
-
-    Raises:
-        DataError: see `sstorch.checks`.
-
-    Examples:
-        >>> count_floored([2.0, 5.0, 6.0], train=([1.0, 3.0], [1, 0]))
-        2
-    """
-    censoring = censoring_distribution(training(train))
-    return int(np.count_nonzero(censoring.before(check_time(time)) < censoring_floor(censoring)))
-
-
-def count_beyond(time: npt.ArrayLike, *, train: Outcome) -> int:
-    """Number of rows observed longer than every training row.
-
-    There G is not estimated. It keeps its last value, or the floor where that is 0: `count_floored` counts
-    the second case only. Where the last training row had its event, G stays positive and no floor is touched.
-
-    Args:
-        time: observed times of the test rows, shape (n,).
-        train: outcome of the training rows.
-
-    Returns:
-        The number of rows, from 0 to n.
-
-    Raises:
-        DataError: see `sstorch.checks`.
-
-    Examples:
-        >>> count_beyond([2.0, 5.0], train=([1.0, 3.0], [0, 1]))
-        1
-    """
-    return int(np.count_nonzero(check_time(time) > training(train).time.max()))
+    return np.where(rows.event, 1.0 / g, 0.0)

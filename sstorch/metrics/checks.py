@@ -14,7 +14,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, name_rows
+from sstorch.checks import as_numbers, blocks, check_choice, check_share, check_vector, rows_text
 from sstorch.exceptions import DataError
 
 # Samples smaller than this have no tails that show a unit.
@@ -36,30 +36,22 @@ def check_convention(convention: str) -> str:
 
 
 def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
-    """Observed times as float64, shape (n,).
-
-    Raises:
-        DataError: not a vector of numbers, NaN, a time that is negative or not finite.
-    """
+    """Observed times as float64, finite and >= 0, shape (n,)."""
     array = check_vector(time, name)
     wrong = ~np.isfinite(array) | (array < 0.0)
     if wrong.any():
-        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {name_rows(wrong)}.")
+        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {rows_text(wrong)}.")
     return array
 
 
 def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
-    """Event indicators as booleans, shape (n,), True where the event was observed.
-
-    Raises:
-        DataError: not a vector of that length, or a value other than 0 and 1.
-    """
+    """Event indicators, 0/1 or boolean, as booleans, shape (n,), True where the event was observed."""
     array = check_vector(event, name, n_rows)
     wrong = (array != 0.0) & (array != 1.0)
     if wrong.any():
         raise DataError(
             f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
-            f"{name_rows(wrong)}. Are time and event in the order (time, event)?"
+            f"{rows_text(wrong)}. Are time and event in the order (time, event)?"
         )
     return array > 0.0
 
@@ -69,9 +61,7 @@ def check_cause(
 ) -> IntArray:
     """Causes of events as integers, shape (n,): 0 where the row was censored, else 1 .. K.
 
-    Raises:
-        DataError: not a vector of that length, or a value that is no such integer; without ``n_causes`` K is
-            not limited.
+    Without ``n_causes`` K is not limited.
     """
     array = check_vector(cause, name, n_rows)
     wrong = (array != np.round(array)) | (array < 0.0) | (array > (np.inf if n_causes is None else n_causes))
@@ -79,17 +69,13 @@ def check_cause(
         known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
         raise DataError(
             f"{name}: expected 0 (censored) or the number of a cause, {known}; got {array[wrong][0]:g} in "
-            f"{name_rows(wrong)}. Are time and cause in the order (time, cause)?"
+            f"{rows_text(wrong)}. Are time and cause in the order (time, cause)?"
         )
     return array.astype(np.int64)
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:
-    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing.
-
-    Raises:
-        DataError: not such a vector; positions in the message count from 0.
-    """
+    """The grid on which curves are given as float64, shape (n_times,): finite, >= 0, strictly increasing."""
     grid = check_vector(times, "times")
     wrong = ~np.isfinite(grid) | (grid < 0.0)
     if wrong.any():
@@ -170,14 +156,11 @@ def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -
 
 
 def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatArray:
-    """Survival curves S_i(t_k) on a grid as float64, shape (n_rows, n_times).
+    """Survival curves S_i(t_k) on a grid as float64, in [0, 1] and falling, shape (n_rows, n_times).
 
     A curve may rise above its own running minimum, or leave [0, 1], by rounding: 1e-9 in float64, 16 machine
     epsilons in a coarser floating type (1.9e-6 in float32), never more than 1e-5. Curves of 16 bits are
     refused: their rounding is as large as differences between models.
-
-    Raises:
-        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that rise.
     """
     curves, rounding = _curves(survival, "survival", (n_rows, n_times))
     if _fall(curves) and curves[:, 0].max() <= 1.0 + rounding and curves[:, -1].min() >= -rounding:
@@ -185,13 +168,13 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     lowest, highest = curves.min(axis=1), curves.max(axis=1)  # NaN goes through both
     missing = np.isnan(lowest)
     if missing.any():
-        raise DataError(f"survival: NaN in {name_rows(missing)}.")
+        raise DataError(f"survival: NaN in {rows_text(missing)}.")
     outside = (lowest < -rounding) | (highest > 1.0 + rounding)
     if outside.any():
         i = int(outside.argmax())
         raise DataError(
             f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
-            f"{name_rows(outside)}. Pass survival, not risk and not cumulative hazard."
+            f"{rows_text(outside)}. Pass survival, not risk and not cumulative hazard."
         )
     rises = np.zeros(n_rows, dtype=bool)
     for rows in blocks(n_rows, n_times):
@@ -202,7 +185,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             rises[rows.start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
     if rises.any():
         raise DataError(
-            f"survival: expected curves that do not rise with t; they rise in {name_rows(rises)}. Pass "
+            f"survival: expected curves that do not rise with t; they rise in {rows_text(rises)}. Pass "
             "survival, not risk and not 1 - survival, with columns in the order of times."
         )
     return curves
@@ -232,17 +215,14 @@ def _fall(curves: FloatArray) -> bool:
 def check_incidence(
     incidence: npt.ArrayLike, n_rows: int, n_times: int, *, rising: bool = True
 ) -> FloatArray:
-    """Cumulative incidences F_i(t_k) of a cause on a grid as float64, shape (n_rows, n_times).
+    """Cumulative incidences F_i(t_k) of a cause as float64, in [0, 1], shape (n_rows, n_times).
 
     Rounding is treated as by `check_survival`. Where each time is looked at alone, curves need not be rising.
-
-    Raises:
-        DataError: another shape, 16-bit floats, NaN, values outside [0, 1], or curves that fall.
     """
     curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
     wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
     if wrong.any():
-        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {name_rows(wrong)}.")
+        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {rows_text(wrong)}.")
     if rising:
         falls = np.zeros(n_rows, dtype=bool)
         for rows in blocks(n_rows, n_times):
@@ -250,7 +230,7 @@ def check_incidence(
             falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
         if falls.any():
             raise DataError(
-                f"incidence: expected curves that do not fall with t; they fall in {name_rows(falls)}. Pass "
+                f"incidence: expected curves that do not fall with t; they fall in {rows_text(falls)}. Pass "
                 "cumulative incidences, not survival, with columns in the order of times."
             )
     return curves
@@ -266,7 +246,7 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
     wrong = (array < -rounding) | (array > 1.0 + rounding)
     if wrong.any():
         raise DataError(
-            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {name_rows(wrong)}. Pass "
+            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {rows_text(wrong)}. Pass "
             f"{name}, not risk, not a time and not a cumulative hazard."
         )
     return np.clip(array, 0.0, 1.0)

@@ -14,7 +14,7 @@ from sstorch.checks import (
     check_same_order,
     check_vector,
     check_weight,
-    name_rows,
+    rows_text,
 )
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_event, check_survival, check_times
@@ -71,13 +71,9 @@ def _expected(model: Any, got: str) -> str:
 
 
 class CurvesInOrder:
-    """Curves read at some times, all rows next to each other in a given order.
+    """Curves S_i(t_k), (n, n_times), read at some times, all rows next to each other in an order, (n,).
 
     Arrays of curves in Fortran order whose rows are in that order already are not copied.
-
-    Args:
-        curves: S_i(t_k), shape (n, n_times).
-        order: the rows in order, shape (n,).
     """
 
     def __init__(self, curves: FloatArray, order: IntArray) -> None:
@@ -230,11 +226,11 @@ def log_likelihood(
     wrong = hazard < 0.0
     if wrong.any():
         raise DataError(
-            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {name_rows(wrong)}."
+            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {rows_text(wrong)}."
         )
     wrong = np.isposinf(log_h)
     if wrong.any():
-        raise DataError(f"log_hazard: expected values below +inf; got +inf in {name_rows(wrong)}.")
+        raise DataError(f"log_hazard: expected values below +inf; got +inf in {rows_text(wrong)}.")
     terms = np.where(observed, log_h, 0.0) - hazard
     weight = check_weight(sample_weight, observed.size)
     if weight is None:

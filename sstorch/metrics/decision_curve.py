@@ -1,6 +1,6 @@
 """Net benefit of acting on a predicted risk: the decision curve, under censoring.
 
-Who acts where the risk of an event by t is at least p says that a missed event is as bad as (1 - p) / p
+To act where the risk of an event by t is at least p is to rate a missed event as bad as (1 - p) / p
 needless actions. So the gain of acting on a model, in events found at no cost, is
 
     NB(p) = P(R >= p) [ F(t | R >= p) - (1 - F(t | R >= p)) p / (1 - p) ],
@@ -73,11 +73,11 @@ def net_benefit(
 def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
     """`net_benefit` of checked rows."""
     at = check_thresholds(thresholds)
-    model, everybody, n_above = net_benefits(rows, at)
+    model, of_all, n_above = net_benefits(rows, at)
     reasons = np.where(np.isnan(model), f"of the rows with such a risk {NOT_FOLLOWED.format(rows.t)}", "")
     columns = {
         "net_benefit": model,
-        "treat_all": everybody,
+        "treat_all": of_all,
         "treat_none": 0.0,
         "n_above": n_above,
         "reason": reasons,

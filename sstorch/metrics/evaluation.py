@@ -11,8 +11,8 @@ import pandas as pd
 import sstorch.metrics.event_metrics  # noqa: F401  # declares the metrics of one event
 from sstorch.checks import check_horizon
 from sstorch.data import Surv
-from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import count_beyond, count_floored
+from sstorch.exceptions import DataError, named
+from sstorch.metrics.censoring import censoring_distribution, floored
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.interval_censoring import ScoredIntervals
 from sstorch.metrics.registry import ASKED, METRICS, Kind, check_names, declare, kind_of, names_of
@@ -157,7 +157,8 @@ def scored_rows(
         return ScoredIntervals.predicted(model, test.X, test.y, train.y, tau)
     names = train.y.causes
     assert names is not None
-    test = test._replace(y=_recoded(test.y, names))
+    with named("test"):
+        test = test._replace(y=test.y.recoded(names))
     if after is not None:
         train, test = train.from_landmark(after, "train")[1], test.from_landmark(after, "test")[1]
     return ScoredIncidences.predicted(model, test.X, test.y, train.y, names, tau, after)
@@ -172,13 +173,6 @@ def _same_kind(train: Surv, test: Surv) -> Kind:
             f"{name}: y has no causes, and the other rows have; give Surv(time, cause, causes=...)"
         )
     return "interval" if "interval" in (one, other) else one
-
-
-def _recoded(y: Surv, names: tuple[str, ...]) -> Surv:
-    try:
-        return y.recoded(names)
-    except DataError as error:
-        raise DataError(f"test: {error}") from error
 
 
 def _has(model: object, method: str | None) -> bool:
@@ -225,8 +219,9 @@ def _counts(name: str, rows: Scored, tau: float | None) -> tuple[int, int]:
     n_floored = 0
     if known.weighted_times is not None:
         at = known.weighted_times(rows, tau)
-        n_floored = count_floored(at, train=rows.train) if at.size else 0
-    return n_floored, count_beyond(rows.y.time, train=rows.train)
+        censoring = censoring_distribution(rows.train)
+        n_floored = int(np.count_nonzero(censoring.before(at) < floored(censoring).before(at)))
+    return n_floored, int(np.count_nonzero(rows.y.time > rows.train.time.max()))
 
 
 def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
@@ -243,10 +238,8 @@ def score(name: str, rows: Scored, tau: float | None, cause: int = 0) -> float:
             f"{called}: it takes every row as at risk from time zero, and some have entry times (left "
             f"truncation): use {others}, or score the rows at risk at a time (after=)."
         )
-    try:
+    with named(called):
         return known.value(rows, tau if kind == "event" else cause)
-    except DataError as error:
-        raise DataError(f"{called}: {error}") from error
 
 
 _WORDS = {"event": "one event", "competing": "competing causes", "interval": "interval-censored times"}

@@ -308,10 +308,10 @@ def score_test(score: FloatArray, covariance: FloatArray) -> LogrankTest:
 def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
     """Events of each group less those expected if groups do not differ, (n_groups,), and their covariance."""
     events, at_risk = table
-    total, everybody = events.sum(axis=0), at_risk.sum(axis=0)
-    share = at_risk / np.where(everybody > 0, everybody, 1.0)
+    total, exposed = events.sum(axis=0), at_risk.sum(axis=0)
+    share = at_risk / np.where(exposed > 0, exposed, 1.0)
     # Hypergeometric: of those at risk a fixed number has the event.
-    ties = np.divide(everybody - total, everybody - 1.0, out=np.zeros_like(total), where=everybody > 1.0)
+    ties = np.divide(exposed - total, exposed - 1.0, out=np.zeros_like(total), where=exposed > 1.0)
     scaled = share * (total * ties)
     return (events - share * total).sum(axis=1), np.diag(scaled.sum(axis=1)) - scaled @ share.T
 
@@ -348,15 +348,15 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     times = np.unique(row_time[row_event])
     if times.size == 0:
         raise DataError("event: no row has one, so no two rows can be compared.")
-    everybody = KaplanMeier.fit(known).at(times)
+    overall = KaplanMeier.fit(known).at(times)
     names, codes = np.unique(labels, return_inverse=True)
-    curves = np.tile(everybody, (len(names), 1))
+    curves = np.tile(overall, (len(names), 1))
     for curve, label in zip(curves, names, strict=True):
         inside = given == label
         if inside.any():
             curve[:] = KaplanMeier.fit(known.take(inside)).at(times)
-    # Rows of a group are alike: pairs are counted by group and time of the event, those who stay longer with
-    # each who has it then.
+    # Rows of a group are alike: pairs are counted by group and time of the event, those observed longer with
+    # each event then.
     events = risk_table(rows._replace(entry=None), codes, len(names), times).events
     width = times.size + 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -129,18 +129,9 @@ class HorizonRows:
 
     def take(self, rows: IntArray) -> Self:
         """Some rows, repetitions allowed."""
-        optional: dict[str, Any] = {
-            name: None if (part := getattr(self, name)) is None else part[rows]
-            for name in ("weight", "entry", "subject", "expected")
-        }
-        return replace(
-            self,
-            time=self.time[rows],
-            event=self.event[rows],
-            interest=self.interest[rows],
-            survival=self.survival[rows],
-            **optional,
-        )
+        parts: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        parts = {name: part[rows] for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return replace(self, **parts)
 
     @property
     def y(self) -> Observed:

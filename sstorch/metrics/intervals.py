@@ -17,13 +17,13 @@ from scipy.special import expit, logit
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.exceptions import DataError
-from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, censoring_floor, risk_sets
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, floored, risk_sets
 from sstorch.metrics.checks import half_width
-from sstorch.metrics.concordance import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.groups import Estimate
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_scores import wolbers_pairs
 from sstorch.metrics.outcome import Observed
+from sstorch.metrics.pairs import ComparablePairs, rank_sums, share_of_pairs
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.robust import NO_ERROR, NONE_LEFT
 
@@ -274,11 +274,8 @@ def _brier(rows: HorizonRows, survival: FloatArray) -> tuple[float, FloatArray]:
 
 def censoring_weights(rows: HorizonRows) -> tuple[FloatArray, float]:
     """1 / G(t_i-) of rows with an event of any cause (0 for the others), (n,), and 1 / G at the horizon."""
-    censoring = censoring_distribution(rows.y)
-    floor = censoring_floor(censoring)
-    at_event = 1.0 / np.maximum(censoring.before(rows.time), floor)
-    at_risk = 1.0 / max(float(censoring.at(rows.t)), floor)
-    return np.where(rows.event, at_event, 0.0), at_risk
+    censoring = floored(censoring_distribution(rows.y))
+    return np.where(rows.event, 1.0 / censoring.before(rows.time), 0.0), 1.0 / float(censoring.at(rows.t))
 
 
 def _through_weights(rows: HorizonRows, at_event: FloatArray, at_risk: float) -> FloatArray:

@@ -11,33 +11,34 @@ References:
 
 import numpy as np
 
-from sstorch._types import FloatArray
-from sstorch.checks import name_rows
+from sstorch._types import BoolArray, FloatArray
+from sstorch.checks import rows_text
 from sstorch.exceptions import DataError
 
 # What subtracting a landmark from a time and adding it again may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
 
 
+def check_alive(alive: BoolArray, after: float | FloatArray) -> None:
+    """Refuse rows, (n,), whose predicted survival at a time, of all rows or of each, is not above 0."""
+    if (dead := ~alive).any():
+        at = np.broadcast_to(after, dead.shape)[dead][0]
+        raise DataError(
+            f"predicted survival of {rows_text(dead)} at after={at:g} is 0, so that conditional survival is "
+            "undefined; choose an earlier time"
+        )
+
+
 def conditional_curves(alive: FloatArray, curves: FloatArray, after: float) -> FloatArray:
     """S(t) / S(after), (n, n_times), from S(after), (n,), and S(t)."""
-    ended = alive <= 0.0
-    if ended.any():
-        raise DataError(
-            f"survival: predicted survival of {name_rows(ended)} at after={after:g} is 0, so that "
-            "conditional survival is undefined; choose an earlier time."
-        )
+    check_alive(alive > 0.0, after)
     return np.asarray(curves / alive[:, None])
 
 
 def conditional_incidences(incidence: FloatArray, after: float) -> FloatArray:
     """(F_k(s + t) - F_k(s)) / S(s), (n, K, n_times), from F_k at s and at s + t, (n, K, 1 + n_times)."""
     alive = 1.0 - incidence[..., 0].sum(axis=1)
-    if (ended := alive <= 0.0).any():
-        raise DataError(
-            f"incidence: predicted survival is 0 at after={after:g} in {name_rows(ended)}; choose an earlier "
-            "time."
-        )
+    check_alive(alive > 0.0, after)
     return np.asarray((incidence[..., 1:] - incidence[..., :1]) / alive[:, None, None])
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer, check_same_order, check_weight
 from sstorch.data import Surv, as_surv
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_cause, check_event, check_same_unit, check_time
 
 
@@ -100,15 +100,10 @@ def read_rows(
 ) -> Observed:
     """Read an outcome with one event, for the function that messages call `what`.
 
-    Args:
-        y: outcome of n rows.
-        what: name of the function.
-        entry: whether the function supports entry times.
-        weight: whether it supports weights. Equal ones are supported by all: they are one each.
-        counts: whether the size of equal weights matters, as that of frequency weights does.
-        sample_weight: weights in place of those of `y`, shape (n,).
-        prefix: goes before "time" and "event" in messages.
-        others: further arguments, one value a row, whose row labels have to be in the order of `y`.
+    The function supports entry times if `entry`, and uneven weights if `weight`; equal ones are one each,
+    unless `counts`: their size matters, as that of frequency weights does. `sample_weight` (n,) takes the
+    place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others` are
+    arguments whose row labels have to be in the order of `y`.
     """
     if isinstance(y, ObservedCauses):
         y = y.any_event
@@ -120,7 +115,8 @@ def read_rows(
         time = check_time(y[0], f"{prefix}time")
         events = check_event(y[1], f"{prefix}event", time.size)
         return Observed(time, events, weight=check_weight(sample_weight, time.size))
-    outcome = _as_surv(y, prefix)
+    with named(prefix.strip()):
+        outcome = as_surv(y)
     name = f"{prefix.strip()}: " if prefix else ""
     if outcome.causes is not None:
         raise DataError(
@@ -169,7 +165,8 @@ def read_causes(
         codes = check_cause(y[1], f"{prefix}cause", time.size, n_causes)
         count = int(codes.max()) if n_causes is None else n_causes
         return ObservedCauses(time, codes, count, weight=check_weight(sample_weight, time.size))
-    outcome = _as_surv(y, prefix)
+    with named(prefix.strip()):
+        outcome = as_surv(y)
     name = f"{prefix.strip()}: " if prefix else ""
     if outcome.cause is None or outcome.causes is None:
         raise DataError(f"{name}y has no causes, and {what} needs them; give Surv(time, cause, causes=...)")
@@ -198,10 +195,11 @@ def training(train: Outcome, test_time: FloatArray | None = None, *, causes: boo
     the unit of `test_time`, if it is given.
     """
     options: dict[str, Any] = {"weight": True, "prefix": "train "}
+    given: Any = tuple(train) if isinstance(train, list) else train
     if causes or (isinstance(train, Surv) and train.causes is not None):
-        known = read_causes(_pair(train, "(time, cause)"), _CENSORING, **options).any_event
+        known = read_causes(given, _CENSORING, **options).any_event
     else:
-        known = read_rows(_pair(train, "(time, event)"), _CENSORING, **options)
+        known = read_rows(given, _CENSORING, **options)
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known
@@ -215,27 +213,6 @@ def cause_number(y: Outcome, cause: int | str) -> int:
 
 
 _CENSORING = "an estimate from the training rows"
-
-
-def _pair(train: Any, names: str) -> Outcome:
-    """Training rows in an accepted form."""
-    if isinstance(train, Observed | ObservedCauses | Surv | pd.DataFrame) or (
-        isinstance(train, np.ndarray) and train.dtype.names
-    ):
-        return train
-    if not isinstance(train, tuple | list) or len(train) != 2:
-        got = f"{len(train)} items" if isinstance(train, tuple | list) else type(train).__name__
-        raise DataError(f"train: expected the pair {names} of the training rows, or their Surv; got {got}.")
-    return train[0], train[1]
-
-
-def _as_surv(y: object, prefix: str) -> Surv:
-    try:
-        return as_surv(y)
-    except DataError as error:
-        if prefix:
-            raise DataError(f"{prefix.strip()}: {error}") from error
-        raise
 
 
 def _parts(y: tuple[Any, Any], prefix: str, second: str) -> dict[str, Any]:

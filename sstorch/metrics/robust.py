@@ -109,8 +109,8 @@ def logrank_residuals(
         American Statistical Association 84, 1074-1078.
     """
     time, event, entry, *_ = rows
-    everybody = at_risk.sum(axis=0)
-    risk = np.where(everybody > 0, everybody, 1.0)
+    exposed = at_risk.sum(axis=0)
+    risk = np.where(exposed > 0, exposed, 1.0)
     share, hazard = at_risk / risk, events.sum(axis=0) / risk
     member = (group[:, None] == np.arange(len(at_risk))).astype(np.float64)
     total = np.append(0.0, np.cumsum(hazard))

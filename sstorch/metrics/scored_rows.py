@@ -15,14 +15,15 @@ import pandas as pd
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_after, check_same_order
 from sstorch.data import Surv, SurvivalData, outcome_of
-from sstorch.exceptions import DataError
+from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_survival, check_times
-from sstorch.metrics.concordance import ComparablePairs, ComparedCurves, comparable_pairs, uno_weights
+from sstorch.metrics.concordance import uno_weights
 from sstorch.metrics.curves import predict_curves, survival_at
 from sstorch.metrics.grid import thinned, thinned_together
 from sstorch.metrics.integrated_brier import GrafIntegrals, evaluation_times
 from sstorch.metrics.landmark import conditional_curves, times_from_zero
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
+from sstorch.metrics.pairs import ComparablePairs, ComparedCurves, comparable_pairs
 from sstorch.metrics.registry import Kind
 
 Rows = SurvivalData | tuple[Any, Any]
@@ -190,7 +191,7 @@ class ScoredRows:
 def default_grids(
     time: FloatArray, train_time: FloatArray, conventions: Iterable[str]
 ) -> dict[str, FloatArray]:
-    """`evaluation_times` of each convention, without those that have too few: their metrics say so.
+    """`evaluation_times` of each convention, without those that have too few: their metrics raise.
 
     With many rows they are `thinned_together`.
     """
@@ -221,10 +222,8 @@ class GivenRows(NamedTuple):
 
     def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
         """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""
-        try:
+        with named(name):
             rows, later = self.y.followed_from(*check_after(after, 1))
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
         return rows, self.take(rows, later)
 
 
@@ -252,10 +251,8 @@ def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> Given
         raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
     if y is None:
         X, y = rows  # type: ignore[misc]
-    try:
+    with named(name):
         outcome = outcome_of(model, y)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
     check_same_order(X=X, y=outcome)
     if not len(outcome):
         raise DataError(f"{name}: the data have no rows")

@@ -23,7 +23,7 @@ import numpy as np
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_horizon
 from sstorch.data import Surv, as_surv
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, named
 from sstorch.metrics.evaluation import score, scored_rows
 from sstorch.metrics.incidence_evaluation import ScoredIncidences
 from sstorch.metrics.registry import METRICS, names_of
@@ -87,9 +87,8 @@ class SurvivalScorer:
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score a fitted estimator on some rows.
 
-        Raises:
-            DataError: as `evaluate`, rows that are not among `all_rows`, or an estimator that is known not to
-                be fitted on all the others.
+        Raises a `DataError` as `evaluate`, for rows that are not among `all_rows`, and for an estimator that
+        is known not to be fitted on all the others.
         """
         outcome = as_surv(y)
         train = _training_rows(outcome, self.train, self.all_rows)
@@ -132,10 +131,8 @@ def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
         check_horizon(tau, "tau")
     for name, rows in (("train", train), ("all_rows", all_rows)):
         if rows is not None:
-            try:
+            with named(name):
                 as_surv(rows)
-            except DataError as error:
-                raise DataError(f"{name}: {error}") from error
 
 
 def _check_fitted_on(estimator: Any, train: Surv) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_vector, check_weight, name_rows
+from sstorch.checks import check_choice, check_vector, check_weight, rows_text
 from sstorch.exceptions import DataError
 
 WeightKind = Literal["sampling", "frequency"]
@@ -61,7 +61,7 @@ class Weighting(NamedTuple):
 def check_weighting(
     sample_weight: npt.ArrayLike | None, n_rows: int, weights: WeightKind = "sampling"
 ) -> Weighting:
-    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each; say which variance they need.
+    """Check weights (n_rows,) >= 0 of a positive sum, or None for one each, and which variance they need.
 
     Equal sampling weights are one each, whatever their scale: variances are then those of unweighted rows.
     Sampling weights are inverse probabilities, survey or importance weights; frequency weights, integers, are
@@ -76,7 +76,7 @@ def check_weighting(
         if wrong.any():
             raise DataError(
                 f"sample_weight: weights='frequency' needs integers; got {given[wrong][0]:g} in "
-                f"{name_rows(wrong)}; use weights='sampling'."
+                f"{rows_text(wrong)}; use weights='sampling'."
             )
         return Weighting(given, robust=False)
     positive = given > 0.0

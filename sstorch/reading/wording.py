@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sstorch.data.preprocessing import MISSING_LEVEL
+from sstorch.data.schema import MISSING_LEVEL
 from sstorch.language import Phrase
 
 # Categories, and thresholds, that a rule names in its short form.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from typing_extensions import override
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, Times, check_alive, check_times
+from sstorch.base import CurveKind, Times, check_times
 from sstorch.checks import check_after, wording
 from sstorch.data import Preprocessor, Schema
 from sstorch.data.coded import RowFeatures
@@ -31,6 +31,7 @@ from sstorch.groups.table import groups_text, incidence_lines
 from sstorch.inference import honest_text
 from sstorch.inference.coefficients import terms
 from sstorch.inference.model import covariance_of, no_covariance
+from sstorch.metrics.landmark import check_alive
 from sstorch.nn import Prediction, SoftTree
 from sstorch.parameters import NestedParameters
 from sstorch.reading import Explanation
@@ -223,7 +224,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if after is None:
             return None
         times = check_after(after, len(x))
-        check_alive(-self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0], times)
+        check_alive(self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0] < np.inf, times)
         return times
 
     def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
@@ -336,7 +337,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
         x, later = self._encode_new(X), after[:, None] + times
         gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
-        check_alive(-gone[:, 0], after)
+        check_alive(gone[:, 0] < np.inf, after)
         if kind == "hazard":
             return self._tree.curves(x, later, kind)
         left = self._tree.curves(x, later, "cumulative_hazard") - gone

@@ -20,11 +20,11 @@ from sstorch.checks import (
     check_choice,
     check_horizon,
     check_integer,
+    check_same_order,
     check_share,
     check_weight,
 )
 from sstorch.data import Surv, as_surv
-from sstorch.data.columns import check_same_order
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.registry import check_names
 from sstorch.plots.comparison import plot_comparison
@@ -193,7 +193,7 @@ def compare(
         (4, 6)
     """
     outcome = as_surv(y)
-    check_same_order(("X", X), ("y", outcome))
+    check_same_order(X=X, y=outcome)
     if not isinstance(models, Mapping) or len(models) < 2:
         raise ConfigError("models must be a mapping from names to two or more models")
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sstorch.checks import check_after, check_horizon, check_integer, check_share
+from sstorch.checks import check_after, check_horizon, check_integer, check_same_order, check_share
 from sstorch.data import as_surv
 from sstorch.data.causes import cause_number
-from sstorch.data.columns import check_same_order
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.document import to_html
 from sstorch.exceptions import ConfigError, DataError
@@ -281,7 +280,7 @@ def validate(
         [0.7, 0.2]
     """
     check_model(model)
-    check_same_order(("X", X), ("y", as_surv(y)))
+    check_same_order(X=X, y=as_surv(y))
     at = check_horizon(horizon, "horizon")
     landmark = None if after is None else float(check_after(after, 1)[0])
     risks = np.unique(check_thresholds(thresholds))

@@ -70,14 +70,6 @@ def test_causes_go_with_their_rows() -> None:
         death.cause  # noqa: B018
 
 
-def test_rows_that_are_scored_are_read_as_those_of_training() -> None:
-    words = np.array(["alive", "r", "d"])[CODES]
-    data = SurvivalData(X, Surv(TIME, words, causes={"r": "relapse", "d": "death"}))
-    assert data.causes is not None
-    some = SurvivalData(X[:1], Surv(TIME[:1], ["d"], causes=data.causes.coding), require_events=False)
-    np.testing.assert_array_equal(some.cause, [2])
-
-
 def test_files_hold_causes(tmp_path: Path) -> None:
     table = pd.DataFrame({"age": [50.5, 61.0, 47.2, 70.1, 66.6], "days": TIME, "status": CODES})
     table.to_csv(tmp_path / "cohort.csv", index=False)

@@ -27,7 +27,7 @@ from sstorch.data.encodings import (
     parse_interactions,
     parse_monotone,
 )
-from sstorch.exceptions import ConfigError, FormatError
+from sstorch.exceptions import ConfigError
 
 RNG = np.random.default_rng(3)
 FRAME = pd.DataFrame(
@@ -280,14 +280,6 @@ def test_gates_and_leaves_see_their_own() -> None:
     assert preprocessor.basis_.n_gates + preprocessor.basis_.n_leaves == width + 4
 
 
-def test_a_product_is_that_of_distances_from_the_mean() -> None:
-    preprocessor = leaves(Linear(), interactions=(("age", "nodes"), ("age", "sex")))
-    made = dict(zip(preprocessor.feature_names_out, preprocessor.transform(FRAME).T, strict=True))
-    z = Preprocessor(Schema.of(FRAME)).fit(FRAME).transform(FRAME)
-    np.testing.assert_allclose(made["age:nodes"], (z[:, 0] - z[:, 0].mean()) * (z[:, 1] - z[:, 1].mean()))
-    np.testing.assert_allclose(made["age:sex=m"], (z[:, 0] - z[:, 0].mean()) * (FRAME["sex"] == "m"))
-
-
 def test_all_interactions_are_products_of_all_pairs_of_columns() -> None:
     frame = FRAME.assign(grade=RNG.choice(["I", "II", "III"], 200))
     frame.loc[(frame["sex"] == "f") & (frame["grade"] == "I"), "grade"] = "II"
@@ -375,25 +367,6 @@ def test_slopes_are_derivatives_in_every_piece() -> None:
     basis: Basis = preprocessor.basis_
     np.testing.assert_allclose(slopes, (basis.transform(ahead) - basis.transform(behind)) / 2e-3, atol=1e-9)
     assert (preprocessor.leaf_slopes("nodes") != 0).sum() == 1
-
-
-def test_altered_files_are_refused() -> None:
-    state = leaves(Piecewise(4), interactions=(("age", "sex"),)).to_dict()
-    for name, value in (
-        ("mixing", [[1.0]]),
-        ("n_gates", 99),
-        ("hinge_column", [0]),
-        ("hinge_knot", "x"),
-        ("first", [77] * len(state["basis"]["first"])),
-        ("center", [0.0]),
-        ("factor", [np.nan] * len(state["basis"]["factor"])),
-        ("features", [["age", ["age"], [0], "other", False, False]] * len(state["basis"]["features"])),
-    ):
-        with pytest.raises(FormatError):
-            Preprocessor.from_dict({**state, "basis": {**state["basis"], name: value}})
-    without = {name: value for name, value in state["basis"].items() if name != "log_scale"}
-    with pytest.raises(FormatError):
-        Preprocessor.from_dict({**state, "basis": without})
 
 
 def test_a_column_far_out_has_splines_too() -> None:

@@ -46,14 +46,6 @@ def test_text_files(write, text, name):
     assert data.n_events == 2
 
 
-def test_parquet(tmp_path):
-    path = tmp_path / "data.parquet"
-    pd.DataFrame(
-        {"age": [50, 60], "g": pd.Categorical(["b", "a"]), "time": [1.0, 2.0], "event": [1, 0]}
-    ).to_parquet(path)
-    assert list(load_file(path).frame["g"].cat.categories) == ["a", "b"]
-
-
 def test_options(write):
     path = write("id|age|days|dead\na|50|5|2\nb|60|3|1\n")
     data = load_file(str(path), time="days", event="dead", event_coding="1/2", drop=["id"], sep="|")
@@ -92,7 +84,7 @@ def test_row_names_are_left_out(write):
         ),
         (
             'age,time,event\n50,"5,5",1\n60,"3,1",0\n',
-            "column 'time' holds numbers written as text.*say so with decimal=','",
+            "column 'time' holds numbers written as text.*give decimal=','",
         ),
         ("age,age,time,event\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'age'"),
         ("age,time,event,time\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'time'"),
@@ -188,7 +180,7 @@ def test_bounds_and_weights_of_a_file(tmp_path):
     for options, message in (
         ({"lower": "low"}, "both bounds"),
         ({"lower": "low", "upper": "high", "id": "w"}, "id does not go with bounds"),
-        ({"lower": "low", "upper": "high", "cause": "w"}, "causes do not go with bounds"),
+        ({"lower": "low", "upper": "high", "cause": "w"}, "causes does not go with bounds"),
     ):
         with pytest.raises(ConfigError, match=message):
             load_file(file, strict=False, **options)

@@ -194,7 +194,7 @@ def test_bad_dates_name_rows(tmp_path: Path) -> None:
         load_file(tmp_path / "c.csv", date=["ende", "beginn"], event="tot")
     days = {"a": ["01/02/2015"] * 4, "b": ["03/04/2016"] * 4}
     pd.DataFrame({**days, "x": [1, 2, 3, 4], "e": [1, 0, 1, 0]}).to_csv(tmp_path / "d.csv", index=False)
-    with pytest.raises(DataError, match=r"say which with date_format='%d/%m/%Y' or %m/%d/%Y"):
+    with pytest.raises(DataError, match=r"choose date_format='%d/%m/%Y' or %m/%d/%Y"):
         load_file(tmp_path / "d.csv", date=["a", "b"], event="e")
 
 

@@ -188,7 +188,7 @@ FILES: dict[str, Case] = {
         cohort(event=["relapse", "death", "censored"] * 20), event_value="relapse"
     ),
     "events TRUE and FALSE": accepted(cohort(event=["TRUE", "FALSE"] * 30)),
-    "events of 1 and 2": refused(cohort(event=[1, 2] * 30), "say so with event_coding='1/2'"),
+    "events of 1 and 2": refused(cohort(event=[1, 2] * 30), "give event_coding='1/2'"),
     "a mark in front, lines of Windows": accepted(excel("."), sep=";"),
     "dates": refused(
         cohort(seen=pd.date_range("2001-01-01", periods=N).strftime("%d.%m.%Y")), "dates written as text"
@@ -249,7 +249,7 @@ def test_remedies_are_settings_where_a_command_reads(tmp_path: Path) -> None:
     cohort(**{"patient id": np.arange(N), "age": ODD_AGE}).to_csv(tmp_path / "c.csv", index=False)
     with wording(options="dataset."), pytest.raises(DataError) as refusal:
         load_file(tmp_path / "c.csv")
-    for word in ("'dataset.drop=[patient id]'", "with dataset.missing=[-999]", "with dataset.strict=false"):
+    for word in ("'dataset.drop=[patient id]'", "give dataset.missing=[-999]", "with dataset.strict=false"):
         assert word in str(refusal.value)
     with pytest.warns(DataWarning, match="column 'patient id' .* an identifier has: leave it out$"):
         SurvivalData(cohort(**{"patient id": np.arange(N)})[["patient id", "sex"]], COHORT[["time", "event"]])
@@ -263,7 +263,7 @@ def test_words_that_are_missing_values_in_frames() -> None:
     assert np.flatnonzero(data.frame["grade"].isna()).tolist() == [4]
     assert np.flatnonzero(data.frame["sex"].isna()).tolist() == [2]
     assert data.frame["marker"].notna().all()
-    with pytest.raises(ConfigError, match="event_value says what an event is, and so does event_coding"):
+    with pytest.raises(ConfigError, match="both define the event"):
         SurvivalData.from_frame(cohort(), event_value=1, event_coding="1/2")
     told = SurvivalData.from_frame(cohort(event=COHORT["event"] == 1), event_value="true")
     assert (told.event == (COHORT["event"] == 1)).all()

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 from sstorch.data import Preprocessor, Schema
-from sstorch.exceptions import ConfigError, DataError, DataWarning, FormatError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 FRAME = pd.DataFrame(
     {
@@ -60,12 +60,9 @@ def test_schema():
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 
 
-def test_schema_refusals():
+def test_two_encoded_features_of_one_name_raise():
     with pytest.raises(DataError, match="two encoded features are called 'c=u'"):
         Schema.of(pd.DataFrame({"c": ["u", "v"], "c=u": [1, 2]}))
-    for state in ({}, {"columns": ["a"], "categories": {"b": []}}, {"columns": 3, "categories": {}}):
-        with pytest.raises(FormatError, match="saved schema is"):
-            Schema.from_dict(state)
 
 
 def test_encoding():
@@ -87,15 +84,6 @@ def test_most_frequent_median_and_original_units():
     assert out[:, 0].tolist() == [20.0, 40.0, 40.0, 60.0]
     assert out[2, 1:3].tolist() == [0, 1]
     assert out[3, 4:].tolist() == [1, 0, 0]
-
-
-def test_offset_and_scale_give_the_encoding():
-    prep = Preprocessor(Schema.of(FRAME)).fit(FRAME)
-    raw = Preprocessor(prep.schema, scale="none").fit(FRAME).transform(FRAME)
-    np.testing.assert_array_equal((raw - prep.offset_) * prep.scale_, prep.transform(FRAME))
-    assert prep.offset_[0] == 20.0
-    assert prep.scale_[0] == 1 / 40
-    assert prep.scale_[1:3].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("values", [[3.0] * 3, [0.1 + 0.2, 0.3, 0.3], [0.0, 5e-324, 0.0], [1e9, 1e9, np.nan]])
@@ -202,25 +190,6 @@ def test_other_refusals():
             call(Preprocessor(schema))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": {}},
-        {"numeric": "mode"},
-        {"offset": [0.0]},
-        {"factor": ["x"] * 7},
-        {"factor": [float("nan")] * 7},
-        {"fill": {"age": 1.0}},
-        {"mode": {"grade": "IV", "stage": None}},
-        {"mode": None},
-    ],
-)
-def test_altered_state_is_refused(change):
-    state = Preprocessor(Schema.of(FRAME)).fit(FRAME).to_dict()
-    with pytest.raises(FormatError, match="saved preprocessing is"):
-        Preprocessor.from_dict(state | change)
-
-
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
 @given(train=frames(), test=frames(), choice=options)
 def test_round_trip_is_bit_identical(train, test, choice):
@@ -237,6 +206,7 @@ def test_round_trip_is_bit_identical(train, test, choice):
 
 
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
+@settings(max_examples=8)  # each reads two tables
 @given(train=frames(), test=frames(), other=frames(), choice=options)
 def test_statistics_come_from_training_rows_only(train, test, other, choice):
     """Other test rows in the same data set leave the encoding of the training rows as it is."""

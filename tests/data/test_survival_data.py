@@ -38,12 +38,6 @@ def test_frame_and_attributes():
     assert repr(data).startswith("SurvivalData(4 rows")
 
 
-def test_array():
-    data = SurvivalData(np.arange(8).reshape(4, 2), Y)
-    assert data.feature_names == ["x0", "x1"]
-    assert data.frame["x1"].tolist() == [1.0, 3.0, 5.0, 7.0]
-
-
 def test_given_data_are_left_alone():
     X = features(grade=["II", "I", None, "II"])
     before = X.copy(deep=True)
@@ -171,9 +165,9 @@ def test_refused_forms_of_x():
 def test_rows_in_another_order_are_refused():
     X = features()
     y = pd.DataFrame({"time": Y[0], "event": Y[1]})
-    with pytest.raises(DataError, match="X and y have the same row labels in a different order"):
+    with pytest.raises(DataError, match="X and y: the same row labels in a different order"):
         SurvivalData(X, y.sort_values("time"))
-    with pytest.raises(DataError, match="time and event have the same row labels"):
+    with pytest.raises(DataError, match="time and event: the same row labels"):
         SurvivalData(X, (y["time"], y["event"].iloc[::-1]))
     shuffled = [2, 0, 3, 1]
     assert len(SurvivalData(X.iloc[shuffled], y.iloc[shuffled])) == 4
@@ -188,7 +182,7 @@ def test_rows_in_another_order_are_refused():
         ([1, np.nan, 1, np.inf], "in 2 rows"),
         ([0, 0, 0, 0], "zero in every row"),
         ([0, 1, 0, 1], "every row with an event has sample_weight 0"),
-        (["a", "b", "c", "d"], "no number"),
+        (["a", "b", "c", "d"], "sample_weight: expected an array of numbers"),
     ],
 )
 def test_refused_weights(weight, match):
@@ -251,10 +245,12 @@ def test_refused_subsets(rows, match):
 
 def test_from_frame():
     frame = features(id=list("abcd"), days=Y[0], dead=[2, 1, 2, 1])
-    data = SurvivalData.from_frame(frame, "days", "dead", "1/2", drop=["id"])
+    data = SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop=["id"])
     assert data.feature_names == ["age"]
     assert data.n_events == 2
-    assert SurvivalData.from_frame(frame, "days", "dead", "1/2", drop="id").feature_names == ["age"]
+    assert SurvivalData.from_frame(frame, "days", "dead", event_coding="1/2", drop="id").feature_names == [
+        "age"
+    ]
 
 
 def test_from_frame_refusals():

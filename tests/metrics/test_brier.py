@@ -11,7 +11,6 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     brier_score,
     censoring_distribution,
-    count_floored,
     evaluation_times,
     integrated_brier_score,
 )
@@ -150,7 +149,6 @@ def test_floor_keeps_the_last_positive_probability_and_is_counted():
     g = 2 / 3
     expected = (0.3**2 + 0.6**2 / g + 0.5**2 / g) / 3
     assert brier_score((time, event), survival, times, train=train)[0] == pytest.approx(expected, abs=CLOSE)
-    assert count_floored(time, train=train) == 2
 
 
 @pytest.mark.parametrize("function", [brier_score, integrated_brier_score])

@@ -90,7 +90,7 @@ def test_refusals():
         bootstrap(rows, rows, confidence=95)
     with pytest.raises(DataError, match="scores of at least two splits; got 1"):
         corrected_resampled_t_test([0.5], [0.5], n_train=8, n_test=2)
-    with pytest.raises(DataError, match="second: NaN in row 1"):
+    with pytest.raises(DataError, match="second: NaN in 1 row"):
         corrected_resampled_t_test([0.5, 0.6], [0.5, np.nan], n_train=8, n_test=2)
     with pytest.raises(DataError, match="expected finite scores"):
         corrected_resampled_t_test([0.5, np.inf], [0.5, 0.1], n_train=8, n_test=2)

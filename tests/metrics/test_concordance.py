@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
 
-import sstorch.metrics.concordance as module
+import sstorch.metrics.pairs as module
 from sstorch.data import Surv
 from sstorch.exceptions import DataError
 from sstorch.metrics import concordance_harrell, concordance_harrell_risk

@@ -14,8 +14,8 @@ from sstorch.metrics import (
     concordance_uno,
     concordance_uno_risk,
 )
-from sstorch.metrics.concordance import ComparedCurves
 from sstorch.metrics.outcome import read_rows
+from sstorch.metrics.pairs import ComparedCurves
 
 from .cohorts import cohorts, scored
 from .oracles import (
@@ -153,7 +153,7 @@ def test_settings_that_do_not_exist():
         concordance_harrell_risk(rows[0], [1, 1, 1], tied_risk="exclude")
     with pytest.raises(DataError, match="no comparable pair among 3 rows with 0 events"):
         concordance_harrell_risk(*rows, tau=0.5)
-    with pytest.raises(DataError, match="sample_weight: expected finite weights >= 0; got inf in row 0"):
+    with pytest.raises(DataError, match="sample_weight is negative, missing or infinite"):
         concordance_harrell_risk(*rows, sample_weight=[np.inf, 1, 1])
 
 

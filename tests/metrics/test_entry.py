@@ -291,7 +291,7 @@ def test_landmarks_that_cannot_be_are_refused():
     with pytest.raises(DataError, match="times: the curves end at 3, and after=3 is no earlier"):
         evaluate(curves, late, late, after=3.0)
     ended = (np.array([[0.4, 0.0, 0.0], [0.8, 0.5, 0.2], [0.9, 0.0, 0.0]]), curves[1])
-    with pytest.raises(DataError, match=r"predicted survival of row.* at after=2 is 0"):
+    with pytest.raises(DataError, match=r"predicted survival of 1 row .* at after=2 is 0"):
         evaluate(ended, rows, rows, after=2.0)
 
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from lifelines import KaplanMeierFitter
 
-from sstorch.metrics import KaplanMeier, censoring_distribution, censoring_floor, count_floored
+from sstorch.metrics import KaplanMeier, censoring_distribution
+from sstorch.metrics.censoring import floored
 
 from .cohorts import cohorts
 
@@ -56,10 +57,10 @@ def test_shapes_pass_through_and_the_last_value_stays():
 
 
 def test_floor():
-    assert censoring_floor(censoring_distribution(([1.0, 2.0], [1, 1]))) == 1.0
-    zero = censoring_distribution(([1.0, 2.0], [0, 0]))
-    assert censoring_floor(zero) == 0.5
-    assert (
-        censoring_floor(censoring_distribution(([2.0, 2.0], [0, 0]))) == 1.0
-    )  # nothing known but G = 1 before 2
-    assert count_floored([1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0])) == 1
+    """The last positive value of G; where it is 0 from the first time on, the 1 before it."""
+    for time, event, expected in (
+        ([1, 2], [1, 1], [1, 1]),
+        ([1, 2], [0, 0], [0.5, 0.5]),
+        ([2, 2], [0, 0], [1]),
+    ):
+        assert floored(censoring_distribution((time, event))).values.tolist() == expected

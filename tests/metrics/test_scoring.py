@@ -129,5 +129,5 @@ def test_times_and_events_in_another_order_are_refused():
     for y, x in (((time, turned), rate), ((time, event), rate.iloc[::-1])):
         with pytest.raises(DataError, match="row labels"):
             scorer(Rates(), x, y)
-    with pytest.raises(DataError, match="time and event have the same row labels"):
+    with pytest.raises(DataError, match="time and event: the same row labels"):
         SurvivalScorer("ibs_graf", train=(time, turned))

@@ -107,7 +107,7 @@ def test_refusals():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
     with pytest.raises(DataError, match=r"predicted_time: expected times >= 0; got -2. Pass times, not risk"):
         mean_absolute_error_margin(rows, [1.0, -2.0, 3.0], train=rows)
-    with pytest.raises(DataError, match="predicted_time: NaN in row 1"):
+    with pytest.raises(DataError, match="predicted_time: NaN in 1 row"):
         mean_absolute_error_pseudo(rows, [1.0, np.nan, 3.0], train=rows)
     with pytest.raises(DataError, match="no training row has an event"):
         mean_absolute_error_pseudo(rows, [1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0]))

@@ -70,10 +70,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
         for c in CONVENTIONS
     },
     **{f"evaluation_times, {c}": lambda c=c: m.evaluation_times(TIME, TRAIN_TIME, c) for c in CONVENTIONS},
-    **{
-        f"one_calibration, {v}": lambda v=v: m.one_calibration(SEEN, AT_TEN, t=10.0, variance=v, n_bins=3)
-        for v in ("effective", "binomial", "greenwood")
-    },
+    "one_calibration, effective": lambda: m.one_calibration(SEEN, AT_TEN, t=10.0, n_bins=3),
     "calibration_curve": lambda: m.calibration_curve(SEEN, AT_TEN, t=10.0),
     "integrated_calibration_index": lambda: m.integrated_calibration_index(SEEN, AT_TEN, t=10.0),
     "pseudo_observations": lambda: m.pseudo_observations(SEEN, t=10.0),
@@ -87,11 +84,8 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "log_likelihood": lambda: m.log_likelihood(EVENT, HAZARD, LOG_HAZARD, sample_weight=WEIGHT),
     "censoring_distribution": lambda: m.censoring_distribution(TRAIN),
     "censoring_distribution, at risk": lambda: m.censoring_distribution(TRAIN, tied_events="at_risk"),
-    "censoring_floor": lambda: m.censoring_floor(m.censoring_distribution(TRAIN)),
     "KaplanMeier": lambda: m.KaplanMeier.fit(TRAIN).at(GRID),
     "ipcw_weights": lambda: m.ipcw_weights(SEEN, train=TRAIN),
-    "count_floored": lambda: m.count_floored(TIME, train=TRAIN),
-    "count_beyond": lambda: m.count_beyond(TIME, train=TRAIN),
     "group_parity": lambda: m.group_parity(CURVES, np.ones(GRID.size), GROUP),
     "leaf_groups": lambda: m.leaf_groups(GROUP + 2 * (RISK > 0), GROUP, 2, 4),
     "mean_gini": lambda: m.mean_gini(m.leaf_groups((RISK > 0) * 1, GROUP, 2, 2)),

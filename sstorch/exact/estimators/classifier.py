@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.data.columns import check_same_order
+from sstorch.checks import check_same_order
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ArrayLeaves, rows_text
 from sstorch.exact.estimators.objectives import (
@@ -156,7 +156,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
                 depth: the message estimates memory and time.
         """
         settings: ClassifierSettings = self._check()
-        check_same_order(("X", X), ("sensitive", sensitive))
+        check_same_order(X=X, sensitive=sensitive)
         rows = TargetRows.check(X, y, class_target(y), sample_weight).with_groups(sensitive)
         self.classes_ = rows.classes
         for name in ("front_", "disparity_"):  # of an earlier fit

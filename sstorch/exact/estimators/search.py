@@ -15,9 +15,17 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_array, column_or_1d
 
 from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import check_columns_exist, check_device, check_integer, is_number_of, names_text
+from sstorch.checks import (
+    check_columns_exist,
+    check_device,
+    check_integer,
+    check_same_order,
+    check_weight,
+    is_number_of,
+    names_text,
+)
 from sstorch.data import Schema
-from sstorch.data.columns import check_not_all_missing, check_same_order, clean_features, parse_weights
+from sstorch.data.columns import check_not_all_missing, clean_features
 from sstorch.data.target import Groups, parse_groups
 from sstorch.exact.binarize import Binarizer, Preset, Rule
 from sstorch.exact.solution import Solution
@@ -236,9 +244,10 @@ class TargetRows:
             raise DataError(f"X has {n} rows but y has {len(target)}; give one target for every row")
         if n < 2:
             raise DataError(f"at least two rows are needed, the data have n_samples = {n}")
-        check_same_order(("X", X), ("y", y), ("sample_weight", sample_weight))
+        check_same_order(X=X, y=y, sample_weight=sample_weight)
         check_not_all_missing(frame)
-        weight = parse_weights(sample_weight, n)
+        given = check_weight(sample_weight, n)
+        weight = np.ones(n) if given is None else given
         kept = weight > 0.0
         if not kept.all():
             frame = frame[kept].reset_index(drop=True)

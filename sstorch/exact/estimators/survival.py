@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.base import CurveKind, check_alive
+from sstorch.base import CurveKind
 from sstorch.checks import check_after
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import report
@@ -44,6 +44,7 @@ from sstorch.groups.table import frame_of_state, frame_state, groups_text
 from sstorch.groups.without_events import groups_without_events
 from sstorch.language import Phrase
 from sstorch.memory import check_room
+from sstorch.metrics.landmark import check_alive
 from sstorch.metrics.outcome import Observed
 from sstorch.metrics.weights import WeightKind
 
@@ -177,8 +178,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         if after is None:
             return leaf, None
         times = check_after(after, len(leaf))
-        with np.errstate(divide="ignore"):
-            check_alive(np.log(self.curves_.survival_at(times[:, None], leaf)[:, 0]), times)
+        check_alive(self.curves_.survival_at(times[:, None], leaf)[:, 0] > 0.0, times)
         return leaf, times
 
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:

@@ -11,8 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import names_text
-from sstorch.data.columns import check_same_order
+from sstorch.checks import check_same_order, names_text
 from sstorch.exact.estimators.base import ArrayLeaves, rows_text
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given, number_target
 from sstorch.exact.policy import Policy
@@ -188,7 +187,7 @@ class OptimalPolicyTree(ArrayLeaves):
         """
         leaf = self._leaf(X)
         if isinstance(y, pd.DataFrame):
-            check_same_order(("X", X), ("y", y))
+            check_same_order(X=X, y=y)
             names, given = self.treatments_.tolist(), y.columns.tolist()
             if len(given) != len(names) or set(given) != set(names):
                 raise DataError(

@@ -1,0 +1,181 @@
+"""Schema: the columns of a model in order, and the vocabulary of the categorical ones."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from sstorch.checks import check_columns_exist, names_text, wording
+from sstorch.data.columns import (
+    array_names,
+    as_frame,
+    clean_features,
+    kind_of,
+    labels,
+    to_rows,
+    vocabulary,
+)
+from sstorch.exceptions import ConfigError, DataError
+
+# The level of missing values where they are one.
+MISSING_LEVEL = "missing"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns in order, and the vocabulary of the categorical ones.
+
+    It holds no statistic of the values, so one schema of a whole data set can serve all folds.
+
+    Attributes:
+        columns: Names of the p raw features, in order, each number of `missing` followed by its indicator.
+        categories: Vocabulary of each categorical column; the other columns are numeric.
+        missing: Columns whose missing values are a level of their own: of a category ``"missing"``, of a
+            number the value 1 of an indicator, the column ``"NAME missing"``.
+    """
+
+    columns: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if twice := [name for name, count in Counter(self.feature_names_out).items() if count > 1]:
+            raise DataError(f"two encoded features are called {names_text(twice)}; rename a column")
+
+    @classmethod
+    def of(cls, X: object) -> Self:
+        """Read the schema of a frame or of an array (n, p).
+
+        The vocabulary keeps the order of a pandas Categorical, and is sorted as text otherwise. Categories
+        are compared as text: ``1``, ``1.0`` and ``"1"`` are one.
+
+        Raises:
+            DataError: A column can hold neither numbers nor categories.
+        """
+        frame = as_frame(X)
+        kinds = {name: kind_of(frame[name]) for name in frame.columns}
+        categories = {name: vocabulary(frame[name]) for name, kind in kinds.items() if kind == "categorical"}
+        return cls(tuple(kinds), categories)
+
+    def with_missing(self, names: Sequence[str]) -> Self:
+        """The schema with a level of their own for the missing values of some columns.
+
+        Raises:
+            ConfigError: A name is no column.
+            DataError: There is a column of the name of an indicator.
+        """
+        for name in names:
+            if name not in self.columns:
+                raise ConfigError(f"missing names {name!r}; the columns are {names_text(self.columns)}")
+        columns, categories = [], dict(self.categories)
+        for name in self.columns:
+            columns.append(name)
+            if name in names and name in categories:
+                categories[name] = tuple(dict.fromkeys((*categories[name], MISSING_LEVEL)))
+            elif name in names:
+                columns.append(_indicator(name))
+        return type(self)(tuple(columns), categories, tuple(names))
+
+    @cached_property
+    def indicators(self) -> dict[str, str]:
+        """The numeric column whose missing values each indicator marks."""
+        return {_indicator(name): name for name in self.missing if name not in self.categories}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the columns that rows must have: all but indicators."""
+        return tuple(name for name in self.columns if name not in self.indicators)
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        """Names of the numeric columns."""
+        return tuple(name for name in self.columns if name not in self.categories)
+
+    @cached_property
+    def origins(self) -> list[tuple[str, str | None]]:
+        """Column and category (None: numeric) of each encoded feature, in order."""
+        out: list[tuple[str, str | None]] = []
+        for name in self.columns:
+            if name in self.categories:
+                out.extend((name, category) for category in self.categories[name])
+            else:
+                out.append((name, None))
+        return out
+
+    @property
+    def feature_names_out(self) -> list[str]:
+        """Names of the encoded features: ``"age"``, ``"grade=II"``."""
+        return [column if category is None else f"{column}={category}" for column, category in self.origins]
+
+    @property
+    def takes_arrays(self) -> bool:
+        """True if the columns are those of a plain array: ``x0``, ``x1``, ..."""
+        return list(self.inputs) == array_names(len(self.inputs))
+
+    def frame_of(self, X: object) -> pd.DataFrame:
+        """Take the columns of a model from rows: text names, in order, the index of a DataFrame kept.
+
+        Missing values that are a level are one then; an indicator that the rows have is kept.
+
+        Args:
+            X: DataFrame, other columns in it ignored; one row as a Series or a dictionary; or, if the schema
+                was read from an array, array (n, p).
+
+        Raises:
+            DataError: A column is missing, or an array cannot stand for the columns.
+        """
+        X = to_rows(X)
+        frame = as_frame(X)
+        if not isinstance(X, pd.DataFrame):
+            if not self.takes_arrays:
+                raise DataError(
+                    "X is an array, but the columns have names; give a DataFrame with the columns "
+                    f"{names_text(self.inputs)}"
+                )
+            if frame.shape[1] != len(self.inputs):
+                raise DataError(
+                    f"X has {frame.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{len(self.inputs)} features as input; give the training columns in their order"
+                )
+        check_columns_exist(self.inputs, list(frame.columns))
+        for name in self.missing:
+            missing = frame[name].isna().to_numpy(dtype=bool)
+            if name not in self.categories:
+                if _indicator(name) not in frame:
+                    frame[_indicator(name)] = missing.astype(np.float64)
+            elif missing.any():
+                words = np.where(missing, MISSING_LEVEL, labels(frame[name]))
+                frame[name] = pd.Categorical(words, list(dict.fromkeys([*self.categories[name], *words])))
+        frame = frame[list(self.columns)]
+        return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
+
+    def clean(self, X: object) -> pd.DataFrame:
+        """The columns of a model, with numbers and categories read as in training; see :meth:`frame_of`.
+
+        Raises:
+            DataError: A column is missing or holds the wrong kind of value.
+        """
+        with wording(rows=X):
+            return clean_features(self.frame_of(X), categories=self.categories)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as a dictionary that JSON can hold."""
+        return {
+            "columns": list(self.columns),
+            "categories": {name: list(values) for name, values in self.categories.items()},
+            "missing": list(self.missing),
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild a schema from `to_dict`."""
+        categories = {name: tuple(values) for name, values in state["categories"].items()}
+        return cls(tuple(state["columns"]), categories, tuple(state["missing"]))
+
+
+def _indicator(name: str) -> str:
+    return f"{name} {MISSING_LEVEL}"

@@ -1,0 +1,396 @@
+"""Comparable pairs of rows, and how many of them predictions put in the order of the events.
+
+Rows are put in the order of time, events before censorings where times tie. Then the partners of an event,
+the rows whose event came or is still to come later, are everything from some position on, and a count over
+partners is a count over the tail of an array.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import blocks, check_choice, check_horizon
+from sstorch.exceptions import DataError
+from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_survival, check_times
+from sstorch.metrics.curves import CurvesInOrder
+from sstorch.metrics.outcome import Observed
+
+TiedTime = Literal["exclude", "censored_later", "all"]
+TiedRisk = Literal["half", "discordant", "exclude"]
+# Weighted sums of the same pairs in another order agree to this share.
+_ROUNDING = 1e-12
+# Events that read the same column from which on ranks are faster than pairs.
+_MANY = 64
+
+
+@dataclass(frozen=True)
+class ComparablePairs:
+    """The pairs (i, j) with an event in i and the event of j known to be later."""
+
+    order: IntArray  # rows in the order of time, events first among ties, shape (n,)
+    events: IntArray  # rows with an event that counts, in that order, shape (m,)
+    start: IntArray  # the partners of events[k] are order[start[k]:], never falling, shape (m,)
+    event_weight: FloatArray | None  # the weight of a pair of events[k], shape (m,), or None for one each
+    # Weights of the rows in the order `order`, shape (n,), or None for one each
+    row_weight: FloatArray | None
+    # Those of them that were never at risk together, which do not count; None if all were
+    apart: Self | None = None
+    with_self: bool = False  # whether each event is among its own partners; counts leave that pair out
+
+    @classmethod
+    def of(
+        cls,
+        time: FloatArray,
+        event: BoolArray,
+        tied_time: str,
+        tau: float | None = None,
+        event_weight: FloatArray | None = None,
+        row_weight: FloatArray | None = None,
+        entry: FloatArray | None = None,
+    ) -> Self:
+        """Find the pairs; arrays are of the rows, shape (n,), and event weights are read at events only."""
+        order = np.lexsort((~event, time))
+        sorted_time, sorted_event = time[order], event[order]
+        group_end = np.searchsorted(sorted_time, sorted_time, side="right")
+        if tied_time == "censored_later":
+            n_events = np.concatenate(([0], np.cumsum(sorted_event)))
+            group_begin = np.searchsorted(sorted_time, sorted_time, side="left")
+            start = group_begin + n_events[group_end] - n_events[group_begin]
+        elif tied_time == "all":
+            start = np.searchsorted(sorted_time, sorted_time, side="left")
+        else:
+            start = group_end
+        counts = sorted_event if tau is None else sorted_event & (sorted_time < tau)
+        events = order[counts]
+        weight = event_weight
+        if row_weight is not None:
+            weight = row_weight if weight is None else weight * row_weight
+        pairs = cls(
+            order,
+            events,
+            start[counts],
+            None if weight is None else weight[events],
+            None if row_weight is None else row_weight[order],
+            with_self=tied_time == "all",
+        )
+        if entry is None:
+            return pairs
+        # Who enters at an event or after it has a later time: in the order of entry they are a tail, too.
+        by_entry = np.argsort(entry, kind="stable")
+        apart = dataclasses.replace(
+            pairs,
+            order=by_entry,
+            start=np.searchsorted(entry[by_entry], time[events]),
+            row_weight=None if row_weight is None else row_weight[by_entry],
+            with_self=False,
+        )
+        return dataclasses.replace(pairs, apart=apart)
+
+    def first(self, count: int) -> Self:
+        """The pairs of the first events alone, which are those before some time."""
+        return dataclasses.replace(
+            self,
+            events=self.events[:count],
+            start=self.start[:count],
+            event_weight=None if self.event_weight is None else self.event_weight[:count],
+            apart=None if self.apart is None else self.apart.first(count),
+        )
+
+    def weighted(self, weight: FloatArray) -> Self:
+        """The pairs with a further weight, that of the row (n,) with the event."""
+        own = weight[self.events]
+        return dataclasses.replace(
+            self,
+            event_weight=own if self.event_weight is None else self.event_weight * own,
+            apart=None if self.apart is None else self.apart.weighted(weight),
+        )
+
+    def total(self) -> float:
+        """Weight of all pairs."""
+        n = self.order.size
+        if self.row_weight is None:
+            whole = _sum(n - self.start, self.event_weight)
+        else:
+            tail = np.concatenate((np.cumsum(self.row_weight[::-1])[::-1], [0.0]))
+            whole = _sum(tail[self.start], self.event_weight)
+        if self.apart is None and not self.with_self:
+            return whole
+        rest = whole - self._of_self - (0.0 if self.apart is None else self.apart.total())
+        return rest if rest > _ROUNDING * whole else 0.0
+
+    @property
+    def _own(self) -> FloatArray:
+        """Weight of each event as a partner of its own, shape (m,)."""
+        if self.row_weight is None:
+            return np.ones(self.events.size)
+        own = np.empty_like(self.row_weight)
+        own[self.order] = self.row_weight
+        return own[self.events]
+
+    @property
+    def _of_self(self) -> float:
+        """Weight of the pairs of an event with itself, which are tied and do not count."""
+        return _sum(self._own, self.event_weight) if self.with_self else 0.0
+
+    def count_risk(self, risk: FloatArray) -> tuple[float, float]:
+        """Weight of the pairs with r_i > r_j, and of those with r_i = r_j, in O(n log n), for risks (n,).
+
+        The ranks of the risks are read bit by bit, from the highest: at each bit the rows are split, in
+        stable order, into those with a 0 and those with a 1, so that a tail of rows stays one interval in
+        each half. An event whose own bit is 1 then outranks all rows of its interval with a 0, a difference
+        of two running counts, and goes on among those with a 1. After the last bit its interval holds its
+        equals. Both sums are exact integers where no weights are given.
+        """
+        rank = np.unique(risk, return_inverse=True)[1].astype(np.int32)
+        end = np.full_like(self.start, rank.size)
+        counts = rank_sums(rank[self.events], rank[self.order], self.start, end, self.row_weight)
+        lower, tied = (_sum(count, self.event_weight) for count in counts)
+        tied -= self._of_self
+        if self.apart is None:
+            return lower, tied
+        apart = self.apart.count_risk(risk)
+        return lower - apart[0], tied - apart[1]
+
+    def count_curves(self, curves: FloatArray, column: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Weight of the partners of each event with S_i < S_j at its time, and with S_i = S_j, each (m,).
+
+        `curves` (n, n_times) are read for each of `events` in a `column` (m,), never falling, or -1 for
+        S = 1. Counts are exact integers where rows have no weights; `event_weight` is not in them.
+        """
+        parts = [
+            (self._count_column if alone else self._count_pairs)(curves, column, some)
+            for some, alone in _runs(column)
+        ]
+        lower, tied = (np.concatenate([part[k] for part in parts] or [np.empty(0)]) for k in (0, 1))
+        if self.with_self:
+            tied = tied - self._own
+        if self.apart is None:
+            return lower, tied
+        apart = self.apart.count_curves(curves, column)
+        return lower - apart[0], tied - apart[1]
+
+    def _count_column(
+        self, curves: FloatArray, column: IntArray, some: slice
+    ) -> tuple[FloatArray, FloatArray]:
+        """Counts of m events that read the same column, in O(n log m).
+
+        Rows that are partners of all these events are put among the values of the events; those between
+        the first and the last event, which are few, are compared by ranks.
+        """
+        first, last = int(self.start[some.start]), int(self.start[some.stop - 1])
+        at = int(column[some.start])
+        survival = curves[:, at] if at >= 0 else np.ones(len(curves))
+        of_events, head, tail = (
+            survival[rows] for rows in (self.events[some], self.order[first:last], self.order[last:])
+        )
+        weight = None if self.row_weight is None else self.row_weight[first:]
+        rank = np.unique(-np.concatenate((of_events, head)), return_inverse=True)[1].astype(np.int32)
+        n_events, n_head = of_events.size, head.size
+        lower, tied = rank_sums(
+            rank[:n_events],
+            rank[n_events:],
+            self.start[some] - first,
+            np.full(n_events, n_head),
+            None if weight is None else weight[:n_head],
+        )
+        values, place = np.unique(of_events, return_inverse=True)
+        of_tail = None if weight is None else weight[n_head:]
+        at_tail = np.searchsorted(values, tail)
+        same = values[np.minimum(at_tail, values.size - 1)] == tail
+        # Rows above a value are those that come behind a later one; equal rows come before their value.
+        behind = np.cumsum(np.bincount(at_tail, of_tail, values.size + 1)[::-1])[::-1]
+        equal = np.bincount(at_tail[same], None if of_tail is None else of_tail[same], values.size)
+        return lower + behind[place + 1], tied + equal[place]
+
+    def _count_pairs(
+        self, curves: FloatArray, column: IntArray, some: slice
+    ) -> tuple[FloatArray, FloatArray]:
+        """Counts of consecutive events, pair by pair."""
+        lower, tied = (np.zeros(some.stop - some.start) for _ in range(2))
+        read = CurvesInOrder(curves, self.order)
+        n_rows, place = self.order.size, np.argsort(self.order)[self.events]
+        for block in blocks(some.stop - some.start, n_rows, BLOCK_ELEMENTS):
+            events = slice(some.start + block.start, min(some.start + block.stop, some.stop))
+            columns, which = np.unique(column[events], return_inverse=True)
+            values = read.each(np.maximum(columns, 0))
+            if columns[0] < 0:
+                values[0] = np.ones(n_rows)
+            each = (each.tolist() for each in (which, self.start[events], place[events]))
+            for k, (at, start, own) in enumerate(zip(*each, strict=True), block.start):
+                partners, value = values[at][start:], values[at][own]
+                if self.row_weight is None:
+                    lower[k] = np.count_nonzero(partners > value)
+                    tied[k] = np.count_nonzero(partners == value)
+                else:
+                    lower[k] = (partners > value) @ self.row_weight[start:]
+                    tied[k] = (partners == value) @ self.row_weight[start:]
+        return lower, tied
+
+
+@dataclass(frozen=True)
+class ComparedCurves:
+    """Survival curves compared at every event, from which concordances are read.
+
+    The comparison is by far the longest part of a concordance, and the same for Harrell's and for Uno's.
+    """
+
+    pairs: ComparablePairs  # the comparable pairs, without weights of events beyond those of the rows
+    time: FloatArray  # of each event, not falling, shape (m,)
+    lower: FloatArray  # weight of the partners of each event with a higher S at its time, shape (m,)
+    tied: FloatArray  # of those with the same S, shape (m,)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Observed,
+        survival: npt.ArrayLike,
+        times: npt.ArrayLike,
+        tied_time: TiedTime = "exclude",
+        tau: float | None = None,
+    ) -> Self:
+        """Compare the curves (n, n_times) of the rows at the events before tau, see `concordance_harrell`."""
+        grid = check_times(times)
+        curves = check_survival(survival, rows.time.size, grid.size)
+        return cls.of_pairs(comparable_pairs(rows, tied_time, tau), rows, curves, grid)
+
+    @classmethod
+    def of_pairs(cls, pairs: ComparablePairs, rows: Observed, curves: FloatArray, grid: FloatArray) -> Self:
+        """Compare curves (n, n_times) that passed `check_survival` in pairs of the rows."""
+        if pairs.total() > 0:  # else `concordance` says that there is no pair
+            check_grid_unit(rows.time, rows.event, grid)
+        time = rows.time[pairs.events]
+        column = np.searchsorted(grid, time, side="right") - 1
+        return cls(pairs, time, *pairs.count_curves(curves, column))
+
+    def with_tied_times(self, rows: Observed, survival: FloatArray, times: FloatArray) -> Self:
+        """These curves, compared by ``tied_time="exclude"``, with the pairs of equal times of ``"all"`` too.
+
+        Rows of one time read one column, so that all pairs of equal times are counted by one ranking.
+        """
+        pairs = comparable_pairs(rows, "all", None)
+        time, event = rows.time[pairs.order], rows.event[pairs.order]
+        column = np.searchsorted(times, time, side="right") - 1
+        own = np.where(column >= 0, survival[pairs.order, np.maximum(column, 0)], 1.0)
+        rank = np.unique(-own, return_inverse=True)[1].astype(np.int32)
+        end = np.searchsorted(time, self.time, side="right")
+        lower, tied = rank_sums(rank[event], rank, pairs.start, end, pairs.row_weight)
+        return type(self)(pairs, self.time, self.lower + lower, self.tied + tied - pairs._own)
+
+    def concordance(
+        self, tau: float | None = None, event_weight: FloatArray | None = None, tied_risk: str = "half"
+    ) -> float:
+        """Share of concordant pairs, of all events that were compared, or of those before tau.
+
+        `event_weight` (n,) is read at events.
+        """
+        check_choice(tied_risk, "tied_risk", get_args(TiedRisk))
+        m = self.time.size if tau is None else int(np.searchsorted(self.time, check_horizon(tau, "tau")))
+        pairs = self.pairs.first(m)
+        if event_weight is not None:
+            pairs = pairs.weighted(event_weight)
+        total = total_weight(pairs)
+        lower, tied = (_sum(count[:m], pairs.event_weight) for count in (self.lower, self.tied))
+        return share_of_pairs(lower, tied, total, tied_risk)
+
+
+def _runs(column: IntArray) -> Iterator[tuple[slice, bool]]:
+    """Consecutive events of columns (m,): those that share one with many others, and those between them."""
+    ends = np.concatenate((np.flatnonzero(np.diff(column)) + 1, [column.size]))
+    first = begin = 0
+    for end in ends.tolist():
+        if end - begin >= _MANY:
+            if first < begin:
+                yield slice(first, begin), False
+            yield slice(begin, end), True
+            first = end
+        begin = end
+    if first < column.size:
+        yield slice(first, column.size), False
+
+
+def rank_sums(
+    query: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
+    begin: IntArray,
+    end: IntArray,
+    weight: FloatArray | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Weight of the rows of an interval that rank below each query, and of those that rank alike, both (m,).
+
+    Queries (m,) have ranks and intervals of rows, from `begin` to before `end`; rows (n,) have ranks, in
+    their order, and weights. See :meth:`ComparablePairs.count_risk` for how.
+    """
+    n = rank.size
+    begin, end = begin.astype(np.int32), end.astype(np.int32)
+    highest = int(max(query.max(initial=0), rank.max(initial=0)))
+    lower = np.zeros(begin.size, dtype=np.int64 if weight is None else np.float64)
+    for bit in reversed(range(highest.bit_length())):
+        one = (rank >> bit) & 1 == 1
+        zero = ~one
+        zeros_before = np.zeros(n + 1, dtype=np.int32)
+        np.cumsum(zero, out=zeros_before[1:])
+        up = (query >> bit) & 1 == 1
+        zero_begin, zero_end = zeros_before[begin], zeros_before[end]
+        if weight is None:
+            lower += np.where(up, zero_end - zero_begin, 0)
+        else:
+            mass = np.concatenate(([0.0], np.cumsum(np.where(zero, weight, 0.0))))
+            lower += np.where(up, mass[end] - mass[begin], 0.0)
+            weight = np.concatenate((weight[zero], weight[one]))
+        n_zeros = zeros_before[-1]
+        begin = np.where(up, n_zeros + begin - zero_begin, zero_begin)
+        end = np.where(up, n_zeros + end - zero_end, zero_end)
+        rank = np.concatenate((rank[zero], rank[one]))
+    if weight is None:
+        return lower, end - begin
+    mass = np.concatenate(([0.0], np.cumsum(weight)))
+    return lower, mass[end] - mass[begin]
+
+
+def _sum(values: npt.NDArray[Any], weight: FloatArray | None) -> float:
+    return float(values.sum() if weight is None else np.dot(values, weight))
+
+
+def comparable_pairs(
+    rows: Observed,
+    tied_time: str = "exclude",
+    tau: float | None = None,
+    event_weight: FloatArray | None = None,
+) -> ComparablePairs:
+    """The comparable pairs of rows, see `concordance_harrell`; event weights are of the rows, (n,)."""
+    check_choice(tied_time, "tied_time", get_args(TiedTime))
+    horizon = None if tau is None else check_horizon(tau, "tau")
+    return ComparablePairs.of(
+        rows.time, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
+    )
+
+
+def total_weight(pairs: ComparablePairs) -> float:
+    """Weight of all pairs, of which there is one at least."""
+    total = pairs.total()
+    if total == 0.0:
+        raise DataError(
+            f"no comparable pair among {pairs.order.size} rows with {pairs.events.size} events: concordance "
+            "needs a row whose event comes before the time of another row, both at risk together. Use larger "
+            "folds, or stratify them by event."
+        )
+    return total
+
+
+def share_of_pairs(concordant: float, tied: float, total: float, tied_risk: str) -> float:
+    """Share of concordant pairs of a total weight, tied ones as `tied_risk` has it."""
+    if tied_risk == "exclude":
+        total -= tied
+        if total <= _ROUNDING * (total + tied):
+            raise DataError(
+                "no comparable pair: all predictions are equal, and tied_risk='exclude' leaves no pair to "
+                "count."
+            )
+    elif tied_risk == "half":
+        concordant += 0.5 * tied
+    return min(1.0, max(0.0, concordant / total))  # weighted sums may round past the ends
