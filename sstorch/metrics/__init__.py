@@ -62,9 +62,12 @@ from sstorch.metrics.groups import (
 )
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
+from sstorch.metrics.incidence_calibration import (
+    aalen_johansen_calibration,
+    grouped_calibration_incidence,
+)
 from sstorch.metrics.incidence_evaluation import incidence_times
 from sstorch.metrics.incidence_scores import (
-    aalen_johansen_calibration,
     brier_score_incidence,
     concordance_cause_specific,
     concordance_wolbers,
@@ -138,6 +141,7 @@ __all__ = [
     "gray_test",
     "group_parity",
     "group_scores",
+    "grouped_calibration_incidence",
     "hazard_calibration_curve",
     "incidence_times",
     "integrated_brier_score",

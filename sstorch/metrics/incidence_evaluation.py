@@ -14,8 +14,8 @@ from sstorch.checks import as_numbers, check_horizon
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
 from sstorch.metrics.incidence import aalen_johansen
+from sstorch.metrics.incidence_calibration import aalen_johansen_calibration
 from sstorch.metrics.incidence_scores import (
-    aalen_johansen_calibration,
     brier_score_incidence,
     concordance_cause_specific,
     concordance_wolbers,

@@ -18,12 +18,8 @@ from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import censoring_distribution, floored, ipcw_weights
 from sstorch.metrics.checks import BLOCK_ELEMENTS, check_grid_unit, check_incidence, check_times
 from sstorch.metrics.concordance import concordance_harrell_risk
-from sstorch.metrics.incidence import aalen_johansen
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes, training
 from sstorch.metrics.pairs import ComparablePairs, TiedTime, share_of_pairs
-
-# Share of the rows under observation from which on a mean incidence is compared with its estimate.
-_LEAST_AT_RISK = 0.05
 
 
 def concordance_cause_specific(
@@ -276,56 +272,6 @@ def cumulative_dynamic_auc_incidence(
         if whole > 0:
             areas[k] = (cases * (np.cumsum(controls) - 0.5 * controls)).sum() / whole
     return areas
-
-
-def aalen_johansen_calibration(
-    y: Outcome,
-    incidence: npt.ArrayLike,
-    times: npt.ArrayLike,
-    cause: int | str = 1,
-) -> float:
-    """Distance of the mean predicted incidence of a cause from Aalen and Johansen's estimate.
-
-    (1 / t_max) int_0^t_max (mean_i F_i(t) - F_AJ(t))^2 dt by trapezoids, from time zero, where both are 0, to
-    the last of the times at which 5 % of the rows are under observation. It asks whether predictions are
-    right on the whole, and any model without features passes. It is hazardous'
-    ``aj_calibration_per_event``, whose integral begins at the first of its times.
-
-    Arguments and errors are those of :func:`brier_score_incidence`; a `DataError` is raised, too, where no
-    time has enough rows.
-
-    Returns:
-        The distance, >= 0, 0 is best.
-
-    References:
-        Alberge, Haugomat, Varoquaux and Abecassis (2026), "On the calibration of survival models with
-        competing risks", AISTATS, arXiv 2602.00194.
-
-    Examples:
-        >>> rows = ([1.0, 2.0, 2.0, 3.0], [1, 2, 0, 1])
-        >>> curves = [[0.3, 0.3, 0.7]] * 4  # of Aalen and Johansen: .25, .25, .75
-        >>> round(aalen_johansen_calibration(rows, curves, [1.0, 2.0, 3.0]), 6)
-        0.002083
-    """
-    rows = read_causes(y, "this calibration", weight=True, incidence=incidence)
-    row_time, codes, which = rows.time, rows.cause, cause_number(y, cause)
-    grid = check_times(times)
-    curves = check_incidence(incidence, row_time.size, grid.size)
-    check_grid_unit(row_time, codes > 0, grid)
-    at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
-    inside = (at_risk >= _LEAST_AT_RISK) & (grid > 0.0)
-    if not inside.any():
-        raise DataError(
-            f"times: at none of them {_LEAST_AT_RISK:.0%} of the rows are under observation; give earlier "
-            "times."
-        )
-    ends = np.append(0.0, grid[inside])
-    estimate = aalen_johansen(rows, grid[inside], n_causes=max(which, rows.n_causes))[which - 1]
-    # Weighted means of equal weights would round otherwise.
-    predicted = curves[:, inside]
-    mean = predicted.mean(axis=0) if rows.weight is None else np.average(predicted, 0, rows.weight)
-    distance = np.append(0.0, (mean - estimate) ** 2)
-    return float((np.diff(ends) * (distance[1:] + distance[:-1]) / 2).sum() / ends[-1])
 
 
 def _weights(rows: ObservedCauses, train: Outcome, grid: FloatArray) -> tuple[FloatArray, FloatArray]:

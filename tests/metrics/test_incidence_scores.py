@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sstorch.exceptions import DataError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_calibration,
@@ -11,6 +11,7 @@ from sstorch.metrics import (
     concordance_cause_specific,
     concordance_wolbers,
     cumulative_dynamic_auc_incidence,
+    grouped_calibration_incidence,
     integrated_brier_score_incidence,
 )
 
@@ -80,18 +81,43 @@ def test_comprisk_gives_the_cause_specific_concordance(
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
-# aj_calibration_per_event of hazardous 0.2.0 at 0 and TIMES, with alpha=2 and min_prop_at_risk=.05.
-DISTANCES = [0.04292422000638146, 0.0014983907484465043]
+# aj_calibration_per_event of hazardous 0.2.0 at 0 and TIMES, by alpha and min_prop_at_risk.
+DISTANCES = {
+    (1, 0.05): [0.1883334970577658, 0.03293846054244811],
+    (1, 0.4): [0.06693493936660008, 0.012354706416892021],
+    (2, 0.05): [0.04292422000638146, 0.0014983907484465043],
+    (2, 0.4): [0.00896057221602086, 0.00030527754129518577],
+}
 
 
 def test_distance_from_aalen_johansen(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
     _, (time, cause), _, incidence = cohort
-    found = [aalen_johansen_calibration((time, cause), incidence, TIMES, k) for k in (1, 2)]
-    assert found == pytest.approx(DISTANCES, rel=1e-12)
-    with pytest.raises(DataError, match="at none of them 5%"):
-        aalen_johansen_calibration((time, cause), incidence[:, :1], [25.0])
+    for (power, share), expected in DISTANCES.items():
+        for k in (1, 2):
+            options = {"power": power, "min_at_risk": share}
+            found = aalen_johansen_calibration((time, cause), incidence, TIMES, k, **options)
+            assert found == pytest.approx(expected[k - 1], rel=1e-12)
     observed = np.broadcast_to(aalen_johansen((time, cause), TIMES)[0], (120, 4))
     assert aalen_johansen_calibration((time, cause), observed, TIMES) < 1e-30
+
+
+def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> None:
+    _, (time, cause), risk, _ = cohort
+    leaf = np.digitize(risk, [0.3, 0.8])
+    table = grouped_calibration_incidence((time, cause), np.array([0.1, 0.2, 0.7])[leaf], 2, t=9.0)
+    assert table["predicted"].round(12).tolist() == [0.1, 0.2, 0.7]
+    for k in range(3):
+        inside = leaf == k
+        observed = aalen_johansen((time[inside], cause[inside]), [9.0])[1, 0]
+        events = ((time <= 9) & (cause == 2) & inside).sum()
+        assert table.loc[k, ["n", "events"]].tolist() == [inside.sum(), events]
+        assert table["observed"][k] == observed
+    with pytest.raises(DataError, match="Pass incidence, not risk"):
+        grouped_calibration_incidence((time, cause), 5 * risk, t=9.0)
+    with pytest.raises(ConfigError, match="power: expected 1 or 2"):
+        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], power=3)
+    with pytest.raises(DataError, match="at none of them 99%"):
+        aalen_johansen_calibration((time, cause), risk[:, None], [9.0], min_at_risk=0.99)
 
 
 def test_concordance_of_wolbers_pair_by_pair() -> None:
