@@ -362,7 +362,7 @@ def test_default_search_of_causes_predicts_and_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"prefer": "leaves"}, "prefer must be one of groups, accuracy, got 'leaves'"),
+        ({"prefer": "leaves"}, "prefer must be one of groups, accuracy, simplest, got 'leaves'"),
         ({"scoring": "auc"}, "scoring must be one of auto, log_likelihood, c_harrell, ibs, or a scorer"),
         ({"cv": 1}, "cv must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
