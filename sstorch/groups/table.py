@@ -182,7 +182,7 @@ def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArra
 
     `half` is the quantile of the normal distribution times the standard error of F, of the shape of F.
     """
-    inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
+    inner = np.where((incidence > 0) & (incidence < 1 - 1e-12), incidence, np.nan)
     step = half / (inner * -np.log(inner))
     return inner ** np.exp(step), inner ** np.exp(-step)
 
@@ -255,8 +255,9 @@ def causes_of(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def interval_text(value: float, lower: float, upper: float) -> str:
-    """An estimate and its limits with few digits; a dash for one that is not known or not reached."""
-    return f"{_short(value)} ({_short(lower)} to {_short(upper)})"
+    """An estimate and its limits, if known, with few digits; a dash for one that is not reached."""
+    limits = "" if np.isnan([lower, upper]).all() else f" ({_short(lower)} to {_short(upper)})"
+    return f"{_short(value)}{limits}"
 
 
 def _short(value: float) -> str:

@@ -81,7 +81,7 @@ def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
         if time is None or " lower" in name or " upper" in name or math.isnan(row[name]):
             continue
         limits = [row.get(f"{name} {side}", math.nan) for side in ("lower", "upper")]
-        level = "" if parts else "95 % CI "
+        level = "" if "(" in "".join(parts) else "95 % CI "
         within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
         at = f"at {duration(float(time[1]), tree.time_unit)}" if tree.time_unit else f"at time {time[1]}"
         parts.append(f"{row[name]:.3f}{within} {at}")

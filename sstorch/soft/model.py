@@ -119,7 +119,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             cause: where causes compete, by number, 1 .. K, or by name.
 
         Returns:
-            Expected number of events, shape (n,), the sum of H(t | x) over the distinct training event times
+            Sum of H(t | x) over the distinct training event times, shape (n,), as forests of scikit-survival
             (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
             the cumulative incidence of the cause at ``horizon_``.
 

@@ -121,10 +121,10 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
     # ------------------------------------------------------------------ predict
 
     def predict(self, X: object, cause: int | str | None = None) -> FloatArray:
-        """Risk of each row (n,), the expected number of events up to the last training event time.
+        """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
 
-        It is the sum of H(t | x) over the distinct training event times; higher = earlier event. With
-        competing causes it is the cumulative incidence of `cause`, the first by default, at ``horizon_``.
+        Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
+        by default, at ``horizon_``.
 
         Raises:
             ConfigError: there is no such cause, or the model has one event.
