@@ -94,7 +94,7 @@ def _reached(value: float) -> str:
 
 def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard."""
-    lines: list[str] = []
+    lines, beyond = list[str](), False
     places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
     shown = set(tree.group_numbers[places].tolist())
     ratios = {cause: own.family.constant_ratio for cause, own in tree.hazards.items()}
@@ -119,4 +119,13 @@ def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -
                 lines.append(f"  {term} {row['contrast']}: {found}")
             if hidden := len(part) - len(known):
                 lines.append(f"  ({hidden} smaller or not estimable)")
+        if several and np.ptp(of_cause["change"].unstack("groups").to_numpy(), axis=1).max() == 0:
+            lines.append(
+                f"  No difference of effects{on} between groups was found; the intervals allow for one"
+            )
+        beyond |= several
+    if beyond:
+        lines.append(
+            "Contrasts are of values of all rows; where a group lacks a value, they are extrapolated"
+        )
     return lines
