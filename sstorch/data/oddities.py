@@ -34,7 +34,7 @@ _MANY_CATEGORIES = 100
 _BY_CHANCE = 1e-3
 # Names of columns that identify subjects.
 _SUBJECT = re.compile(
-    r"(.*[ _.-])?id|(pid|pat|patient|subject|person|proband|fall)([ _.-]*(id|no|nr|num|number)[ .]*)?",
+    r"(.*[ _.-])?id|(pid|pat|patient|subject|proband|fall)([ _.-]*(id|no|nr|num|number)[ .]*)?",
     re.IGNORECASE,
 )
 # Rows of a first, cheap check of whether numbers can be those of an identifier.

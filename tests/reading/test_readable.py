@@ -201,7 +201,7 @@ def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
     assert gate_table(tree).empty
     assert gate_coefficients(tree).empty
     assert (importance(tree)["gates"] == 0).all()
-    assert export_text(tree).startswith("group 1: 120 rows, 80 events, median ")
+    assert export_text(tree).startswith("group 1: 120 rows, 80 events, predicted median ")
     assert tree.explain(small_data.frame.iloc[[5]]).path.empty
 
 
