@@ -61,7 +61,10 @@ class Values:
     @classmethod
     def of(cls, first: float | str, second: float | str) -> Self:
         """With their text."""
-        one, other = (each if isinstance(each, str) else f"{each:g}" for each in (first, second))
+        one, other = (
+            each if isinstance(each, str) else f"{each:.{4 if abs(each) < 1000 else 6}g}"
+            for each in (first, second)
+        )
         return cls(f"{other} vs {one}", first, second)
 
 

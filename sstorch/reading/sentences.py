@@ -12,6 +12,7 @@ import pandas as pd
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
+from sstorch.reading.digits import number_text
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions
 from sstorch.reading.texts import events_text, rows_text
@@ -115,7 +116,10 @@ def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -
             known = part[part["lower"].notna() & part["change"].gt(0)][:_MOST_CONTRASTS]
             lines.append(f"Effects{on}{where}: {name} (95 % confidence interval)")
             for term, row in known.iterrows():
-                found = f"{row[ratios[cause] or 'estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+                value, *ends = (
+                    number_text(row[name], 3) for name in (ratios[cause] or "estimate", "lower", "upper")
+                )
+                found = f"{value} ({' to '.join(ends)})"
                 lines.append(f"  {term} {row['contrast']}: {found}")
             if hidden := len(part) - len(known):
                 lines.append(f"  ({hidden} smaller or not estimable)")
