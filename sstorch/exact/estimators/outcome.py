@@ -17,6 +17,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
@@ -45,6 +46,7 @@ class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
     training_record_: TrainingRecord
+    training_rows_: str  # fingerprint of the training rows
 
     @property
     def _competing(self) -> bool:
@@ -58,6 +60,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self.training_record_ = TrainingRecord.of(data.frame)
+        self.training_rows_ = fingerprint(data.joined())
         self._forget_results()
 
     def _forget_results(self) -> None:
@@ -70,6 +73,7 @@ class OutcomeTree(ExactTree, GroupedTree):
             "outcome_type": self.outcome_type_.to_dict(),
             "time_varying": self.time_varying_,
             "training_record": self.training_record_.to_dict(),
+            "training_rows": self.training_rows_,
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
@@ -80,6 +84,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         self.time_varying_ = bool(state["time_varying"])
         self.training_record_ = TrainingRecord.from_dict(state["training_record"])
+        self.training_rows_ = str(state["training_rows"])
         if "group_validation" in state:
             of_file = CompetingGroupValidation if self._competing else GroupValidation
             self.group_validation_ = of_file.from_dict(state["group_validation"])
