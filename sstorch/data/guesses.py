@@ -95,6 +95,13 @@ def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> s
     times = [name for name in names if _is_time(frame[name], decimal)]
     unknown = [word for name in names for word in _unknown_words(frame[name])]
     events = [found[0].value for found in _events(frame[names], unknown)]
+    codes = [name for name in names if _EVENT.search(name) and 2 < frame[name].nunique() <= _MAX_CODES]
+    if codes and not events and options.cause is None and options.event not in frame:
+        values = ", ".join(sorted({label(value) for value in frame[codes[0]].dropna()}))
+        return (
+            f"column {codes[0]!r} has the values {values}: name the one of the event (event={codes[0]} "
+            f"event_value=...), or those of causes (cause={codes[0]} causes=...); others are censored"
+        )
     if not times and not events:
         return ""
     kinds = [(times, "times"), (events, "events")]

@@ -153,3 +153,9 @@ def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
     found = check(rows.assign(died=[0, 1] * 30, age=rng.normal(60, 9, 60)))
     assert found.options.id == "pat_id"
     assert "60 rows of 30 subjects" in found.data
+
+
+def test_codes_of_an_event_that_cannot_be_guessed_are_named() -> None:
+    frame = pd.DataFrame({"time": np.arange(1, 41), "status": [1, 2, 3, 2] * 10, "age": np.arange(40) % 7})
+    assert any("'status' has the values 1, 2, 3: name the one of the event" in n for n in check(frame).notes)
+    assert check(frame, cause="status", causes={1: "a", 3: "b"}).notes == ()
