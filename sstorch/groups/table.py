@@ -23,6 +23,12 @@ from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
 # the rows (Efron 1983).
 _DIFFERENT = 0.632
+# Caution on tables of training rows.
+CHOSEN_RULES = (
+    "The rules were chosen on the training rows: differences between groups are too large, and "
+    "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
+    "group_table with n_resamples, validate_groups)"
+)
 # From weights of rows (n,), the leaf of each and the number L of leaves to curves that fall from 1, of Q
 # quantities, (Q, L, n_times), and which leaves have rows, (L,).
 _Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]

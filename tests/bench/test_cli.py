@@ -254,7 +254,7 @@ def test_hostile_files_get_one_line_and_exit_code_2(
         (["tree.prediction=best"], "prediction must be one of hbp, mixture"),
         (["leaf.name=gauss"], "unknown leaf"),
         (["trainer=nodec", "trainer.eps=mine"], "eps must be one of"),
-        (["trainer.eps=eps_paper"], "trainer.eps belongs to a trainer: say which, such as trainer=nodec"),
+        (["trainer.eps=eps_paper"], "trainer.eps belongs to a trainer: name one, such as trainer=nodec"),
         (["cv.n_folds=1"], "n_folds"),
         (["cv.seed=-1"], "seed of the folds"),
         (["seed=-1"], "random_state must be"),

@@ -26,6 +26,7 @@ from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.table import CHOSEN_RULES
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.outcome import Observed
 
@@ -168,6 +169,12 @@ class OutcomeTree(ExactTree, GroupedTree):
     def _of_recalibration(self) -> str:
         """Of which rows tables count, for texts: nothing for those of training."""
         return " of the recalibration" if hasattr(self, "recalibration_") else ""
+
+    @property
+    def _cautions(self) -> list[str]:
+        """What to be careful about in a summary: its groups are those of the rows that chose them."""
+        chosen = self.tree_.n_leaves > 1 and not hasattr(self, "recalibration_")
+        return [f"Caution: {CHOSEN_RULES}"] if chosen else []
 
     def _recalibrated_copy(self) -> Self:
         """The tree as it is, to be given other leaves; results about its groups are of other rows."""

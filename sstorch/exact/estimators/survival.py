@@ -303,7 +303,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         ]
 
     def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text.
+        """The search and its result, the tree, and a table of the leaves, as text, with a caution.
 
         Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
         ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
@@ -325,7 +325,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
         if "group_table_" in results:
             parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *self._cautions])
 
     def _state(self) -> dict[str, Any]:
         state, report = super()._state(), vars(self).get("recalibration_")
