@@ -62,8 +62,7 @@ class Values:
     def of(cls, first: float | str, second: float | str) -> Self:
         """With their text."""
         one, other = (
-            each if isinstance(each, str) else f"{each:.{4 if abs(each) < 1000 else 6}g}"
-            for each in (first, second)
+            v if isinstance(v, str) else f"{v:.{4 if abs(v) < 1e3 else 6}g}" for v in (first, second)
         )
         return cls(f"{other} vs {one}", first, second)
 
