@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sstorch.checks import check_columns_exist
 from sstorch.data.file_arguments import OF_OUTCOME, CommandParser, given_options
 from sstorch.data.file_options import FileOptions, in_file
 from sstorch.exceptions import (
+    DataWarning,
     FormatError,
     SstorchError,
     exit_codes,
@@ -141,7 +143,12 @@ def predictions(
     label = pd.Series(np.arange(1, len(frame) + 1), name="row") if name is None else frame[name]
     columns = {str(label.name): label.to_numpy(), "group": model.apply(frame)}
     if len(times):
-        grid = check_times(times)
+        grid, last = check_times(times), float(model.event_times_[-1])
+        if late := [f"{time:g}" for time in grid if time + (after or 0.0) > last]:
+            text = (
+                f"the last training event is at {last:g}: predictions at {', '.join(late)} are extrapolated"
+            )
+            warnings.warn(text, DataWarning, stacklevel=2)
         curves = model.predict_survival_function(frame, grid, after=after)
         columns |= {f"S({time:g})": curves[:, k] for k, time in enumerate(grid)}
         if model.causes_:

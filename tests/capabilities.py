@@ -270,7 +270,7 @@ def log_likelihood(model: Any, case: Case) -> Result:
 
 def texts(model: Any, case: Case) -> Result:
     """Number of groups that a text names; it names every cause."""
-    written = {name: getattr(model, name)() for name in ("summary", "describe") if hasattr(model, name)}
+    written = {"summary": model.summary()}
     written |= {kind: validation.model_card(model, kind) for kind in ("markdown", "html")}
     for text in written.values():
         assert all(cause in text for cause in model.causes_), text
@@ -278,11 +278,12 @@ def texts(model: Any, case: Case) -> Result:
 
 
 def explain(model: Any, case: Case) -> Result:
-    """Curves of a row at round times, and what its columns contribute."""
+    """Number of groups described; curves of a row at round times, and what its columns contribute."""
+    described = len(set(re.findall(r"Group (\d+)", model.describe())))
     found = model.explain(case.new[:1])
     # The constant is in units of the mean log time of the rows, whatever their weights.
     terms = found.contributions.drop(index="(constant)")
-    curves = _named(survival=found.survival, contributions=terms)
+    curves = _named(groups=described, survival=found.survival, contributions=terms)
     return curves | ({} if found.incidence is None else _named(incidence=found.incidence))
 
 
@@ -475,8 +476,8 @@ OPERATIONS = {
     "evaluate": Operation("`metrics.evaluate`", evaluate),
     "validate": Operation("`validate`", validate_model),
     "recalibrate": Operation("`recalibrate`", recalibration),
-    "texts": Operation("`summary`, `describe`, `model_card`", texts),
-    "explain": Operation("`explain`", explain),
+    "texts": Operation("`summary`, `model_card`", texts),
+    "explain": Operation("`describe`, `explain`", explain),
     "rules": Operation("`export_text`, `export_graphviz`, tables of gates and coefficients", rules),
     "leaf_table": Operation("`leaf_table`", leaf_table),
     "effects": Operation("`effects`", effects),

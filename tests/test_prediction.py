@@ -16,6 +16,7 @@ from sstorch import (
     SurvivalData,
 )
 from sstorch.calculator import main as calculator
+from sstorch.exceptions import DataWarning
 from sstorch.prediction import load_tree, main, predictions
 from tests.conftest import nightly
 
@@ -206,3 +207,13 @@ def test_median_beyond_the_last_training_event_is_infinite(gbsg2: SurvivalData, 
     # The time that is left ends with the last event, too; at 1/2 of S(after) it comes later than from zero.
     left, free = (tree.predict_quantile(gbsg2.frame, after=1000.0, extrapolate=e) for e in (False, True))
     np.testing.assert_array_equal(left, np.where(1000.0 + free > last, np.inf, free))
+
+
+@pytest.mark.parametrize("after", [None, 2000.0])
+def test_times_beyond_the_last_training_event_are_named(
+    gbsg2: SurvivalData, soft: Path, after: float | None
+) -> None:
+    tree, rows = load_tree(soft), gbsg2.frame[:2]
+    late = 9999 if after is None else 1000
+    with pytest.warns(DataWarning, match=f"event is at {tree.event_times_[-1]:g}: .* at {late} are extrapol"):
+        predictions(tree, rows, [365, late], after=after)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sstorch.bench.peers import NULL_MODELS, ONE_LEAF, TREE
 from sstorch.document import Cell, Table, number, signed
-from sstorch.metrics.comparison import corrected_resampled_t_test
+from sstorch.metrics.comparison import corrected_resampled_t_test, possible
 from sstorch.metrics.registry import METRICS, Metric
 
 # Names of models in texts.
@@ -56,10 +56,12 @@ def performance(peers: pd.DataFrame) -> pd.DataFrame:
     n_folds = peers["fold"].nunique()
     rows = {}
     for score in [str(name) for name in peers if name not in ("model", "fold")]:
-        table = peers.pivot(index="fold", columns="model", values=score)
+        table, metric = peers.pivot(index="fold", columns="model", values=score), metric_of(score)[0]
         for model in dict.fromkeys(peers["model"]):
             own = table[model].dropna()
-            line = dict(zip(("value", "lower", "upper"), _interval(own, None, n_folds), strict=True))
+            value, lower, upper = _interval(own, None, n_folds)
+            lower, upper = (possible(end, metric.ideal, metric.higher_is_better) for end in (lower, upper))
+            line = {"value": value, "lower": lower, "upper": upper}
             line["folds"] = len(own)
             other = np.nan, np.nan, np.nan
             if model != TREE:

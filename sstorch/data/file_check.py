@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from sstorch.checks import option_text, rows_text, shell_word, wording
-from sstorch.data.columns import clean_features, labels
+from sstorch.checks import option_text, shell_word, wording
+from sstorch.data.columns import clean_features
 from sstorch.data.file_options import FileOptions, in_file
 from sstorch.data.formats import typed_table
 from sstorch.data.guesses import Guess, guesses, other_outcomes, with_guess
@@ -127,7 +127,6 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
     odd_notes: list[str] = []
     left: list[str] = []
     with table.wording("dataset."):
-        notes += _repeated_ids(table)
         notes += [text] if (text := other_outcomes(table.frame, options, decimal)) else []
         for turn in range(_ROUNDS):
             faults, oddities = _faults(table, options)
@@ -200,23 +199,6 @@ def _faults(table: Table, options: FileOptions) -> tuple[list[str], list[Oddity]
         return faults, []
     found = constant_columns(features) + odd_columns(features, y.time, y.event)
     return faults, found + (repeated_rows(features, y.time, y.event) if y.id is None else [])
-
-
-def _repeated_ids(table: Table) -> list[str]:
-    """Columns that differ in nearly all rows, and are equal in some."""
-    found = []
-    for name in map(str, table.frame.columns):
-        column = table.frame[name]
-        if not any(word in name.casefold() for word in ("id", "patient", "subject", "pat", "fall", "nr")):
-            continue
-        twice = column.duplicated(keep=False).to_numpy() & column.notna().to_numpy()
-        if twice.any() and column.nunique() > 0.75 * len(column):
-            shown = ", ".join(map(repr, sorted(set(labels(column[twice])))[:_LEVELS_SHOWN]))
-            found.append(
-                f"column {name!r} identifies rows, and {shown} stand in {rows_text(twice)}: remove rows that "
-                "are there twice, or give id= where subjects have several rows"
-            )
-    return found
 
 
 def _columns(frame: pd.DataFrame) -> pd.DataFrame:

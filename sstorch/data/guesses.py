@@ -15,6 +15,7 @@ from sstorch.checks import option_text
 from sstorch.data.column_rules import dates_of, is_dates, limits_of
 from sstorch.data.columns import label
 from sstorch.data.file_options import FileOptions
+from sstorch.data.oddities import several_rows
 from sstorch.exceptions import DataError
 
 _TIME = re.compile(
@@ -74,6 +75,9 @@ def guesses(frame: pd.DataFrame, given: FileOptions, decimal: str) -> Iterator[G
             entry = next((n for n in names if n != time and _is_entry(frame[n], frame[time])), None)
             if entry is not None and given.entry is None:
                 yield Guess("entry", entry, f"its name, and values below those of {time!r}")
+                subject = next((n for n in names if several_rows(frame[n])), None)
+                if subject is not None and given.id is None:
+                    yield Guess("id", subject, "its name, and values that stand in several rows")
         elif (pair := _follow_up(frame, dates)) is not None:
             yield Guess("date", pair, "two dates, of which the second is never before the first")
             dates = [name for name in dates if name not in pair]
@@ -91,6 +95,13 @@ def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> s
     times = [name for name in names if _is_time(frame[name], decimal)]
     unknown = [word for name in names for word in _unknown_words(frame[name])]
     events = [found[0].value for found in _events(frame[names], unknown)]
+    codes = [name for name in names if _EVENT.search(name) and 2 < frame[name].nunique() <= _MAX_CODES]
+    if codes and not events and options.cause is None and options.event not in frame:
+        values = ", ".join(sorted({label(value) for value in frame[codes[0]].dropna()}))
+        return (
+            f"column {codes[0]!r} has the values {values}: name the one of the event (event={codes[0]} "
+            f"event_value=...), or those of causes (cause={codes[0]} causes=...); others are censored"
+        )
     if not times and not events:
         return ""
     kinds = [(times, "times"), (events, "events")]

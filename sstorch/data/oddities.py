@@ -5,6 +5,7 @@ it has no false finding (``docs/data_sets.md`` lists all findings).
 """
 
 import math
+import re
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from scipy.stats import binom
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import names_text, option_text, rows_text
-from sstorch.data.columns import is_wide
+from sstorch.data.columns import is_wide, label
 from sstorch.data.leaks import leaks
 from sstorch.data.oddity import Oddity, drop_text
 from sstorch.data.strays import odd_values
@@ -31,6 +32,11 @@ _MIN_SCATTERED = 100
 _MANY_CATEGORIES = 100
 # Probability from which on repeated rows are chance.
 _BY_CHANCE = 1e-3
+# Names of columns that identify subjects.
+_SUBJECT = re.compile(
+    r"(.*[ _.-])?id|(pid|pat|patient|subject|proband|fall)([ _.-]*(id|no|nr|num|number)[ .]*)?",
+    re.IGNORECASE,
+)
 # Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
@@ -83,7 +89,9 @@ def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list
     found = list(odd_values(time, "the time"))
     for name in frame.columns:
         column = frame[name]
-        if isinstance(column.dtype, pd.CategoricalDtype):
+        if subjects := several_rows(column):
+            found += subjects
+        elif isinstance(column.dtype, pd.CategoricalDtype):
             found += _odd_labels(column)
         else:
             found += _odd_numbers(frame, str(name))
@@ -109,6 +117,23 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
             "so many columns separate so few events by chance; leave columns out, or join categories",
         )
     ]
+
+
+def several_rows(column: pd.Series) -> list[Oddity]:
+    """A column that by its name identifies subjects, of which some have several rows."""
+    name, present = str(column.name), column.dropna()
+    n, n_rows = present.nunique(), len(present)
+    if not _SUBJECT.fullmatch(name) or not _MIN_IDENTIFIED <= n < n_rows:
+        return []
+    if pd.api.types.is_numeric_dtype(column.dtype) and (present != np.floor(present)).any():
+        return []
+    first = present[present.duplicated()].iloc[0]
+    text = (
+        f"column {name!r} has {n} different values in {n_rows} rows, {label(first)!r} in "
+        f"{rows_text((column == first).to_numpy())}: rows of a subject are not independent"
+    )
+    remedy = "name it with id= if they follow each other in time; else keep one of them, or take standard "
+    return [Oddity(text, f"{remedy}errors by cluster, and {drop_text([name])}", True, (name,))]
 
 
 def _frequencies(column: pd.Series) -> IntArray:

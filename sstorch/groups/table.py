@@ -23,6 +23,12 @@ from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
 # the rows (Efron 1983).
 _DIFFERENT = 0.632
+# Caution on tables of training rows.
+CHOSEN_RULES = (
+    "The rules were chosen on the training rows: differences between groups are too large, and "
+    "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
+    "group_table with n_resamples, validate_groups)"
+)
 # From weights of rows (n,), the leaf of each and the number L of leaves to curves that fall from 1, of Q
 # quantities, (Q, L, n_times), and which leaves have rows, (L,).
 _Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]
@@ -182,7 +188,7 @@ def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArra
 
     `half` is the quantile of the normal distribution times the standard error of F, of the shape of F.
     """
-    inner = np.where((incidence > 0) & (incidence < 1), incidence, np.nan)
+    inner = np.where((incidence > 0) & (incidence < 1 - 1e-12), incidence, np.nan)
     step = half / (inner * -np.log(inner))
     return inner ** np.exp(step), inner ** np.exp(-step)
 
@@ -255,8 +261,9 @@ def causes_of(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def interval_text(value: float, lower: float, upper: float) -> str:
-    """An estimate and its limits with few digits; a dash for one that is not known or not reached."""
-    return f"{_short(value)} ({_short(lower)} to {_short(upper)})"
+    """An estimate and its limits, if known, with few digits; a dash for one that is not reached."""
+    limits = "" if np.isnan([lower, upper]).all() else f" ({_short(lower)} to {_short(upper)})"
+    return f"{_short(value)}{limits}"
 
 
 def _short(value: float) -> str:

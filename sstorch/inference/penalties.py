@@ -10,6 +10,8 @@ from torch import Tensor
 _DEVIATIONS = np.geomspace(1e-3, 10.0, 61)
 # Scale of their prior: of log ratios per standard deviation of a column.
 _SCALE = 1.0
+# Share of the information of data and prior, in a direction, below which that of the data is rounding.
+_ROUNDING = 1e-12
 
 
 def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blocks: Tensor) -> Tensor:
@@ -21,7 +23,8 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
     sum of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
     coefficients whose variance was estimated as nearly zero would seem to be known to be zero. A block may be
     a part of those that share a variance, such as the curve of one column: that its variance is that of the
-    others is a part of what is not known.
+    others is a part of what is not known. In directions where the likelihood is not concave, as of the shapes
+    of a group with few events, the expansion has no largest value under a weak prior: V and b are kept there.
 
     Args:
         posterior: V, inverse of Hessian and penalties, (D, D).
@@ -43,13 +46,14 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
         present = precision[places[0]]
         block = posterior[places[:, None], places]
         values, vectors = torch.linalg.eigh(block)
+        concave = 1 - present * values > _ROUNDING
+        values, vectors = values[concave], vectors[:, concave]
         along, axes = vectors.mT @ theta[places], posterior[:, places] @ vectors
         other = grid.square().reciprocal()[:, None]
-        # Eigenvalues of (I + (penalty - present) V_gg), positive but for rounding.
-        factor = (1 + (other - present) * values).clamp(min=torch.finfo(values.dtype).eps)
+        factor = 1 + (other - present) * values  # eigenvalues of I + (penalty - present) V_gg
         change = (other - present) / factor
         evidence = (
-            len(places) * other[:, 0].log() - factor.log().sum(-1) - (change * along.square()).sum(-1)
+            len(values) * other[:, 0].log() - factor.log().sum(-1) - (change * along.square()).sum(-1)
         ) / 2
         weight = torch.softmax(evidence + prior.log(), 0)
         moved = weight.sqrt()[:, None] * change * along

@@ -61,7 +61,9 @@ class Values:
     @classmethod
     def of(cls, first: float | str, second: float | str) -> Self:
         """With their text."""
-        one, other = (each if isinstance(each, str) else f"{each:g}" for each in (first, second))
+        one, other = (
+            v if isinstance(v, str) else f"{v:.{4 if abs(v) < 1e3 else 6}g}" for v in (first, second)
+        )
         return cls(f"{other} vs {one}", first, second)
 
 

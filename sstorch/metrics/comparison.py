@@ -55,6 +55,13 @@ class ResampledTTest:
     p_value: float
 
 
+def possible(limit: float, ideal: float | None, higher_is_better: bool | None) -> float:
+    """A confidence limit of a score that is not better than perfect predictions; those of t-tests can be."""
+    if ideal is None or higher_is_better is None:
+        return limit
+    return float((np.minimum if higher_is_better else np.maximum)(limit, ideal))
+
+
 def corrected_resampled_t_test(
     first: npt.ArrayLike,
     second: npt.ArrayLike,

@@ -100,7 +100,8 @@ def net_benefits(
     share = np.array([weight[inside].sum() for inside in above]) / weight.sum()
     failed = np.array([_incidence(rows, inside) for inside in above])
     overall = _incidence(rows, np.ones(risk.size, dtype=bool))
-    return share * (failed - (1.0 - failed) * odds), overall - (1.0 - overall) * odds, n_above
+    # Without negative zeros.
+    return share * (failed - (1.0 - failed) * odds) + 0.0, overall - (1.0 - overall) * odds, n_above
 
 
 def _incidence(rows: HorizonRows, inside: BoolArray) -> float:

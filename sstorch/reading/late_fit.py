@@ -95,9 +95,8 @@ def _of_rows_at_risk(
 ) -> FloatArray:
     """Survival to the end by the mean hazard of those at risk, which Kaplan-Meier estimates, (1,)."""
     ends = np.linspace(0.0, end, _MOST_TIMES + 1)
-    with np.errstate(divide="ignore"):  # survival of 0
-        hazard = -np.log(tree.curves(x, ends[1:]))
-    steps = np.diff(hazard, axis=1, prepend=0.0)
+    hazard = tree.curves(x, ends[1:], "cumulative_hazard")
+    steps = np.diff(np.minimum(hazard, np.finfo(float).max), axis=1, prepend=0.0)
     share = weight[:, None] * (time[:, None] > ends[:-1])
     steps = np.where(share > 0.0, steps, 0.0)
     total = ((share * steps).sum(axis=0) / share.sum(axis=0)).sum(keepdims=True)

@@ -12,6 +12,7 @@ import pandas as pd
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
+from sstorch.reading.digits import number_text
 from sstorch.reading.nodes import KM_MEDIAN, NPMLE_MEDIAN, group_of, in_order, shown_leaves
 from sstorch.reading.rules import GateRule, conditions
 from sstorch.reading.texts import events_text, rows_text
@@ -81,7 +82,7 @@ def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
         if time is None or " lower" in name or " upper" in name or math.isnan(row[name]):
             continue
         limits = [row.get(f"{name} {side}", math.nan) for side in ("lower", "upper")]
-        level = "" if parts else "95 % CI "
+        level = "" if "(" in "".join(parts) else "95 % CI "
         within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
         at = f"at {duration(float(time[1]), tree.time_unit)}" if tree.time_unit else f"at time {time[1]}"
         parts.append(f"{row[name]:.3f}{within} {at}")
@@ -94,7 +95,7 @@ def _reached(value: float) -> str:
 
 def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -> list[str]:
     """Contrasts of covariates with confidence intervals, the largest first, hazard by hazard."""
-    lines: list[str] = []
+    lines, beyond = list[str](), False
     places = np.array(list(shown_leaves(nodes))) - len(tree.group_numbers)
     shown = set(tree.group_numbers[places].tolist())
     ratios = {cause: own.family.constant_ratio for cause, own in tree.hazards.items()}
@@ -115,8 +116,20 @@ def contrast_lines(tree: FittedTree, nodes: pd.DataFrame, table: pd.DataFrame) -
             known = part[part["lower"].notna() & part["change"].gt(0)][:_MOST_CONTRASTS]
             lines.append(f"Effects{on}{where}: {name} (95 % confidence interval)")
             for term, row in known.iterrows():
-                found = f"{row[ratios[cause] or 'estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+                value, *ends = (
+                    number_text(row[name], 3) for name in (ratios[cause] or "estimate", "lower", "upper")
+                )
+                found = f"{value} ({' to '.join(ends)})"
                 lines.append(f"  {term} {row['contrast']}: {found}")
             if hidden := len(part) - len(known):
                 lines.append(f"  ({hidden} smaller or not estimable)")
+        if several and np.ptp(of_cause["change"].unstack("groups").to_numpy(), axis=1).max() == 0:
+            lines.append(
+                f"  No difference of effects{on} between groups was found; the intervals allow for one"
+            )
+        beyond |= several
+    if beyond:
+        lines.append(
+            "Contrasts are of values of all rows; where a group lacks a value, they are extrapolated"
+        )
     return lines

@@ -270,7 +270,7 @@ def leaf_texts(tree: FittedTree, nodes: pd.DataFrame) -> dict[int, str]:
     shown = nodes.loc[leaves]
     texts = survival_texts(shown, tree.time_unit)
     for leaf, (_, row), text in zip(leaves, shown.iterrows(), texts, strict=True):
-        reached = "" if tree.time_varying else f", {'event-free ' * tree.competing}{text}"
+        reached = "" if tree.time_varying else f", predicted {'event-free ' * tree.competing}{text}"
         counts = f"{rows_text(row)}, {events_text(tree, row)}"
         lines[leaf] = f"group {group_of(tree, leaf)}: {counts}{reached}"
     return lines

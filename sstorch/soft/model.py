@@ -27,7 +27,7 @@ from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration
 from sstorch.groups.resampling import Partition
-from sstorch.groups.table import groups_text, incidence_lines
+from sstorch.groups.table import CHOSEN_RULES, groups_text, incidence_lines
 from sstorch.inference import honest_text
 from sstorch.inference.coefficients import terms
 from sstorch.inference.model import covariance_of, no_covariance
@@ -119,7 +119,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             cause: where causes compete, by number, 1 .. K, or by name.
 
         Returns:
-            Expected number of events, shape (n,), the sum of H(t | x) over the distinct training event times
+            Sum of H(t | x) over the distinct training event times, shape (n,), as forests of scikit-survival
             (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
             the cumulative incidence of the cause at ``horizon_``.
 
@@ -404,11 +404,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:
-            cautions.append(
-                "The rules were chosen on the training rows: differences between groups are too large, and "
-                "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
-                "group_table with n_resamples, validate_groups)"
-            )
+            cautions.append(CHOSEN_RULES)
         parts += ["\n".join(["Cautions", *(f"* {each}" for each in cautions)])] if cautions else []
         if details:
             slopes, same_rows = not coefficients and not effects, not self._other_gates

@@ -110,7 +110,7 @@ def _sides(formula: str, names: list[str]) -> tuple[Any, Iterable[Any]]:
     context = {"__formulaic_variables_available__": names}
     try:
         sides = DefaultFormulaParser().get_terms(formula, context=context)
-    except FormulaicError as error:
+    except (FormulaicError, SyntaxError) as error:
         raise ConfigError(f"formula {formula!r} cannot be read: {str(error).splitlines()[0]}") from error
     left, right = list(getattr(sides, "lhs", ())), getattr(sides, "rhs", None)
     if len(left) != 1 or right is None or isinstance(right, tuple):

@@ -13,7 +13,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import Surv
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import DataError
-from sstorch.metrics.comparison import corrected_resampled_t_test, resampler, subjects_of
+from sstorch.metrics.comparison import corrected_resampled_t_test, possible, resampler, subjects_of
 from sstorch.validation.measures import MEASURES
 from sstorch.validation.paired import NO_DIFFERENCE, Cell, Estimate, Estimates, Found
 from sstorch.validation.predicting import Cohort, refitted
@@ -74,7 +74,11 @@ def scores_of_splits(
     for cell, lists in values.items():
         why = {name: reasons.get((cell, name), "") for name in lists}
         arrays = {name: np.array(each) for name, each in lists.items()}
-        single: Estimates = {(name,): test_of(each, None, why=why[name]) for name, each in arrays.items()}
+        measure, single = MEASURES[cell.score], Estimates()
+        for name, each in arrays.items():
+            own = test_of(each, None, why=why[name])
+            lower, upper = (possible(end, measure.ideal, measure.higher_is_better) for end in own[1:3])
+            single[name,] = own._replace(lower=lower, upper=upper)
         paired: Estimates = {
             (one, two): test_of(arrays[one], arrays[two], why=why[one] or why[two])
             for one, two in combinations(arrays, 2)

@@ -136,7 +136,13 @@ def test_follow_up_and_hazard_ratios_are_those_of_lifelines(run: Run) -> None:
     assert ratios is not None
     columns = ["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%"]
     np.testing.assert_allclose(ratios.iloc[1:], peer[columns], rtol=1e-5)
-    # Robust limits, of weights and of subjects with several rows.
+    # The same histories in two rows each.
+    twice, later = np.tile(np.arange(len(data)), 2), np.repeat([False, True], len(data))
+    end, start = np.where(later, 1.0, 0.5) * data.time[twice], np.where(later, 0.5, 0.0) * data.time[twice]
+    y = Surv(end, data.event[twice] & later, entry=start, id=twice)
+    cut = hazard_ratios(SurvivalData(data.frame.iloc[twice], y), group[twice])
+    pd.testing.assert_frame_equal(cut, ratios, rtol=1e-9)
+    # Robust limits, of weights.
     weight = 1.0 + np.arange(len(data)) % 3
     weighted = SurvivalData(data.frame, Surv(data.time, data.event, weight=weight))
     robust = lifelines.CoxPHFitter().fit(

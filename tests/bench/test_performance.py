@@ -47,6 +47,13 @@ def test_intervals_are_those_of_the_corrected_t_test(peers: pd.DataFrame) -> Non
     assert table.loc[("ibs_graf", COX), "difference"] == pytest.approx(gap.mean(), rel=1e-12)
 
 
+def test_limits_are_not_better_than_perfect_predictions(peers: pd.DataFrame) -> None:
+    peers["c_harrell"] = np.tile([0.4, 0.9, 0.8, 0.7, 1.0], 4)
+    peers["ibs_graf"] = np.tile([0.0, 0.3, 0.1, 0.0, 0.3], 4)
+    table = performance(peers).loc[pd.IndexSlice[:, TREE], ["value", "lower", "upper"]].round(3)
+    assert table.to_numpy().tolist() == [[0.76, 0.331, 1.0], [0.14, 0.0, 0.422]]
+
+
 def test_equal_scores_have_no_interval_of_their_difference(peers: pd.DataFrame) -> None:
     same = peers[peers["model"] == TREE].assign(model=ONE_LEAF)
     same["c_harrell"] += 1e-16

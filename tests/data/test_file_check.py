@@ -75,7 +75,7 @@ def test_everything_is_found_in_one_call_and_the_call_runs(ending: str, tmp_path
         assert text in told
     rows = "lines 5, 9, 22" if ending == ".csv" else "rows 5, 9, 22" if ending == ".xlsx" else "rows 4, 8, 21"
     assert rows in told
-    assert any("'P0005' stand in 2 rows" in note for note in found.notes)
+    assert "'P0005' in 2 rows" in told
     options = found.options.to_dict()
     assert options["event_value"] == "ja"
     assert options["missing"] == ["unbekannt", -9]
@@ -144,3 +144,18 @@ def test_empty_bounds_stop_nothing_unless_both_are_empty() -> None:
         "'low' and 'high' are both missing in 1 row (row 4)"
         in check(frame, lower="low", upper="high").left[0]
     )
+
+
+def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"pat_id": np.repeat(np.arange(30), 2), "start": [0, 5] * 30})
+    rows["stop"] = rows["start"] + rng.integers(1, 6, 60)
+    found = check(rows.assign(died=[0, 1] * 30, age=rng.normal(60, 9, 60)))
+    assert found.options.id == "pat_id"
+    assert "60 rows of 30 subjects" in found.data
+
+
+def test_codes_of_an_event_that_cannot_be_guessed_are_named() -> None:
+    frame = pd.DataFrame({"time": np.arange(1, 41), "status": [1, 2, 3, 2] * 10, "age": np.arange(40) % 7})
+    assert any("'status' has the values 1, 2, 3: name the one of the event" in n for n in check(frame).notes)
+    assert check(frame, cause="status", causes={1: "a", 3: "b"}).notes == ()

@@ -98,10 +98,12 @@ FILES: dict[str, Case] = {
         cohort(120, mrn=DRAWS.choice(10**8, 120, replace=False)), "'mrn'", "an identifier", lenient="warned"
     ),
     "numbered subjects, some of them twice": refused(
-        pd.concat([cohort(id=np.arange(N)), cohort(id=np.arange(N))[:5]]), "'id' has a different whole",
+        pd.concat([cohort(id=np.arange(N)), cohort(id=np.arange(N))[:5]]), "'id' has 60 different values",
         lenient="warned",
     ),
-    "subjects in two rows each": accepted(cohort(120, id=np.repeat(np.arange(N), 2))),
+    "subjects in two rows each": refused(
+        cohort(120, id=np.repeat(np.arange(N), 2)), "'id' has 60 different values in 120", lenient="warned"
+    ),
     "surnames": refused(
         cohort(name=SURNAMES), "column 'name' has 60 different values in 60 rows", lenient="warned"
     ),

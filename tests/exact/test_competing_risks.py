@@ -92,6 +92,7 @@ def test_scores_and_texts(tree, cohort):
     text = tree.summary()
     for part in ("Exact competing risks tree", "relapse", "t in days", "optimal for depth 2", "hazard ratio"):
         assert part in text
+    assert "\n\nCaution: The rules were chosen on the training rows" in text
 
 
 def test_it_comes_back_from_its_folder(tree, cohort, tmp_path):

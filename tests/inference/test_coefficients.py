@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from sstorch import (
     Columns,
@@ -17,6 +18,7 @@ from sstorch import (
     load_dataset,
 )
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.penalties import marginal_covariance
 
 DATA = load_dataset("gbsg2")
 LINES = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
@@ -172,3 +174,15 @@ def test_bad_arguments_raise(lines: SurvivalRegression) -> None:
         inference.with_covariance(lines, "robust")
     with pytest.raises(ConfigError, match="level"):
         lines.coefficients(level=95)
+
+
+def test_marginal_covariance_of_a_likelihood_that_is_not_concave_stays_finite() -> None:
+    # Curvatures of the likelihood; in the last direction it is convex, with a slope that moves the estimate.
+    curvature, penalty = torch.tensor([50.0, 10.0, -0.5]).double(), 1e6
+    posterior, theta = torch.diag(1 / (curvature + penalty)), torch.tensor([0.0, 0.0, 1e-6]).double()
+    found = marginal_covariance(posterior, theta, torch.full((3,), penalty).double(), torch.zeros(3))
+    known = marginal_covariance(
+        posterior[:2, :2], theta[:2], torch.full((2,), penalty).double(), torch.zeros(2)
+    )
+    torch.testing.assert_close(found[:2, :2], known)
+    torch.testing.assert_close(found[2, 2], posterior[2, 2])

@@ -62,6 +62,7 @@ def test_nobody_above_is_zero_and_too_short_a_follow_up_is_not_known() -> None:
     table = net_benefit((time, event), [0.1, 0.1, 0.1, 0.6], t=5.0, thresholds=[0.3, 0.5, 0.95])
     assert table.loc[0.95, "net_benefit"] == 0.0
     assert table.loc[0.95, "n_above"] == 0
+    assert not np.signbit(table.loc[0.95, "net_benefit"])
     assert np.isnan(table.loc[0.5, "net_benefit"])
     assert "observed up to 5" in table.loc[0.5, "reason"]
     assert np.isfinite(table.loc[0.3, "net_benefit"])

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from sstorch import Surv
 from sstorch.data import load_dataset
-from sstorch.groups.table import incidence_limits
+from sstorch.groups.table import incidence_limits, interval_text
 from sstorch.metrics import (
     aalen_johansen,
     aalen_johansen_error,
@@ -116,3 +116,11 @@ def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
     found = aalen_johansen_error(split, at, sample_weight=weight[twice])
     expected = aalen_johansen_error((time, cause), at, sample_weight=weight)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_incidence_of_zero_or_one_has_no_limits() -> None:
+    incidence = np.array([0.0, 1.0, np.nextafter(1.0, 0.0)])
+    limits = incidence_limits(incidence, np.array([0.0, 1e-9, 1e-9]))
+    assert np.isnan(limits).all()
+    assert interval_text(1.0, *limits[0][:1], *limits[1][:1]) == "1"
+    assert interval_text(0.5, 0.25, np.nan) == "0.5 (0.25 to -)"

@@ -68,7 +68,7 @@ def test_texts_have_the_events_of_each_cause_in_order_of_prognosis(
         start = f": {counts.replace(' rows', ' of 500 rows')}, cumulative incidence of {CAUSES[0]} "
         assert start in line
         for text in (export_text(tree), tree.summary(details=True)):
-            assert f"group {k}: {counts}, event-free median " in text
+            assert f"group {k}: {counts}, predicted event-free median " in text
         rows = data.subset(group == k).y
         number = r"([.\d]+) \(95 % CI ([.\d]+) to ([.\d]+)\)"
         for place, cause in enumerate(CAUSES):
@@ -234,7 +234,7 @@ def _at_gates(tree: PrognosticTree, data: SurvivalData) -> list[np.ndarray]:
 def test_notebooks_and_figures_show_causes(tree: PrognosticTree, data: SurvivalData) -> None:
     html, group = tree._fitted_html(), tree.apply(data.frame)
     assert f"<b>Prognostic tree: depth 2, weibull leaves, {_counts(data, group > 0)}</b>" in html
-    assert f"<b>group 2</b>: {_counts(data, group == 2)}, event-free median" in html
+    assert f"<b>group 2</b>: {_counts(data, group == 2)}, predicted event-free median" in html
     assert "AJ: Aalen-Johansen" in html
     edges, *nodes = plot_soft_tree(tree, data.frame, data.y)
     assert {f"Group {k}" for k in range(1, 5)} <= {text.get_text() for text in edges.texts}

@@ -1,6 +1,7 @@
 """Mean curves of groups that leave the band of Kaplan-Meier late in follow-up."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pandas as pd
 from sstorch import Columns, Surv, SurvivalRegression
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_groups
+from sstorch.reading.late_fit import _of_rows_at_risk
 
 
 def _cured(n: int, seed: int = 0) -> tuple[pd.DataFrame, tuple[np.ndarray, np.ndarray]]:
@@ -88,3 +90,14 @@ def test_regression_outside_the_band_in_one_fourth_of_risk_names_it() -> None:
 def test_left_truncation_has_no_comparable_estimate() -> None:
     X, (time, event) = _cured(300)
     assert _model("weibull").fit(X, Surv(time, event, entry=0.05 * time)).late_fit_ == ()
+
+
+def test_survival_of_rows_at_risk_is_a_number_where_curves_are_zero() -> None:
+    def curves(x: np.ndarray, times: np.ndarray, kind: str = "survival") -> np.ndarray:
+        hazard = x[:, :1] * times
+        return hazard if kind == "cumulative_hazard" else np.exp(-hazard)
+
+    x = np.array([[1e5], [0.1]])
+    tree = SimpleNamespace(curves=curves)
+    found = _of_rows_at_risk(tree, x, np.array([0.5, 1.0]), np.ones(2), 1.0)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, 0.0)

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,7 @@ from sstorch.reading import (
 )
 from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
+from sstorch.reading.sentences import _at_times
 from tests.conftest import nightly_but
 
 QUICK = {"gate_ridge": 1e-4, "n_starts": 2, "init": "random", "trainer": Nodec(macro_iterations=2)}
@@ -199,7 +201,7 @@ def test_families_without_one_ratio_give_none(small_data: SurvivalData) -> None:
     assert gate_table(tree).empty
     assert gate_coefficients(tree).empty
     assert (importance(tree)["gates"] == 0).all()
-    assert export_text(tree).startswith("group 1: 120 rows, 80 events, median ")
+    assert export_text(tree).startswith("group 1: 120 rows, 80 events, predicted median ")
     assert tree.explain(small_data.frame.iloc[[5]]).path.empty
 
 
@@ -533,6 +535,13 @@ def test_summary_has_contrasts_with_limits_and_details_on_request(gbsg2: Surviva
     assert export_text(tree) in details
     assert "effective degrees of freedom" in details
     assert "nats" in details
+
+
+def test_first_interval_of_a_sentence_has_its_level() -> None:
+    row = pd.Series({"KM S(1)": 1.0, "KM S(1) lower": 1.0, "KM S(1) upper": 1.0})
+    row = pd.concat([row, pd.Series({"KM S(2)": 0.8, "KM S(2) lower": 0.7, "KM S(2) upper": 0.9})])
+    text = _at_times(row, r"KM S\((.*)\)", SimpleNamespace(time_unit="years"))  # type: ignore[arg-type]
+    assert text == "1.000 at 1 year and 0.800 (95 % CI 0.700 to 0.900) at 2 years"
 
 
 def test_of_two_bounds_on_a_number_the_tighter_is_said(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:

@@ -118,6 +118,7 @@ def test_outcomes_of_the_left_side(
         ("age + tgrade", ConfigError, "one outcome on the left"),
         ("Surv(days, died) ~ age | horTh", ConfigError, "one outcome on the left"),
         ("Surv(days, died ~ age", ConfigError, "cannot be read"),
+        ("Surv(days died) ~ age", ConfigError, "cannot be read"),
     ],
 )
 def test_errors_name_the_term(

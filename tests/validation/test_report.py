@@ -10,7 +10,7 @@ import pytest
 from lifelines import CoxPHFitter
 from sklearn.base import clone
 
-from sstorch import Columns, Surv, SurvivalRegression, validate
+from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalRegression, validate
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import HorizonRows, calibration_error_interval, concordance_interval, net_benefit
 from sstorch.validation import ValidationReport
@@ -251,3 +251,17 @@ def test_training_rows_are_recognised_and_corrected_for_optimism(tmp_path: Path)
     expected = table["value"]["c_harrell_t"] - np.mean(lost)
     assert table["corrected"]["c_harrell_t"] == pytest.approx(expected, abs=1e-12)
     assert table["corrected"]["c_harrell_t"] < table["value"]["c_harrell_t"]
+
+
+@pytest.mark.parametrize("competing", [False, True])
+def test_training_rows_of_an_exact_tree_are_apparent(competing: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=80), "c": rng.choice(["a", "b"], 80)})
+    X.loc[3, "x"] = np.nan
+    y = Surv(rng.uniform(1, 9, 80), np.tile([0, 1, 2, 1], 20), causes=("a", "b"))
+    y = y if competing else y.any_cause()
+    tree = OptimalSurvivalTree(max_depth=1).fit(X, y)
+    tree.save(tmp_path / "tree")
+    for each in (tree, OptimalSurvivalTree.load(tmp_path / "tree")):
+        assert validate(each, X, y, horizon=5, n_resamples=0).facts.apparent
+        assert not validate(each, X[:70], y[:70], horizon=5, n_resamples=0).facts.apparent

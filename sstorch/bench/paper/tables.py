@@ -62,7 +62,8 @@ def _cell(values: pd.Series) -> Cell:
         return Cell(f"{values['']:.0f}")
     if np.isnan(values["estimate"]):
         return Cell(ABSENT)
-    limits = [] if "lower" not in values else [_text(values["lower"]), _text(values["upper"])]
+    ends = [values[name] for name in ("lower", "upper") if name in values]
+    limits = [] if np.isnan(ends).all() else [_text(end) for end in ends]
     return Cell(_text(values["estimate"]) + (f" ({' to '.join(limits)})" if limits else ""))
 
 
@@ -76,7 +77,8 @@ def _text(value: float) -> str:
 def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     """Hazard ratios of groups compared with the first, by a Cox model of the groups alone, with 95 % limits.
 
-    Limits are robust (Lin and Wei, 1989), by subject, where rows have weights or subjects several rows.
+    Limits are robust (Lin and Wei, 1989), by subject, where rows have weights or subjects several events;
+    rows of a subject with one event need no allowance.
 
     Args:
         data: rows of one event, exact or right-censored.
@@ -96,8 +98,10 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     except DataError:
         return None  # a group without an event, of which the table shows the count
     covariance = found.covariance
-    if data.uneven_weight is not None or data.subject is not None:
-        covariance = covariance_of(found.influence, data.subject)
+    subject = data.subject
+    repeated = subject is not None and bool((np.bincount(subject, data.event) > 1).any())
+    if data.uneven_weight is not None or repeated:
+        covariance = covariance_of(found.influence, subject)
     half = half_width(0.95) * np.sqrt(np.diag(covariance))
     middle = found.coefficients
     ratios = np.exp(np.column_stack([middle, middle - half, middle + half]))

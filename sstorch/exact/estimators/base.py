@@ -188,7 +188,7 @@ class ExactTree(NestedParameters, FrameEstimator):
         tree, settings = self.tree_, self._settings
         budget = f"depth {settings.max_depth}"
         if settings.max_nodes is not None:
-            budget += f" and {settings.max_nodes} nodes"
+            budget += f" and {settings.max_nodes} node{'s' * (settings.max_nodes != 1)}"
         if settings.leaf_penalty:
             budget += f", {settings.leaf_penalty:g} per leaf"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"

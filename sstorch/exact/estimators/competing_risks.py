@@ -141,7 +141,7 @@ class CauseLeaves(OutcomeTree):
         ]
         for name, report in reports.items():
             parts.append(f"{name}: {report}")
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *self._cautions])
 
     def _leaf_arrays(self) -> dict[str, npt.NDArray[Any]]:
         arrays = {

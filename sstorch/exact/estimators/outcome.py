@@ -17,6 +17,7 @@ from torch import Tensor
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
+from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
@@ -25,6 +26,7 @@ from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
+from sstorch.groups.table import CHOSEN_RULES
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.outcome import Observed
 
@@ -45,6 +47,7 @@ class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
     training_record_: TrainingRecord
+    training_rows_: str  # fingerprint of the training rows
 
     @property
     def _competing(self) -> bool:
@@ -58,6 +61,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self.training_record_ = TrainingRecord.of(data.frame)
+        self.training_rows_ = fingerprint(data.joined())
         self._forget_results()
 
     def _forget_results(self) -> None:
@@ -70,6 +74,7 @@ class OutcomeTree(ExactTree, GroupedTree):
             "outcome_type": self.outcome_type_.to_dict(),
             "time_varying": self.time_varying_,
             "training_record": self.training_record_.to_dict(),
+            "training_rows": self.training_rows_,
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
@@ -80,6 +85,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         self.time_varying_ = bool(state["time_varying"])
         self.training_record_ = TrainingRecord.from_dict(state["training_record"])
+        self.training_rows_ = str(state["training_rows"])
         if "group_validation" in state:
             of_file = CompetingGroupValidation if self._competing else GroupValidation
             self.group_validation_ = of_file.from_dict(state["group_validation"])
@@ -163,6 +169,12 @@ class OutcomeTree(ExactTree, GroupedTree):
     def _of_recalibration(self) -> str:
         """Of which rows tables count, for texts: nothing for those of training."""
         return " of the recalibration" if hasattr(self, "recalibration_") else ""
+
+    @property
+    def _cautions(self) -> list[str]:
+        """What to be careful about in a summary: its groups are those of the rows that chose them."""
+        chosen = self.tree_.n_leaves > 1 and not hasattr(self, "recalibration_")
+        return [f"Caution: {CHOSEN_RULES}"] if chosen else []
 
     def _recalibrated_copy(self) -> Self:
         """The tree as it is, to be given other leaves; results about its groups are of other rows."""

@@ -121,10 +121,10 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
     # ------------------------------------------------------------------ predict
 
     def predict(self, X: object, cause: int | str | None = None) -> FloatArray:
-        """Risk of each row (n,), the expected number of events up to the last training event time.
+        """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
 
-        It is the sum of H(t | x) over the distinct training event times; higher = earlier event. With
-        competing causes it is the cumulative incidence of `cause`, the first by default, at ``horizon_``.
+        Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
+        by default, at ``horizon_``.
 
         Raises:
             ConfigError: there is no such cause, or the model has one event.
@@ -303,7 +303,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         ]
 
     def summary(self) -> str:
-        """The search and its result, the tree, and a table of the leaves, as text.
+        """The search and its result, the tree, and a table of the leaves, as text, with a caution.
 
         Below them the results of ``validate_groups``, of ``group_table`` with resamples, of
         ``stability`` and of :func:`sstorch.recalibrate`, whose rows the table of the leaves then counts.
@@ -325,7 +325,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         parts = [text, *(str(results[name]) for name in (*RESULTS, "recalibration_") if name in results)]
         if "group_table_" in results:
             parts.insert(1 + ("group_validation_" in results), groups_text(self.group_table_))
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *self._cautions])
 
     def _state(self) -> dict[str, Any]:
         state, report = super()._state(), vars(self).get("recalibration_")

@@ -199,6 +199,7 @@ def test_text_is_in_original_units(fitted: OptimalSurvivalTree, gbsg2: SurvivalD
         "depth 2, 4 leaves, 686 rows, 299 events",
         "optimal for depth 2 over 53 questions",
         text,
+        "\n\nCaution: The rules were chosen on the training rows",
     ):
         assert part in summary
 
@@ -207,6 +208,7 @@ def test_text_of_a_single_leaf_and_of_own_binary_columns(small_data: SurvivalDat
     y = (small_data.time, small_data.event)
     tree = OptimalSurvivalTree(max_depth=0).fit(small_data.frame, y)
     assert export_text(tree).startswith("group 1: 120 rows")
+    assert "Caution" not in tree.summary()
     assert (tree.apply(small_data.frame) == 1).all()
     frame = pd.DataFrame({"treated": small_data.frame["x0"] > 0.5, "old": small_data.frame["x1"] > 0.5})
     tree = OptimalSurvivalTree(max_depth=1, binarize=False).fit(frame, y)
