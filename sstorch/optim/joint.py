@@ -74,6 +74,7 @@ class Joint(Trainer):
             step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part, relaxed=True))
             share = torch.full_like(run.best[problems], torch.nan)
             run.minimize(options, "JOINT", 1, step, problems, rows.n_rows, share)
+        run.look(active)
         improved = run.keep_best()
         run.end_pass(active, self.race if races else None)
         if stops:

@@ -230,6 +230,9 @@ class _Scheduler:
             trained = state.active
             for node in nodes:
                 self._visit(node)
+                if node == nodes[-1]:
+                    state.look(trained)
+                self._keep_best()
                 if len(state.active) == 0:
                     break
             gradient_norm = state.end_pass(trained, settings.race)
@@ -247,7 +250,6 @@ class _Scheduler:
             self._visit_by_torch(node)
         else:
             self._visit_compiled(self.state.compiled, node)
-        self._keep_best()
 
     def _visit_compiled(self, compiled: CompiledProblems, node: int) -> None:
         """The same by the compiled engine; leaves that overflow are torch's."""

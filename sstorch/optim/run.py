@@ -77,6 +77,8 @@ class TrainingRun:
         self.active = everyone
         self.notes: Mapping[str, Tensor] = {}
         self.finished = False
+        # E of all problems, nan where it is not known, and gradients of those that were looked at.
+        self._seen: tuple[Tensor, Tensor] | None = None
         self._checkpoint = checkpoint
 
     @contextmanager
@@ -184,9 +186,23 @@ class TrainingRun:
         penalty = objective.penalty(tree) + objective.row_penalty(tree, rows.parts[0])
         return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
 
+    def look(self, problems: Tensor) -> None:
+        """Work out E and its gradient where some problems stand, once for :meth:`keep_best` and the record."""
+        if self.compiled is not None:
+            value, gradient = self.compiled.value_and_gradient(problems)
+        else:
+            tree, rows = self.tree.select(problems), self.rows.select(problems)
+            objective = self.objective.select(problems)
+            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
+            value, gradient = step.value_and_gradient(step.read())
+        self._seen = torch.full_like(self.best, torch.nan).index_copy(0, problems, value), gradient
+
     def keep_best(self) -> Tensor:
         """Keep improvements of the active problems; true where one improved, (K,)."""
-        value = self.criterion(self.active)
+        if self._seen is None or self.held_out is not None:
+            value = self.criterion(self.active)
+        else:
+            value = self._seen[0][self.active]
         # A difference that only rounding makes is no improvement, or patience would depend on the batch.
         best = self.best[self.active]
         rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())
@@ -316,20 +332,19 @@ class TrainingRun:
 
     def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
+        if self._seen is None:
+            self.look(problems)
+        assert self._seen is not None
+        (value, gradient), self._seen = self._seen, None
         if self.compiled is not None:
-            value, gradient = self.compiled.value_and_gradient(problems)
             masses = self.compiled.leaf_masses(problems)
         else:
-            tree, rows = self.tree.select(problems), self.rows.select(problems)
-            objective = self.objective.select(problems)
-            step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
-            value, gradient = step.value_and_gradient(step.read())
-            masses = _leaf_masses(tree, rows)
+            masses = _leaf_masses(*self.present(problems))
         norm = gradient.abs().amax(-1)
         self.history.add_macro_iteration(
             problem=problems.cpu(),
             macro_iteration=self.n_passes,
-            objective=value.cpu(),
+            objective=value[problems].cpu(),
             best_objective=self.best[problems].cpu(),
             gradient_norm=norm.cpu(),
             dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,
