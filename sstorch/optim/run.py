@@ -187,7 +187,7 @@ class TrainingRun:
         return rows.sum(lambda part: objective.data_term(tree, part)) + penalty
 
     def look(self, problems: Tensor) -> None:
-        """Work out E and its gradient where some problems stand, once for :meth:`keep_best` and the record."""
+        """Work out E and its gradient where some problems stand, for :meth:`keep_best` and the record."""
         if self.compiled is not None:
             value, gradient = self.compiled.value_and_gradient(problems)
         else:

@@ -45,8 +45,9 @@ from sstorch.optim.compiled.steps import (
     set_shapes,
 )
 
-# As in sstorch.optim.steps.base: rows that a curvature is estimated from, and the largest block of it.
-MAX_ROWS, MAX_BLOCK = 1024, 64
+# Rows that a curvature is estimated from: so many, or as many as have this number of products of features,
+# which cost less than an evaluation; and, as in sstorch.optim.steps.base, the largest block of it.
+MAX_ROWS, MAX_PRODUCTS, MAX_BLOCK = 1024, 2**17, 64
 # Rows of the pieces, spread evenly, that curvatures of many rows are estimated from.
 PIECE = 64
 _BLOCKS = types.float64[:, :, ::1]
@@ -100,13 +101,14 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
         for j in range(place.shape[1]):
             room.theta[leaf, j] = x[place[leaf, j]]
     m, d = rows.x.shape[1], place.shape[1]
+    most = max(MAX_ROWS, MAX_PRODUCTS // max(1, rows.x.shape[0] ** 2))
     spread = np.empty((n_leaves, d, d if of_leaves.shape[1] > 1 else 1))
     _clear(spread)
     if weights.what == LEAVES:
         for leaf in range(n_leaves):
             first, last = weights.ranges[leaf, 0], weights.ranges[leaf, 1]
-            most = MAX_ROWS if last - first == m else max(PIECE, MAX_ROWS * (last - first) // max(m, 1))
-            length, count = _pieces(first, last, most)
+            own = most if last - first == m else max(PIECE, most * (last - first) // max(m, 1))
+            length, count = _pieces(first, last, own)
             set_shapes(model, room.theta[leaf], room)
             weight = weights.ends[min(leaf, weights.ends.shape[0] - 1)]
             factor = (last - first) / max(1, length * count)
@@ -117,7 +119,7 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
                     _leaf_curvature(model, rows, lo, n, room.theta[leaf], weight[lo:], spread[leaf], room)
             _put_leaf(model, weights, leaf, factor, spread[leaf], of_leaves)
     else:
-        length, count = _pieces(0, m, MAX_ROWS)
+        length, count = _pieces(0, m, most)
         factor = m / max(1, length * count)
         for piece in range(count):
             begin = (m - length) * piece // max(1, count - 1)

@@ -15,6 +15,7 @@ from sstorch.optim.compiled.jit import address, call_by_address, compiled
 from sstorch.optim.compiled.matrix import EPS, copy, inner
 from sstorch.optim.compiled.steps import (
     EVALUATE,
+    LOGISTIC,
     MODEL,
     PENALTIES,
     ROOM,
@@ -28,6 +29,10 @@ from sstorch.optim.compiled.steps import (
 
 # As :class:`sstorch.optim.lbfgs.Status`.
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = 1, 2, 3, 4
+
+# Iterations of a logistic regression, whose start is far away, after which its curvature is worked out anew
+# where an inverse costs less than an evaluation.
+_NEWTON = 3
 
 # The fields of :class:`sstorch.optim.lbfgs.LBFGSOptions` that count here.
 Options = namedtuple(
@@ -225,6 +230,9 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
             return Result(before, value, norm, MAX_ITER, evaluations)
         if not moved and count == 0:
             return Result(before, value, norm, STALLED if finite else NON_FINITE, evaluations)
+        if moved and weights.what == LOGISTIC and iterations <= _NEWTON and d**3 < rows.x.shape[1]:
+            put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
+            count, scale = 0, 1.0
         if moved:
             _direction(g, of_gates, of_leaves, scale, s, y, rho, count, direction, alpha, spare)
             slope = inner(g, direction, d)
