@@ -77,8 +77,9 @@ class TrainingRun:
         self.active = everyone
         self.notes: Mapping[str, Tensor] = {}
         self.finished = False
-        # E of all problems, nan where it is not known, and gradients of those that were looked at.
-        self._seen: tuple[Tensor, Tensor] | None = None
+        # E where the problems stand, nan where it is not known, and gradients of those that were looked at.
+        self._known = torch.full_like(self.best, torch.nan)
+        self._gradient: Tensor | None = None
         self._checkpoint = checkpoint
 
     @contextmanager
@@ -195,14 +196,16 @@ class TrainingRun:
             objective = self.objective.select(problems)
             step = ShardedStep.make(rows, lambda part: JointStep.make(tree, objective, part))
             value, gradient = step.value_and_gradient(step.read())
-        self._seen = torch.full_like(self.best, torch.nan).index_copy(0, problems, value), gradient
+        self._known[problems], self._gradient = value, gradient
 
     def keep_best(self) -> Tensor:
         """Keep improvements of the active problems; true where one improved, (K,)."""
-        if self._seen is None or self.held_out is not None:
-            value = self.criterion(self.active)
-        else:
-            value = self._seen[0][self.active]
+        value = self._known[self.active]
+        unknown = value.isnan() if self.held_out is None else torch.ones_like(value, dtype=torch.bool)
+        if bool(unknown.any()):
+            value[unknown] = self.criterion(self.active[unknown])
+        if self._gradient is None:
+            self._known.fill_(torch.nan)
         # A difference that only rounding makes is no improvement, or patience would depend on the batch.
         best = self.best[self.active]
         rounding = 32 * torch.finfo(best.dtype).eps * (1 + best.abs())
@@ -303,6 +306,11 @@ class TrainingRun:
                 rows=own[:, known.ROWS].astype(np.int64),
                 left_share=own[:, known.SHARE],
             )
+        whole = problems[torch.from_numpy(records[:, known.IS_WHOLE] == 1)]
+        if len(whole):
+            penalty = self.objective.leaf_penalty(self.tree.leaf_parameters())
+            after = torch.from_numpy(records[records[:, known.IS_WHOLE] == 1, known.AFTER])
+            self._known[whole] = after + penalty[whole]
         idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
         self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)
@@ -332,19 +340,20 @@ class TrainingRun:
 
     def record_pass(self, problems: Tensor, dropped: Tensor | bool = False) -> Tensor:
         """Record where some problems stand; max-norms of their gradients of E, shape (K,)."""
-        if self._seen is None:
+        if self._gradient is None:
             self.look(problems)
-        assert self._seen is not None
-        (value, gradient), self._seen = self._seen, None
+        assert self._gradient is not None
+        value, norm = self._known[problems], self._gradient.abs().amax(-1)
+        self._gradient = None
+        self._known.fill_(torch.nan)
         if self.compiled is not None:
             masses = self.compiled.leaf_masses(problems)
         else:
             masses = _leaf_masses(*self.present(problems))
-        norm = gradient.abs().amax(-1)
         self.history.add_macro_iteration(
             problem=problems.cpu(),
             macro_iteration=self.n_passes,
-            objective=value[problems].cpu(),
+            objective=value.cpu(),
             best_objective=self.best[problems].cpu(),
             gradient_norm=norm.cpu(),
             dropped=dropped.cpu() if isinstance(dropped, Tensor) else dropped,

@@ -78,7 +78,7 @@ class CompiledProblems:
         return self._train(whole.train_leaves, problems, options)
 
     def _train(self, kernel: Any, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
-        b, records = self._problems(), np.empty((len(problems), N_RECORDS))
+        b, records = self._problems(), np.full((len(problems), N_RECORDS), np.nan)
         self._team.run(kernel, b, problems, _options(options), records)
         self._write(b)
         return records

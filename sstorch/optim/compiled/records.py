@@ -9,7 +9,9 @@ from sstorch.optim.compiled.matrix import fill
 
 # Numbers of the records of a step.
 STEP, STATUS, EVALUATIONS, ROWS, SHARE, BEFORE, AFTER, NORM = range(8)
-N_RECORDS = 8
+# Whether what a step of the root ended at is E, but for penalties on leaves.
+IS_WHOLE = 8
+N_RECORDS = 9
 NONE, BN, WLR, LN, JOINT_STEP, SKIP = range(6)
 
 

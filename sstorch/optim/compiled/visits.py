@@ -17,7 +17,17 @@ from sstorch.optim.compiled.jit import address, call_by_address, compiled, entry
 from sstorch.optim.compiled.lbfgs import OPTIONS, minimize
 from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
 from sstorch.optim.compiled.parts import PROBLEMS, fit_leaves, gathered, picked, rows_of
-from sstorch.optim.compiled.records import BN, N_RECORDS, NONE, SHARE, STEP, WLR, write_record, write_skip
+from sstorch.optim.compiled.records import (
+    BN,
+    IS_WHOLE,
+    N_RECORDS,
+    NONE,
+    SHARE,
+    STEP,
+    WLR,
+    write_record,
+    write_skip,
+)
 from sstorch.optim.compiled.steps import (
     GATES,
     LOGISTIC,
@@ -201,6 +211,11 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
         else:
             half = under // 2
             ends = np.zeros((2, m))
+            below = True
+            for leaf in range(under):
+                for i in range(m):
+                    below = below and losses[leaf, i] < CEILING
+            record[IS_WHOLE] = below
             for side in range(2):
                 reach = _reach(b, k, rows, 2 * node + side, half - 1, room)
                 for leaf in range(half):
