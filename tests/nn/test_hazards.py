@@ -421,7 +421,7 @@ def test_aranda_ordaz_holds_the_hazards_and_odds_models(theta: float, scale: str
             torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("log_sigma", [4.0, 8.0, 200.0, 700.0])
+@pytest.mark.parametrize("log_sigma", [1.5, 3.0, 4.0, 8.0, 200.0, 700.0])
 def test_restricted_mean_of_a_wide_log_normal(log_sigma: float) -> None:
     # Half of the subjects are gone at once, and nearly all of the others are there at tau.
     zero, shape = torch.zeros((), dtype=torch.float64), torch.tensor([log_sigma], dtype=torch.float64)
@@ -649,19 +649,6 @@ def test_gradient_of_the_restricted_mean(case: str, log_tau: float, all_night: b
     assert torch.autograd.gradcheck(mean, inputs, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("log_sigma", [1.5, 2.0, 2.5, 3.0])
-@pytest.mark.parametrize("log_tau", [-7.0, 0.0, 20.0])
-def test_log_normal_restricted_mean_of_a_wide_distribution(log_sigma: float, log_tau: float) -> None:
-    family = make_family("log_normal")
-    g = torch.tensor([-6.0, 0.0, 2.0], dtype=torch.float64)
-    mine = family.restricted_mean(torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double())
-    # The base class's quadrature, which the tests above compare with other rules.
-    theirs = HazardFamily.restricted_mean(
-        family, torch.tensor(log_tau).double(), g, torch.full((3, 1), log_sigma).double()
-    )
-    torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=0)
-
-
 def test_restricted_means_at_the_edge_of_the_range() -> None:
     one = torch.ones(1, dtype=torch.float64)
     zero = torch.zeros(1, dtype=torch.float64)
@@ -677,17 +664,8 @@ def test_restricted_means_at_the_edge_of_the_range() -> None:
             assert not y.isnan().any()
 
 
-@pytest.mark.parametrize("a", [-3.0, -1e-5, -1e-7, 0.0, 1e-7, 1e-5, 2.0])
-def test_gompertz_quantile_through_zero(a: float) -> None:
-    family, g = make_family("gompertz"), torch.zeros(1, dtype=torch.float64)
-    target = torch.tensor([1e-6, 0.01, 0.3], dtype=torch.float64)
-    shape = torch.tensor([[a]], dtype=torch.float64)
-    y = family.log_quantile(target, g, shape)
-    torch.testing.assert_close(family.cumulative_hazard(y, g, shape), target, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("g", [-800.0, -40.0, 0.0, 40.0, 800.0])
-@pytest.mark.parametrize("a", [-1e3, -1e-300, 0.0, 1e-300, 1e-9, 2.0, 1e3])
+@pytest.mark.parametrize("a", [-1e3, -3.0, -1e-5, -1e-300, 0.0, 1e-300, 1e-9, 1e-5, 2.0, 1e3])
 def test_gompertz_quantile_far_out(a: float, g: float) -> None:
     """In all the digits that they take: exp(-g) alone overflows."""
     family, target = make_family("gompertz"), torch.tensor([1e-6, math.log(2)], dtype=torch.float64)

@@ -113,32 +113,6 @@ def test_agrees_with_scipy_at_no_more_evaluations(
     assert result.n_evaluations.double().mean() <= 1.25 * evaluations.mean()
 
 
-@PROBLEMS
-def test_agrees_with_torch_optimizer(problem: Callable[[], tuple[BatchedFunction, Tensor]]) -> None:
-    function, x0 = problem()
-    chosen = torch.arange(0, len(x0), 8)
-    x = minimize(function, x0, TIGHT).x
-    for i in chosen.tolist():
-        one, parameter = function.select(torch.tensor([i])), x0[i : i + 1].clone().requires_grad_()
-        optimizer = torch.optim.LBFGS(
-            [parameter],
-            max_iter=500,
-            tolerance_grad=1e-9,
-            tolerance_change=0.0,
-            history_size=20,
-            line_search_fn="strong_wolfe",
-        )
-
-        def closure(one: BatchedFunction = one, parameter: Tensor = parameter) -> Tensor:
-            value, parameter.grad = one.value_and_gradient(parameter.detach())
-            return value.sum()
-
-        optimizer.step(closure)
-        ours, theirs = one.value_and_gradient(x[i : i + 1])[0], one.value_and_gradient(parameter.detach())[0]
-        assert abs(ours - theirs) < 1e-9
-        torch.testing.assert_close(x[i], parameter.detach()[0], atol=1e-6, rtol=0)
-
-
 def test_nan_start_is_reported_and_leaves_the_others_alone() -> None:
     x0 = starts(12, 5)
     poisoned = x0.clone()

@@ -180,18 +180,18 @@ def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
 
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
-    plain = validate_groups(tree, small_data.frame, small_data.y, 3)
+    plain = validate_groups(tree, small_data.frame, small_data.y, 2)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
-    weighted = validate_groups(tree, small_data.frame, small_data.y, 3, sample_weight=weight)
+    weighted = validate_groups(tree, small_data.frame, small_data.y, 2, sample_weight=weight)
     late = validate_groups(
-        tree, small_data.frame, Surv(small_data.time, small_data.event, entry=0.3 * small_data.time), 3
+        tree, small_data.frame, Surv(small_data.time, small_data.event, entry=0.3 * small_data.time), 2
     )
     assert len({plain.p_value, weighted.p_value, late.p_value}) == 3
     assert len({plain.c_groups, weighted.c_groups, late.c_groups}) == 3
     weight[:5] = 0  # as if they were not there
-    some = validate_groups(tree, small_data.frame, small_data.y, 3, sample_weight=weight)
+    some = validate_groups(tree, small_data.frame, small_data.y, 2, sample_weight=weight)
     rest = small_data.subset(np.arange(5, len(small_data)))
-    assert some == validate_groups(tree, rest.frame, rest.y, 3, sample_weight=weight[5:])
+    assert some == validate_groups(tree, rest.frame, rest.y, 2, sample_weight=weight[5:])
 
 
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_any_unit_of_time(unit: float, dtype: str, leaf: str, prediction: str) -
 @pytest.mark.filterwarnings("ignore:the curves of leaf")
 @pytest.mark.filterwarnings(r"ignore:\d+ (events? in|columns after):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(
-    ("n", "init"), [(2, "kmeans"), (3, "random"), nightly(5, "kmeans"), nightly(5, "random")]
+    ("n", "init"), [(2, "kmeans"), nightly(3, "random"), nightly(5, "kmeans"), nightly(5, "random")]
 )
 def test_very_few_rows(n: int, init: str) -> None:
     x, t, _ = _simulated(n)
