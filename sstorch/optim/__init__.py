@@ -13,7 +13,7 @@ from sstorch.optim.lbfgs import (
 )
 from sstorch.optim.leaves import Leaves
 from sstorch.optim.nodec import THRESHOLDS, Nodec, Thresholds
-from sstorch.optim.race import Heats, Race
+from sstorch.optim.race import Race
 from sstorch.optim.run import TrainingRun
 from sstorch.optim.starts.clusters import initialize_kmeans, initialize_random, problem_seed
 from sstorch.optim.starts.cox import initialize_cox
@@ -38,7 +38,6 @@ __all__ = [
     "Distillation",
     "Engine",
     "GateColumns",
-    "Heats",
     "Joint",
     "LBFGSOptions",
     "Leaves",

@@ -284,7 +284,7 @@ class _Scheduler:
         return tree, everything, everything.restrict(lambda part: tree.visits(part.x, node))
 
     def _visit_by_torch(self, node: int) -> None:
-        state, active = self.state, self.state.active
+        state, active, lbfgs = self.state, self.state.active, self.settings.lbfgs
         topology = state.tree.topology
         tree, everything, rows = self._visiting(active, node)
         count = rows.n_rows
@@ -293,14 +293,14 @@ class _Scheduler:
             trains = count >= 2
             share = update.left_share
             state.skip(active[~trains], node, count[~trains], share[~trains])
-            chosen = _positions(trains & update.balanced)
+            chosen = (trains & update.balanced).nonzero().squeeze(-1)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
                 given = node, self._all_rows(everything, chosen)
                 objective = state.objective.select(active[chosen])
                 step = ShardedStep.make(visiting, lambda part: BranchStep.make(sub, objective, part, *given))
-                self._minimize("BN", node, step, active[chosen], count[chosen], share[chosen])
-            chosen = _positions(trains & ~update.balanced)
+                state.minimize(lbfgs, "BN", node, step, active[chosen], count[chosen], share[chosen])
+            chosen = (trains & ~update.balanced).nonzero().squeeze(-1)
             if len(chosen):
                 sub, visiting = tree.select(chosen), rows.select(chosen)
                 decisions = update.select(chosen)
@@ -311,7 +311,7 @@ class _Scheduler:
                 # The regression is convex and its start does not matter to its end; the present gate may
                 # be so hard that its gradient vanishes.
                 step.write(torch.zeros_like(step.read()))
-                self._minimize("WLR", node, step, active[chosen], count[chosen], share[chosen])
+                state.minimize(lbfgs, "WLR", node, step, active[chosen], count[chosen], share[chosen])
         else:
             share = torch.full_like(state.best[active], torch.nan)
         if node > 1 or topology.depth <= 1:
@@ -321,12 +321,12 @@ class _Scheduler:
         self, node: int, problems: Tensor, everything: Shards, rows: Shards, share: Tensor
     ) -> None:
         """LN step below ``node`` of problems (K,), on those of all their rows that visit it."""
-        state, count = self.state, rows.n_rows
+        state, count, lbfgs = self.state, rows.n_rows, self.settings.lbfgs
         n_events = rows.sum(lambda part: (part.event * part.weight).sum(-1))
         trains = (count >= 2) & (n_events > 0)
         idle = (count >= 2) & ~trains
         state.skip(problems[idle], node, count[idle], share[idle])
-        chosen = _positions(trains)
+        chosen = trains.nonzero().squeeze(-1)
         if len(chosen):
             # Gates above s have not moved, so I_s is the same; gates from s down have.
             sub, visiting = state.tree.select(problems[chosen]), rows.select(chosen)
@@ -335,16 +335,11 @@ class _Scheduler:
             step = ShardedStep.make(
                 visiting, lambda part: LeafStep.make(sub, objective, part, node, everything=all_rows)
             )
-            self._minimize("LN", node, step, problems[chosen], count[chosen], share[chosen])
+            state.minimize(lbfgs, "LN", node, step, problems[chosen], count[chosen], share[chosen])
 
     def _all_rows(self, everything: Shards, chosen: Tensor) -> Sample | None:
         """All rows of some problems, if there is a penalty that needs them."""
         return everything.parts[0].select(chosen) if len(self.state.objective.row_penalties) else None
-
-    def _minimize(
-        self, name: str, node: int, step: ShardedStep, problems: Tensor, count: Tensor, share: Tensor
-    ) -> None:
-        self.state.minimize(self.settings.lbfgs, name, node, step, problems, count, share)
 
     def _keep_best(self) -> None:
         """Note improvements of E, and retire problems whose patience is spent."""
@@ -353,7 +348,3 @@ class _Scheduler:
         self.unimproved[state.active] = torch.where(better, 0, self.unimproved[state.active] + 1)
         if self.settings.patience is not None:
             state.active = state.active[self.unimproved[state.active] < self.settings.patience]
-
-
-def _positions(mask: Tensor) -> Tensor:
-    return mask.nonzero().squeeze(-1)

@@ -17,6 +17,8 @@ class Race:
     Attributes:
         after: numbers of the passes after which starts are dropped, increasing.
         keep: share of the starts that goes on each time, in (0, 1); at least one does.
+        heats: objectives that the problems of a split have; they race in so many groups of equal size,
+            consecutive ones in each.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -28,6 +30,7 @@ class Race:
 
     after: tuple[int, ...] = (3,)
     keep: float = 0.5
+    heats: int = 1
 
     def __post_init__(self) -> None:
         if not all(a < b for a, b in zip((0, *self.after), self.after, strict=False)):
@@ -40,34 +43,17 @@ class Race:
 
         Args:
             value: best objective of each problem so far, shape (R,), problems ordered by split.
-            counts: problems of each split; their sum is R.
+            counts: problems of each split, multiples of the heats; their sum is R.
             n_passes: passes done.
 
         Returns:
-            boolean (R,): those with the lowest values of their split; ties go to the first.
+            boolean (R,): those with the lowest values of their split, or heat; ties go to the first.
         """
         rounds = sum(n_passes >= after for after in self.after)
         kept = torch.zeros_like(value, dtype=torch.bool)
+        counts = tuple(count // self.heats for count in counts for _ in range(self.heats))
         for part, values in zip(kept.split(counts), value.split(counts), strict=True):
             # ceil, but 0.1 ** 1 * 10 must be one start though it is a little more in floating point.
             quota = max(1, -int(-(len(values) * self.keep**rounds - 1e-9) // 1))
             part[values.argsort(stable=True)[:quota]] = True
         return kept
-
-
-@dataclass(frozen=True)
-class Heats(Race):
-    """A race in which the problems of a split do not all have the same objective.
-
-    Attributes:
-        heats: number of objectives; the problems of a split race in so many groups of equal size, consecutive
-            ones in each.
-    """
-
-    heats: int = 1
-
-    def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
-        """See :meth:`Race.survivors`; ``counts`` are multiples of the number of heats."""
-        return super().survivors(
-            value, tuple(n // self.heats for n in counts for _ in range(self.heats)), n_passes
-        )

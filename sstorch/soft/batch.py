@@ -24,7 +24,6 @@ from sstorch.nn import GateParameters, SoftTree, Topology
 from sstorch.objective import Sample
 from sstorch.optim import (
     Checkpoint,
-    Heats,
     Joint,
     Leaves,
     Nodec,
@@ -159,7 +158,7 @@ def with_heats(trainer: TrainerT, heats: int) -> TrainerT:
         return replace(trainer, nodec=with_heats(trainer.nodec, heats))
     if not isinstance(trainer, Nodec | Joint) or trainer.race is None:
         return trainer
-    return replace(trainer, race=Heats(trainer.race.after, trainer.race.keep, heats) if heats else None)
+    return replace(trainer, race=replace(trainer.race, heats=heats) if heats else None)
 
 
 def _train(

@@ -104,16 +104,6 @@ class TreeSample:
         tail = (1 - level) / 2
         return Band(*np.quantile(self.survival(X, times), [tail, 0.5, 1 - tail], axis=0))
 
-    def spread(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Standard deviation of the curves over the trees, shape (n, n_times).
-
-        Raises:
-            ConfigError: there is one tree alone.
-        """
-        if len(self) < 2:
-            raise ConfigError("the spread of one tree alone is not defined: use more resamples")
-        return np.asarray(self.survival(X, times).std(axis=0, ddof=1), dtype=np.float64)
-
 
 def partition(tree: FittedTree, x: RowFeatures) -> Partition:
     """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""

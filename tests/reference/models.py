@@ -321,7 +321,7 @@ def tree_sample(make: Callable[..., Any], **options: Any) -> Entry:
         "members": exact(sample.members),
         "survival": shape_and_sha(sample.survival(rows, TIMES)),
         "band": exact(np.stack(sample.band(rows.iloc[:3], TIMES, 0.8))),
-        "spread": exact(sample.spread(rows.iloc[:3], TIMES)),
+        "spread": exact(sample.survival(rows.iloc[:3], TIMES).std(axis=0, ddof=1)),
     }
 
 
