@@ -286,8 +286,16 @@ class SharedSlopesStep(LeafStep):
         return self._gather(theta, theta[:, 0])
 
     @override
+    def write(self, x: Tensor) -> None:
+        super().write(self._spread(x).flatten(1))
+
+    @override
+    def plain_data(self, x: Tensor) -> Tensor:
+        return super().plain_data(self._spread(x).flatten(1))
+
+    @override
     def written_data(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        written = super().written_data(x)
+        written = super().written_data(self._spread(x).flatten(1))
         if written is None:
             return None
         value, gradient = written
@@ -295,31 +303,33 @@ class SharedSlopesStep(LeafStep):
         return value, self._gather(gradient, gradient.sum(1))
 
     @override
+    def penalty(self, x: Tensor) -> Tensor:
+        return super().penalty(self._spread(x).flatten(1))
+
+    @override
     @torch.no_grad()
     def curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        (blocks,) = super().curvature(x)
-        size, places = x.shape[1], self._positions_of_leaves
+        (blocks,) = super().curvature(self._spread(x).flatten(1))
+        n_leaves, size = len(self.nodes), x.shape[1]
+        places = self._positions_of_leaves
         if blocks.shape[-1] == 1 or size > MAX_BLOCK:
             diagonal = blocks.diagonal(dim1=-2, dim2=-1).reshape(len(x), -1)
             whole = x.new_zeros(len(x), size).index_add(1, places.flatten(), diagonal)
             return (whole[..., None, None],)
         whole = x.new_zeros(len(x), 1, size, size)
-        for leaf, at in enumerate(places):
+        for leaf in range(n_leaves):
+            at = places[leaf]
             whole[:, 0, at[:, None], at] += blocks[:, leaf]
         return (whole,)
 
     @override
     @torch.no_grad()
     def penalty_curvature(self, x: Tensor) -> tuple[Tensor, ...]:
-        (seconds,) = super().penalty_curvature(x)
+        (seconds,) = super().penalty_curvature(self._spread(x).flatten(1))
         places = self._positions_of_leaves.flatten()
         whole = x.new_zeros(len(x), x.shape[1]).index_add(1, places, seconds.flatten(1))
         diagonals = x.shape[1] > MAX_BLOCK or seconds.shape[-1] > MAX_BLOCK
         return (whole[..., None] if diagonals else whole[:, None],)
-
-    @override
-    def _thawed(self, x: Tensor) -> LeafParameters:
-        return leaves_at(x[:, self._positions_of_leaves], self.tree)
 
     @property
     def _own(self) -> Tensor:
@@ -338,6 +348,10 @@ class SharedSlopesStep(LeafStep):
         others = torch.arange(len(self.nodes) - 1, device=own.device)[:, None] * len(own)
         places[1:, own] = size + others + torch.arange(len(own), device=own.device)
         return places
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """Parameters of all leaves (K, L, d) from rows (K, d')."""
+        return x[:, self._positions_of_leaves]
 
     def _gather(self, of_leaves: Tensor, first: Tensor) -> Tensor:
         """Rows from values of all leaves (K, L, d), with those of the slopes from ``first`` (K, d)."""
