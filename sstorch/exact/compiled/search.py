@@ -120,7 +120,10 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     sets = [comb(n, k) for k in range(depth + 1)]
     width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
     return _Plan(
-        binomials=np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64),
+        # No larger sets: of many features their numbers exceed 64 bits.
+        binomials=np.array(
+            [[comb(x, k) for k in range(max(depth, 2) + 1)] for x in range(n + 1)], dtype=np.int64
+        ),
         of_size=np.array([sum(sets[:k]) for k in range(depth + 2)], dtype=np.int64),
         begin=np.array([0, *np.cumsum((count - 1) * width)], dtype=np.int64),
         width=width,
