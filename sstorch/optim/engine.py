@@ -10,7 +10,18 @@ import torch
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
-from sstorch.objective import Shards, TrainingObjective
+from sstorch.objective import (
+    Fused,
+    FusedShape,
+    GateGroupLasso,
+    GateRidge,
+    Monotone,
+    Offset,
+    Ridge,
+    Roughness,
+    Shards,
+    TrainingObjective,
+)
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -20,6 +31,9 @@ if TYPE_CHECKING:
 # up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+# Penalties that kernels have; not what is derived from them.
+_COMPILED = (Fused, FusedShape, GateGroupLasso, GateRidge, Monotone, Offset, Ridge, Roughness)
 
 
 def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str | None:
@@ -35,6 +49,9 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
         return (
             "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0"
         )
+    for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
+        if type(penalty) not in _COMPILED:
+            return f"{type(penalty).__name__}, a penalty of your own, is torch's: leave it out"
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
     if rows.parts[0].log_upper is not None:
