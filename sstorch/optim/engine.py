@@ -47,8 +47,8 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
         return f"leaf {family.name!r} has no compiled loss: use another leaf"
     if len(objective.row_penalties):
         return (
-            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0 and, "
-            "since gates that are distilled have a least leaf, init='random'"
+            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0 "
+            "and, since distilled gates have a least leaf, init='random'"
         )
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
         if type(penalty) not in _COMPILED:
