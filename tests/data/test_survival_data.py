@@ -63,6 +63,13 @@ def test_nullable_types_are_read():
     assert frame.isna().sum().tolist() == [0, 1, 1, 1, 1]
 
 
+def test_numbers_of_another_byte_order_are_read():
+    values = np.arange(8.0).reshape(4, 2)
+    for X in (values.astype(">f8"), pd.DataFrame(values).astype(">f4")):
+        frame = SurvivalData(X, Y).frame
+        np.testing.assert_array_equal(frame.sort_values(frame.columns[0]), values)
+
+
 def test_zero_times_are_moved_and_said():
     with pytest.warns(
         DataWarning, match=r"2 times of zero moved to 1\.5, half the smallest positive time"
