@@ -66,8 +66,7 @@ def test_nullable_types_are_read():
 def test_numbers_of_another_byte_order_are_read():
     values = np.arange(8.0).reshape(4, 2)
     for X in (values.astype(">f8"), pd.DataFrame(values).astype(">f4")):
-        frame = SurvivalData(X, Y).frame
-        np.testing.assert_array_equal(frame.sort_values(frame.columns[0]), values)
+        np.testing.assert_array_equal(SurvivalData(X, Y).subset([2, 0]).frame, values[[2, 0]])
 
 
 def test_zero_times_are_moved_and_said():
