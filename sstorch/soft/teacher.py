@@ -133,13 +133,13 @@ class Teacher:
                 curves = predict_curves(self.model, X, at)
             else:
                 curves = self.model(X, at)
-            given, expected = np.asarray(curves, dtype=np.float64), (len(data), 1)
+            given, expected = np.asarray(curves, dtype=np.float64), [len(data), 1]
         else:
             given = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
-            expected = (len(data), len(data.cause_names), 1)
-        if given.shape != expected or not ((given > -_ROUNDING) & (given < 1 + _ROUNDING)).all():
+            expected = [len(data), len(data.cause_names), 1]
+        if list(given.shape) != expected or not ((given > -_ROUNDING) & (given < 1 + _ROUNDING)).all():
             raise DataError(
-                f"teacher {self.name} must give probabilities of shape {expected} for {len(data)} rows and 1 "
+                f"teacher {self.name} must give probabilities of shape {tuple(expected)} for {len(data)} rows and 1 "
                 f"time, got {given.shape}, or values outside 0 to 1 or NaN"
             )
         survival = given.T if data.causes is None else 1 - given[..., 0].T
