@@ -139,8 +139,8 @@ class Teacher:
             expected = [len(data), len(data.cause_names), 1]
         if list(given.shape) != expected or not ((given > -_ROUNDING) & (given < 1 + _ROUNDING)).all():
             raise DataError(
-                f"teacher {self.name} must give probabilities of shape {tuple(expected)} for {len(data)} rows and 1 "
-                f"time, got {given.shape}, or values outside 0 to 1 or NaN"
+                f"teacher {self.name} must give probabilities of shape {tuple(expected)}, {len(data)} rows "
+                f"at 1 time, got {given.shape}, or values outside 0 to 1 or NaN"
             )
         survival = given.T if data.causes is None else 1 - given[..., 0].T
         hazard = -np.log(np.clip(survival, np.exp(-_MOST), 1.0))
