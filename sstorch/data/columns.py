@@ -95,8 +95,8 @@ def as_frame(X: object) -> pd.DataFrame:
 
 def _native(frame: pd.DataFrame) -> pd.DataFrame:
     """Columns in the byte order of the machine, the only one that pandas sorts; files may have another."""
-    kinds = {name: kind for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype)}
-    foreign = {name: kind.newbyteorder("=") for name, kind in kinds.items() if not kind.isnative}
+    kinds = [(name, kind) for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype)]
+    foreign = {name: kind.newbyteorder("=") for name, kind in kinds if not kind.isnative}
     return frame.astype(foreign) if foreign else frame
 
 

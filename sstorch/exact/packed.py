@@ -54,8 +54,7 @@ def _binomials(n: int, size: int) -> IntArray:
 
 def _rank(sets: IntArray, n: int) -> IntArray:
     """Position of sets (k, ...) in falling order among those of the same size."""
-    k = len(sets)
-    table = _binomials(n, k)
+    table, k = _binomials(n, len(sets)), len(sets)
     rank = np.zeros(sets.shape[1:], dtype=np.int64)
     for i, element in enumerate(sets):
         rank += table[element, k - i]
@@ -105,8 +104,8 @@ class PackedCells:
 
     def __init__(self, sums: RowSums, depth: int, n_threads: int) -> None:
         self._n, self._n_threads = len(sums.columns), n_threads
-        if depth > 1:  # of many features the pairs alone would fill the memory
-            self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
+        # Of many features pairs alone would fill the memory.
+        self._two = torch.from_numpy(members(self._n, min(depth, 2))).to(sums.values.device)
         if depth <= 2:
             with torch_threads(n_threads):  # one large product, which torch divides
                 self._moments = self._pairs(sums, depth)

@@ -142,10 +142,7 @@ def solve(
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
             if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
-                raise ConfigError(
-                    f"cost of {type(task).__name__} is NaN or -infinity in some leaves, such as one without "
-                    "rows or events; sstorch.exact.check_task finds them"
-                )
+                raise ConfigError(f"cost of {type(task).__name__} is NaN or -infinity, see check_task")
             if not searches[-1].complete:
                 break
         if deadline.interrupted and len(depths) == 1 and depth > 2:

@@ -83,8 +83,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
     protocol. It misses the ends, so give concordance another grid.
 
     "surtree": from the 10 to the 90 % quantile of the distinct test times, 101 points if they are at most 100
-    units of time apart, else steps of one unit, or 10,001 points, as for times in seconds, if these are more
-    steps. "osst": the distinct test times.
+    units of time apart, else steps of one unit, or 10,000 steps if these are fewer. "osst": the distinct test
+    times.
 
     Args:
         time: observed times of the test rows, shape (n,).
@@ -114,9 +114,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
         low, high = surtree_window(row_time)
         if high - low <= _SURTREE_POINTS - 1:
             return np.linspace(low, high, _SURTREE_POINTS)
-        if high - low > _SURTREE_STEPS:
-            return np.linspace(low, high, _SURTREE_STEPS + 1)
-        return np.union1d(np.arange(low, high), [high])
+        step = max(1.0, (high - low) / _SURTREE_STEPS)
+        return np.union1d(np.arange(low, high, step), [high])
     if convention == "osst":
         grid = np.unique(row_time)
         if grid.size < 2:

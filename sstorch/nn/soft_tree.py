@@ -527,11 +527,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def set_time_scale(self, scale: Tensor | float) -> None:
-        """Set the unit of model time, shape broadcastable to ``batch_shape``.
-
-        Raises:
-            ConfigError: a unit that is not above 0 or not finite; of tensors in host memory alone.
-        """
+        """Set the unit of model time, finite and > 0, shape broadcastable to ``batch_shape``."""
         scale = torch.as_tensor(scale)
         if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
             raise ConfigError(f"scale must be finite and above 0, got {scale.tolist()}")

@@ -21,10 +21,7 @@ class Penalty(nn.Module):
     """A coefficient >= 0 times a smooth function of parameters.
 
     Args:
-        coefficient: one value for all problems, or one per problem, shape (R,).
-
-    Raises:
-        ConfigError: one value below 0, or NaN.
+        coefficient: one value for all problems, or one per problem, shape (R,); a number below 0 raises.
 
     Attributes:
         per_problem: names of the buffers that have a row for each problem where the coefficient has.

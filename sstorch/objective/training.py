@@ -315,9 +315,7 @@ def _total(penalties: nn.ModuleList, parameters: GateParameters | LeafParameters
         value = torch.as_tensor(penalty(parameters))
         # Of another shape it would be broadcast, so that problems paid for each other.
         if value.shape != zero.shape:
-            raise ConfigError(
-                f"forward of {type(penalty).__name__} must return one value for each problem, of shape "
-                f"{tuple(zero.shape)}, got {tuple(value.shape)}: sum over the last axes alone"
-            )
+            shapes = f"shape {tuple(zero.shape)}, got {tuple(value.shape)}: sum over the last axes alone"
+            raise ConfigError(f"{type(penalty).__name__} must give one value for each problem, {shapes}")
         total = total + value
     return total

@@ -10,18 +10,7 @@ import torch
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
-from sstorch.objective import (
-    Fused,
-    FusedShape,
-    GateGroupLasso,
-    GateRidge,
-    Monotone,
-    Offset,
-    Ridge,
-    Roughness,
-    Shards,
-    TrainingObjective,
-)
+from sstorch.objective import Penalty, Shards, TrainingObjective
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -31,9 +20,6 @@ if TYPE_CHECKING:
 # up to the problems alone, never to what a machine has compiled before.
 Engine = Literal["auto", "torch", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
-
-# Penalties that kernels have; not what is derived from them.
-_COMPILED = (Fused, FusedShape, GateGroupLasso, GateRidge, Monotone, Offset, Ridge, Roughness)
 
 
 def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str | None:
@@ -51,7 +37,7 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
             "and, since distilled gates have a least leaf, init='random'"
         )
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
-        if type(penalty) not in _COMPILED:
+        if type(penalty).__module__ != Penalty.__module__:  # also what is derived from those of the package
             return f"{type(penalty).__name__}, a penalty of your own, is torch's: leave it out"
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"

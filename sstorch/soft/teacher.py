@@ -24,8 +24,6 @@ from sstorch.objective import Sample
 
 # Of rows whose hazard underflows, and of those who are all but sure to have the event.
 _LEAST, _MOST = 1e-12, 1e2
-# By which probabilities may leave 0 to 1.
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Teacher:
         else:
             given = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
             expected = [len(data), len(data.cause_names), 1]
-        if list(given.shape) != expected or not ((given > -_ROUNDING) & (given < 1 + _ROUNDING)).all():
+        if list(given.shape) != expected or not ((given > -1e-6) & (given < 1 + 1e-6)).all():
             raise DataError(
                 f"teacher {self.name} must give probabilities of shape {tuple(expected)}, {len(data)} rows "
                 f"at 1 time, got {given.shape}, or values outside 0 to 1 or NaN"

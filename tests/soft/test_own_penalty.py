@@ -74,7 +74,7 @@ class Summed(Watched):
     [
         (["ridge"], Leaves(), "must hold LeafPenalty, GatePenalty or RowPenalty"),
         (Watched(1.0), Leaves(), "must be a list of penalties"),
-        ([Summed(1.0)], Leaves(), r"one value for each problem, of shape \(1,\), got \(\)"),
+        ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
         ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a penalty of your own, is torch's"),
     ],
 )

@@ -154,13 +154,9 @@ class Bounded:
         tree = found.tree(target)
         return found.costs[target] + self.penalty * (nested_size(tree).nodes + 1), tree
 
-    def _leaf(self, order: Rows) -> tuple[float, Nested]:
-        """Some rows as a leaf, and its cost."""
-        return leaf(self.columns, self.spaces[0], order[0])[1], None
-
     def _stump(self, order: Rows) -> tuple[float, Nested]:
         """The best tree of depth 1 on some rows, a leaf if no stump costs less."""
-        cost, _ = self._leaf(order)
+        cost = leaf(self.columns, self.spaces[0], order[0])[1]
         split, column, threshold = stump(self.columns, self.spaces[0], order)
         if column < 0 or not split < cost - self.slack:
             return cost, None
@@ -169,7 +165,7 @@ class Bounded:
     def _rooted(self, order: Rows, column: int, threshold: int) -> tuple[float, Nested]:
         """The best tree of depth 2 on some rows with a root, of column -1 a leaf."""
         if column < 0:
-            return self._leaf(order)
+            return leaf(self.columns, self.spaces[0], order[0])[1], None
         (below, lower), (above, upper) = map(self._stump, halves_of(self.columns, order, column, threshold))
         return below + above, self._node(column, threshold, lower, upper)
 

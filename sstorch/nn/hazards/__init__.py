@@ -71,8 +71,7 @@ def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
         ConfigError: another family has that name.
     """
     known = FAMILIES.setdefault(family.name, family)
-    place = family.__module__, family.__qualname__
-    if (known.__module__, getattr(known, "__qualname__", None)) != place:
+    if (known.__module__, getattr(known, "__qualname__", "")) != (family.__module__, family.__qualname__):
         raise ConfigError(f"there is a leaf {family.name!r} already; choose another name")
     FAMILIES[family.name] = family
     return family
