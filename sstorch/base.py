@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.checks import check_after, option_text
+from sstorch.checks import as_numbers, check_after, option_text
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
@@ -444,9 +444,9 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     """Finite times >= 0 of predictions as an array (n_times,), one time as an array of one."""
     if isinstance(times, bool):
         raise DataError(f"times is {times}; times are numbers: name the argument that {times} is meant for")
-    try:
-        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
-    except (TypeError, ValueError) as error:
+    try:  # neither text nor dates nor time spans, whose unit is unknown
+        grid = np.atleast_1d(as_numbers(times, "times"))
+    except DataError as error:
         raise DataError(f"times must be numbers, or 'events': {error}") from error
     if grid.ndim != 1 or grid.size == 0:
         raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")

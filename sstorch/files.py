@@ -38,6 +38,10 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
+    except OSError as error:
+        # Of the file aside, which nobody has asked for, or without a name where the disk is full.
+        error.filename, error.filename2 = str(path), None
+        raise
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -140,9 +141,12 @@ def _app(composed: DictConfig) -> None:
     except JobError:
         raise
     except Exception as error:
-        folder.end_early("failed", error=str(error) or repr(error))
+        # The status has no room either where the disk is full: what is reported is the first error.
+        with suppress(OSError):
+            folder.end_early("failed", error=str(error) or repr(error))
         if isinstance(error, REFUSALS) and not _debugging:
-            print_refusal("sstorch", error, _job_text() if _is_swept() else "")
+            place = "" if getattr(error, "filename", "") is not None else f"{folder.path}: "
+            print_refusal("sstorch", error, f"{_job_text() if _is_swept() else ''}{place}")
             _end_job(EXIT_REFUSED)
         if _is_swept():  # of several, Hydra would show the first alone
             traceback.print_exc()

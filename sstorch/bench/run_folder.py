@@ -98,7 +98,7 @@ class RunFolder:
         if changes := differences(there, here):
             raise ConfigError(
                 f"{self.path} holds a run already, of another configuration: {changes}. Repeat that one, "
-                "delete it, or set hydra.run.dir to another folder"
+                "delete it, or set hydra.run.dir, of a sweep hydra.sweep.dir, to another folder"
             )
         status = self._read_status()
         if status["status"] != "completed":

@@ -83,14 +83,21 @@ def as_frame(X: object) -> pd.DataFrame:
         frame = X.reset_index(drop=True)
         frame.columns = pd.Index([str(c) for c in X.columns])
         check_unique(list(frame.columns))
-        return frame
+        return _native(frame)
     array = _as_array(X)
     if array.ndim != 2 or array.dtype.names is not None:
         raise DataError(
             f"X is an array of shape {array.shape}; give a plain array (n, p). Reshape your data with "
             "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row"
         )
-    return pd.DataFrame(array, columns=array_names(array.shape[1]))
+    return _native(pd.DataFrame(array, columns=array_names(array.shape[1])))
+
+
+def _native(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns in the byte order of the machine, the only one that pandas sorts; files may have another."""
+    kinds = [(name, kind) for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype)]
+    foreign = {name: kind.newbyteorder("=") for name, kind in kinds if not kind.isnative}
+    return frame.astype(foreign) if foreign else frame
 
 
 def _as_array(X: object) -> npt.NDArray[Any]:

@@ -199,7 +199,7 @@ def read_database(url: str, table: str | None) -> Table:
     kind, _, rest = url.partition("://")
     file = Path(rest.removeprefix("/")).expanduser()
     if kind in ("sqlite", "duckdb") and not file.is_file():
-        raise DataError("no such file")
+        raise DataError("a folder, not a file" if file.is_dir() else "no such file")
     try:
         if kind == "sqlite":
             with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:

@@ -34,7 +34,7 @@ def read_table(
     if formats.URL.match(str(source)):
         read = formats.read_database(str(source), table)
     elif not file.is_file():
-        raise DataError("no such file")
+        raise DataError("a folder, not a file" if file.is_dir() else "no such file")
     elif file.name.lower().endswith(_TEXTS):
         read = read_text(file, sep, [str(code) for code in codes], decimal, encoding)
     elif file.suffix.lower() in formats.DATABASES:

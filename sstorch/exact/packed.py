@@ -47,13 +47,14 @@ def members(n: int, k: int) -> IntArray:
 
 
 @lru_cache(maxsize=16)
-def _binomials(n: int) -> IntArray:
-    return np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64)
+def _binomials(n: int, size: int) -> IntArray:
+    """(n + 1, size + 1), C(x, k) up to sets of `size`: those of larger sets can exceed 64 bits."""
+    return np.array([[comb(x, k) for k in range(size + 1)] for x in range(n + 1)], dtype=np.int64)
 
 
 def _rank(sets: IntArray, n: int) -> IntArray:
     """Position of sets (k, ...) in falling order among those of the same size."""
-    table, k = _binomials(n), len(sets)
+    table, k = _binomials(n, len(sets)), len(sets)
     rank = np.zeros(sets.shape[1:], dtype=np.int64)
     for i, element in enumerate(sets):
         rank += table[element, k - i]
@@ -71,7 +72,7 @@ def subsets(n: int, k: int, device: torch.device) -> Tensor:
 
     Positions count all sets of 0, 1, 2, ... elements.
     """
-    sets, table = members(n, k), _binomials(n)
+    sets, table = members(n, k), _binomials(n, k)
     index = np.empty((2,) * k + (sets.shape[1],), dtype=np.int64)
     # From the smallest element on: with one more element, chosen or not.
     ranks: dict[tuple[int, ...], IntArray] = {(): np.zeros(sets.shape[1], dtype=np.int64)}
@@ -103,7 +104,8 @@ class PackedCells:
 
     def __init__(self, sums: RowSums, depth: int, n_threads: int) -> None:
         self._n, self._n_threads = len(sums.columns), n_threads
-        self._two = torch.from_numpy(members(self._n, 2)).to(sums.values.device)
+        # Of many features pairs alone would fill the memory.
+        self._two = torch.from_numpy(members(self._n, min(depth, 2))).to(sums.values.device)
         if depth <= 2:
             with torch_threads(n_threads):  # one large product, which torch divides
                 self._moments = self._pairs(sums, depth)
@@ -168,7 +170,7 @@ class PackedCells:
             above = literals[third + 1 :] if size == 4 else self._products(literals[third + 1 :])
             products = sums.multiply(pairs, sums.weighted(above.T.contiguous(), rows))
             sets = [*(members(n, size - 3)[:, : len(above)] + third + 1), np.full(len(above), third)]
-            start = offset(n, size) + sum(_binomials(n)[x, size - i] for i, x in enumerate(sets))
+            start = offset(n, size) + sum(_binomials(n, size)[x, size - i] for i, x in enumerate(sets))
             place = torch.from_numpy(start).to(device)[:, None] + torch.arange(len(pairs), device=device)
             moments.scatter_(1, place.view(1, -1).expand(len(moments), -1), products.mT.flatten(1))
 

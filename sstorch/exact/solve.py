@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch.checks import check_device
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
 from sstorch.exact.plan import Rows, compiles, obstacle
@@ -88,8 +89,8 @@ def solve(
         DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
             `min_leaf` or `min_events`.
         ConfigError: an argument out of its range, `min_events` for a task without events, an engine that
-            cannot search this, or too many features for the depth: the message gives the estimate of memory
-            and time.
+            cannot search this, too many features for the depth (the message gives the estimate of memory and
+            time), or a task whose cost is not a number.
 
     Examples:
         >>> import numpy as np
@@ -108,6 +109,7 @@ def solve(
     n_threads = n_threads or torch.get_num_threads()
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     _check_events(task, min_events)
+    check_device(device)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
@@ -139,6 +141,8 @@ def solve(
     with torch_threads(1), deadline.listening(plan.work.seconds):
         for d in depths:
             searches.append(plan.run(d, min(limit, 2**d - 1), deadline))
+            if not all(cost > -INFINITY for cost in searches[-1].costs.values()):
+                raise ConfigError(f"cost of {type(task).__name__} is NaN or -infinity, see check_task")
             if not searches[-1].complete:
                 break
         if deadline.interrupted and len(depths) == 1 and depth > 2:

@@ -65,6 +65,8 @@ _NAME = "the integrated Brier score"
 # No gap of a "graf" grid is wider than this share of the follow-up.
 _GRAF_STEPS = 200
 _SURTREE_POINTS = 101
+# Its authors' times are days and months: in seconds steps of one unit would fill the memory.
+_SURTREE_STEPS = 10_000
 # What the authors of "surtree" take from the largest test time, at which no row is at risk any more.
 _SURTREE_STEP_BACK = 1e-3
 _POWERS = np.arange(3)[:, None]
@@ -81,7 +83,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
     protocol. It misses the ends, so give concordance another grid.
 
     "surtree": from the 10 to the 90 % quantile of the distinct test times, 101 points if they are at most 100
-    units of time apart, else steps of one unit. "osst": the distinct test times.
+    units of time apart, else steps of one unit, or 10,000 steps if these are fewer. "osst": the distinct test
+    times.
 
     Args:
         time: observed times of the test rows, shape (n,).
@@ -111,7 +114,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
         low, high = surtree_window(row_time)
         if high - low <= _SURTREE_POINTS - 1:
             return np.linspace(low, high, _SURTREE_POINTS)
-        return np.union1d(np.arange(low, high), [high])
+        step = max(1.0, (high - low) / _SURTREE_STEPS)
+        return np.union1d(np.arange(low, high, step), [high])
     if convention == "osst":
         grid = np.unique(row_time)
         if grid.size < 2:

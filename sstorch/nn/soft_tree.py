@@ -526,8 +526,11 @@ class SoftTree(nn.Module):
             parameter[problems] = values[name] if theirs is None else values[name][theirs]
 
     @torch.no_grad()
-    def set_time_scale(self, scale: Tensor) -> None:
-        """Set the unit of model time, > 0, shape broadcastable to ``batch_shape``."""
+    def set_time_scale(self, scale: Tensor | float) -> None:
+        """Set the unit of model time, finite and > 0, shape broadcastable to ``batch_shape``."""
+        scale = torch.as_tensor(scale)
+        if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
+            raise ConfigError(f"scale must be finite and above 0, got {scale.tolist()}")
         self.log_time_scale.copy_(scale.log())
 
     def extra_repr(self) -> str:

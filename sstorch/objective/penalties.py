@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from sstorch.batched import Batched
+from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective.rows import Sample
 
@@ -20,7 +21,7 @@ class Penalty(nn.Module):
     """A coefficient >= 0 times a smooth function of parameters.
 
     Args:
-        coefficient: one value for all problems, or one per problem, shape (R,).
+        coefficient: one value for all problems, or one per problem, shape (R,); a number below 0 raises.
 
     Attributes:
         per_problem: names of the buffers that have a row for each problem where the coefficient has.
@@ -32,6 +33,8 @@ class Penalty(nn.Module):
 
     def __init__(self, coefficient: float | Tensor) -> None:
         super().__init__()
+        if not isinstance(coefficient, Tensor) and not coefficient >= 0:
+            raise ConfigError(f"coefficient of {type(self).__name__} must be at least 0, got {coefficient!r}")
         self.register_buffer("coefficient", torch.as_tensor(coefficient, dtype=torch.float64))
 
     def at(self, like: Tensor) -> Tensor:

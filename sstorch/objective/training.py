@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective.closed_form import tree_value_and_gradients, with_gradient
 from sstorch.objective.penalties import (
@@ -309,4 +310,12 @@ def _selected(penalties: nn.ModuleList, problems: Tensor | slice) -> list[Penalt
 
 
 def _total(penalties: nn.ModuleList, parameters: GateParameters | LeafParameters, zero: Tensor) -> Tensor:
-    return sum((torch.as_tensor(penalty(parameters)) for penalty in penalties), zero)
+    total = zero
+    for penalty in penalties:
+        value = torch.as_tensor(penalty(parameters))
+        # Of another shape it would be broadcast, so that problems paid for each other.
+        if value.shape != zero.shape:
+            shapes = f"shape {tuple(zero.shape)}, got {tuple(value.shape)}: sum over the last axes alone"
+            raise ConfigError(f"{type(penalty).__name__} must give one value for each problem, {shapes}")
+        total = total + value
+    return total

@@ -10,7 +10,7 @@ import torch
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
 from sstorch.nn import SoftTree
-from sstorch.objective import Shards, TrainingObjective
+from sstorch.objective import Penalty, Shards, TrainingObjective
 
 if TYPE_CHECKING:
     from sstorch.optim.compiled.problems import CompiledProblems
@@ -33,8 +33,12 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
         return f"leaf {family.name!r} has no compiled loss: use another leaf"
     if len(objective.row_penalties):
         return (
-            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0"
+            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0 "
+            "and, since distilled gates have a least leaf, init='random'"
         )
+    for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
+        if type(penalty).__module__ != Penalty.__module__:  # also what is derived from those of the package
+            return f"{type(penalty).__name__}, a penalty of your own, is torch's: leave it out"
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
     if rows.parts[0].log_upper is not None:

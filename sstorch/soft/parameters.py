@@ -73,7 +73,7 @@ class Penalties(Parameters):
     def settings(self) -> dict[str, Any]:
         """Values as the batch trainer names them."""
         values = self.get_params()
-        values["own_penalties"] = tuple(values.pop("own"))
+        values["own_penalties"] = values.pop("own")
         return values
 
     def to_dict(self) -> dict[str, Any]:

@@ -146,6 +146,8 @@ def columns_rule(name: str, value: Any) -> tuple[str, ...]:
 
 def own_penalties_rule(name: str, value: Any) -> tuple[Penalty, ...]:
     """Penalties that are no part of this package."""
+    if not isinstance(value, Sequence):
+        raise ConfigError(f"penalties.own must be a list of penalties, got {value!r}")
     for each in value:
         if not isinstance(each, LeafPenalty | GatePenalty | RowPenalty):
             raise ConfigError(

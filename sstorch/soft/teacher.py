@@ -70,7 +70,8 @@ class Teacher:
     def check(self, causes: tuple[str, ...]) -> None:
         """Raise ConfigError if the model has not the method that is called."""
         wanted = "predict_cumulative_incidence" if causes else "predict_survival_function"
-        if not hasattr(self.model, wanted) and not (callable(self.model) and not causes):
+        known = hasattr(self.model, wanted) or (callable(self.model) and not causes)
+        if isinstance(self.model, type) or not known:  # of a class, whose methods need an object
             plain = "" if causes else ", or a function (X, times) that gives survival curves (n, n_times)"
             raise ConfigError(f"teacher must have a method {wanted}(X, times){plain}, got {self.model!r}")
 
@@ -95,7 +96,7 @@ class Teacher:
             within, total = within + float(counts @ means**2), total + float(weight @ centred**2)
             alike = np.ptp(hazard) == 0 or np.ptp(target) == 0
             ranks.append(np.nan if alike else float(spearmanr(target, hazard).statistic))
-        explained = within / total if total > 0 else np.nan
+        explained = within / total if np.ptp(targets, axis=1).any() else np.nan
         return Fidelity(self.name, median_event_time(data), explained, float(np.mean(ranks)))
 
     def fitted_to(self, data: SurvivalData) -> Teacher:
@@ -130,15 +131,16 @@ class Teacher:
                 curves = predict_curves(self.model, X, at)
             else:
                 curves = self.model(X, at)
-            survival = np.asarray(curves, dtype=np.float64)[None, :, 0]
+            given, expected = np.asarray(curves, dtype=np.float64), [len(data), 1]
         else:
-            incidence = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
-            survival = 1 - incidence[..., 0].T
-        if survival.shape[1] != len(data) or not np.isfinite(survival).all():
+            given = np.asarray(self.model.predict_cumulative_incidence(X, at), dtype=np.float64)
+            expected = [len(data), len(data.cause_names), 1]
+        if list(given.shape) != expected or not ((given > -1e-6) & (given < 1 + 1e-6)).all():
             raise DataError(
-                f"teacher {self.name} gave predictions of shape {survival.shape[1:]} for {len(data)} rows, "
-                "or values that are not finite"
+                f"teacher {self.name} must give probabilities of shape {tuple(expected)}, {len(data)} rows "
+                f"at 1 time, got {given.shape}, or values outside 0 to 1 or NaN"
             )
+        survival = given.T if data.causes is None else 1 - given[..., 0].T
         hazard = -np.log(np.clip(survival, np.exp(-_MOST), 1.0))
         targets: FloatArray = np.log(np.clip(hazard, _LEAST, None))
         if data.causes is not None:  # the likelihood weighs squared differences of log hazards by events

@@ -1,6 +1,7 @@
 """The app as a user meets it: a whole run, bad input, Ctrl-C."""
 
 import dataclasses
+import errno
 import json
 import os
 import platform
@@ -441,6 +442,19 @@ def test_an_unwritable_place_is_refused_in_one_line(
     err = capsys.readouterr().err
     assert err.startswith("sstorch: error: ")
     assert len(err.strip().splitlines()) == 1
+
+
+def test_on_a_full_disk_the_first_error_is_reported_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        monkeypatch.setattr(os, "fsync", full)  # from now on for the status, too
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sstorch.bench.cli.cross_validate", full)
+    assert _sstorch(monkeypatch, tmp_path / "run", "experiment=quick") == 2
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err == f"sstorch: error: {tmp_path / 'run'}: [Errno 28] No space left on device"
 
 
 def test_a_defect_is_noted_in_the_folder_and_keeps_its_traceback(

@@ -126,7 +126,7 @@ def test_unreadable_files(write, name, content, match):
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match=r"nothing\.csv: no such file"):
         load_file(tmp_path / "nothing.csv")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="a folder, not a file"):
         load_file(tmp_path)
 
 

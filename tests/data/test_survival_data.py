@@ -63,6 +63,12 @@ def test_nullable_types_are_read():
     assert frame.isna().sum().tolist() == [0, 1, 1, 1, 1]
 
 
+def test_numbers_of_another_byte_order_are_read():
+    values = np.arange(8.0).reshape(4, 2)
+    for X in (values.astype(">f8"), pd.DataFrame(values).astype(">f4")):
+        np.testing.assert_array_equal(SurvivalData(X, Y).subset([2, 0]).frame, values[[2, 0]])
+
+
 def test_zero_times_are_moved_and_said():
     with pytest.warns(
         DataWarning, match=r"2 times of zero moved to 1\.5, half the smallest positive time"

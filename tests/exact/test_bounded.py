@@ -115,6 +115,37 @@ def test_without_time_the_gap_is_known(n_threads, monkeypatch):
     assert cut.gap < floor.gap
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_time_that_ends_among_columns_leaves_a_tree_and_a_bound(depth, monkeypatch):
+    """Of many columns one search over two levels alone takes minutes."""
+    monkeypatch.setattr("sstorch.exact.compiled.two_levels._VISITS_AT_ONCE", 0)
+    task = TASKS["survival"]
+    best = solve(FEATURES, task, depth, min_leaf=3, engine="torch")
+    cut = []
+    for most in range(2, 40, 3):
+        looks = iter(range(10**6))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Deadline, "passed", property(lambda self, most=most, looks=looks: next(looks) > most)
+            )
+            cut.append(solve(FEATURES, task, depth, min_leaf=3, time_limit=100.0, n_threads=1, **NO_TABLES))
+    for solution in cut:
+        assert solution.loss - solution.gap <= best.loss * (1 + 1e-12)
+        assert task.loss(solution.tree().apply(FEATURES)) == pytest.approx(solution.loss, rel=1e-10)
+    assert cut[0].gap > 0.0
+    assert cut[-1].gap < cut[0].gap
+
+
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
+def test_a_stump_among_five_thousand_features(engine):
+    """Sets of six of them have no number of 64 bits, and pairs need not be counted."""
+    features = np.random.default_rng(0).random((30, 5000)) < 0.5
+    found = solve(features, LogLikelihood(TIME[:30], np.ones(30)), 1, engine=engine)
+    assert found.certificate == "optimal"
+    least = min(LogLikelihood(TIME[:30], np.ones(30)).loss(column.astype(int)) for column in features.T[::50])
+    assert found.loss <= least + 1e-9
+
+
 @pytest.mark.parametrize(
     ("task", "settings"),
     [

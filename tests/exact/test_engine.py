@@ -275,7 +275,7 @@ def test_auto_searches_what_torch_has_no_room_for():
     ("task", "settings", "message"),
     [
         (TASKS["survival"], {"engine": "gpu"}, "engine must be one of auto, torch, compiled, got 'gpu'"),
-        (TASKS["survival"], {"engine": "compiled", "device": "meta"}, "use device='cpu'"),
+        (TASKS["survival"], {"engine": "compiled", "device": "meta"}, "device must be cpu"),
         (Doubled(TIME, EVENT), {"engine": "compiled"}, "Doubled has no compiled cost; use engine='torch'"),
         (
             IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"),

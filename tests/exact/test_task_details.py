@@ -198,6 +198,8 @@ def test_data_that_cannot_be(make, message):
         (lambda: FeatureCosts.of(["a", "b"], {}, {"g": ["a"], "h": ["a"]}), "in two groups"),
         (lambda: FeatureCosts.of(["a"], {"a": 1.0}, None, {"a": 0.5}), "is in no group"),
         (lambda: solve(FEATURES, LeastSquares(np.ones(6)), 1, min_events=1), "has no events"),
+        (lambda: solve(FEATURES, LeastSquares(np.ones(6)), 1, device="abacus"), "device must be cpu"),
+        (lambda: solve(FEATURES, Faulty("nan"), 2), "cost of Faulty is NaN or -infinity"),
         (
             lambda: solve(FEATURES, CostSensitive(np.arange(6) % 2, feature_costs=FOUR), 1, memory=1),
             "too many for depth 1",
@@ -259,6 +261,8 @@ class Faulty(LeastSquares):
             w, y, yy = next(cells)
             return (yy - y**2 / w.clamp_min(1e-300)).clamp_min(0.0) * w.sum() / 6
         cost = super().cost(cells)
+        if self.how == "nan":  # of a leaf without rows alone
+            return torch.where(cost > 0, cost, torch.nan)
         return cost + 1.0 if self.how == "empty" else cost
 
     def floor(self, cells):

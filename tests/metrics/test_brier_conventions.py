@@ -221,3 +221,15 @@ def test_refusals():
 
 def test_osst_grid():
     assert evaluation_times([3, 1, 3, 2], [5], "osst").tolist() == [1, 2, 3]
+
+
+def test_surtree_grid_in_seconds_is_that_of_days_but_coarser():
+    time, event, train = cohort(90, 150, 3, 900.0)
+    scores = []
+    for unit in (1.0, 86_400.0):
+        rows, others = (time * unit, event), (train[0] * unit, train[1])
+        grid = evaluation_times(rows[0], others[0], "surtree")
+        assert grid.size <= 10_002
+        survival = np.exp(-np.outer(np.linspace(0.6, 1.6, 90), (grid / unit / 900.0) ** 1.3))
+        scores.append(integrated_brier_score(rows, survival, grid, train=others, convention="surtree"))
+    assert scores[1] == pytest.approx(scores[0], abs=2e-3)

@@ -53,6 +53,13 @@ class Summed(Plain):
         return super().cumulative_hazard(log_time, linear, shape).sum(-1)
 
 
+class Single(Plain):
+    name = "single"
+
+    def cumulative_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
+        return super().cumulative_hazard(log_time, linear, shape).float()
+
+
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"spline"}))  # which can rise, and be negative
 def test_families_of_the_package_are_hazards(name: str) -> None:
     rng = np.random.default_rng(0)
@@ -69,7 +76,8 @@ def test_families_of_the_package_are_hazards(name: str) -> None:
         (Begins, "not 0 at time zero"),
         (Negative, "negative"),
         (Blind, "derivative of the loss in shape 'log_a'"),
-        (Summed, "must be elementwise"),
+        (Summed, "must be elementwise and keep the dtype"),
+        (Single, r"torch.float64 and shape .*, got torch.float32"),
     ],
 )
 def test_what_is_no_hazard_raises_before_training(family: type[HazardFamily], message: str) -> None:

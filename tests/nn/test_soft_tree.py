@@ -170,3 +170,9 @@ def test_parameter_count_and_refusals() -> None:
         SoftTree(7, 9)
     assert math.prod(tree.batch_shape) == tree.n_problems == 1
     assert "depth=3" in repr(tree)
+
+
+@pytest.mark.parametrize("scale", [0.0, -5.0, float("nan"), float("inf")])
+def test_time_scale_that_is_no_unit_raises(scale: float) -> None:
+    with pytest.raises(ConfigError, match="scale must be finite and above 0"):
+        SoftTree(3, 1, "weibull").set_time_scale(scale)

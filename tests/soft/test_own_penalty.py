@@ -8,8 +8,9 @@ from torch import Tensor
 from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import LeafParameters
-from sstorch.objective import LeafPenalty, Ridge, SmallLeaves
+from sstorch.objective import Offset, Penalty, Ridge, SmallLeaves
 from sstorch.objective.small_leaves import TOO_SMALL
+from sstorch.optim import Leaves
 from sstorch.soft import train_batch
 
 SEEN: list[tuple[int, ...]] = []
@@ -63,12 +64,43 @@ def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
     assert sizes[1] < 0.1 * sizes[0]
 
 
-def test_what_is_no_penalty_raises(small_data: SurvivalData) -> None:
-    assert issubclass(Watched, LeafPenalty)
-    with pytest.raises(ConfigError, match="must hold LeafPenalty, GatePenalty or RowPenalty"):
-        PrognosticTree(penalties=GroupPenalties(own=["ridge"])).fit(  # type: ignore[list-item]
-            small_data.frame, small_data.y
-        )
+class Summed(Watched):
+    def forward(self, leaves: LeafParameters) -> Tensor:
+        return super().forward(leaves).sum()
+
+
+@pytest.mark.parametrize(
+    ("own", "trainer", "message"),
+    [
+        (["ridge"], Leaves(), "must hold LeafPenalty, GatePenalty or RowPenalty"),
+        (Watched(1.0), Leaves(), "must be a list of penalties"),
+        ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
+        ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a penalty of your own, is torch's"),
+    ],
+)
+def test_own_penalties_that_cannot_act_raise(
+    small_data: SurvivalData, own: list[Penalty], trainer: Leaves, message: str
+) -> None:
+    tree = PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own), trainer=trainer)
+    with pytest.raises(ConfigError, match=message):
+        tree.fit(small_data.frame, small_data.y)
+
+
+@pytest.mark.parametrize("coefficient", [-1.0, float("nan")])
+def test_coefficient_below_zero_raises(coefficient: float) -> None:
+    with pytest.raises(ConfigError, match="coefficient of Offset must be at least 0"):
+        Offset(coefficient)
+
+
+def test_large_problems_with_own_penalty_are_torchs(small_data: SurvivalData, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(Leaves, "compiled_from", 1)
+    X, y = small_data.frame, small_data.y
+    free, held = (
+        PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own)).fit(X, y)
+        for own in ((), (Watched(50.0),))
+    )
+    sizes = [float(tree.module_.leaf_parameters().slope.detach().abs().max()) for tree in (free, held)]
+    assert sizes[1] < 0.1 * sizes[0]
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:

@@ -72,8 +72,9 @@ def test_frame_output_and_default_times(fitted: SoftSurvivalTree, gbsg2: Surviva
     every = fitted.predict_survival_function(X, "events", as_frame=True)
     np.testing.assert_array_equal(every.columns, fitted.event_times_)
     np.testing.assert_array_equal(every[frame.columns], frame)
-    with pytest.raises(DataError, match="times must be numbers, or 'events'"):
-        fitted.predict_survival_function(X, "all")
+    for times in ("all", pd.to_timedelta([365], unit="D"), ["365"]):
+        with pytest.raises(DataError, match="times must be numbers, or 'events'"):
+            fitted.predict_survival_function(X, times)
 
 
 def test_log_likelihood_is_the_training_objective_in_original_units(gbsg2: SurvivalData) -> None:

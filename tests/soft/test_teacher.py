@@ -112,9 +112,13 @@ def test_regression_of_causes_teaches() -> None:
     assert tree.fidelity_.explained == pytest.approx(within / total, rel=1e-9)
 
 
-def test_predictions_of_another_shape_raise(rows: Rows) -> None:
-    with pytest.raises(DataError, match="gave predictions of shape"):
-        PrognosticTree(teacher=lambda X, times: np.full((3, 1), 0.5)).fit(*rows)
+def test_predictions_that_are_no_curves_raise(rows: Rows) -> None:
+    n = len(rows[0])
+    for wrong in (np.full((3, 1), 0.5), np.full(n, 0.5), np.full((n, 1), 2.0), np.full((n, 1), np.nan)):
+        with pytest.raises(DataError, match=r"must give probabilities of shape \(\d+, 1\)"):
+            PrognosticTree(teacher=lambda X, times, wrong=wrong: wrong).fit(*rows)
+    with pytest.raises(ConfigError, match=r"teacher must have a method .*, got <class"):
+        PrognosticTree(teacher=SurvivalRegression).fit(*rows)
     with pytest.raises(
         ConfigError, match=r"teacher must be 'residuals', 'predictor', None .*, or a model, got 'forest'"
     ):

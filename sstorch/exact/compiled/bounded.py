@@ -67,10 +67,10 @@ class Bounded:
         bound = best  # all there is of depth 0
         if depth == 3:
             best, tree, bound = self._three_levels(best, tree, deadline)
-        elif depth > 0:
-            cost, grown = self._grow(self._order, depth, best + self.slack)
-            if cost < best - self.slack:
-                best, tree = cost, grown
+        elif depth == 2:
+            best, tree, bound = self._two_levels(best, tree, deadline)
+        elif depth == 1:
+            best, tree = self._stump(self._order)
             bound = best
         n_cells = sum(int(space.n_leaves[0]) for space in self.spaces)
         size = nested_size(tree)
@@ -154,25 +154,19 @@ class Bounded:
         tree = found.tree(target)
         return found.costs[target] + self.penalty * (nested_size(tree).nodes + 1), tree
 
-    def _grow(self, order: Rows, depth: int, cutoff: float) -> tuple[float, Nested]:
-        """The best tree of depth 0, 1 or 2 on some rows, if it costs less than a cutoff; a leaf if not."""
-        space = self.spaces[0]
-        cost, tree = leaf(self.columns, space, order[0])[1], None
-        if depth == 0:
+    def _stump(self, order: Rows) -> tuple[float, Nested]:
+        """The best tree of depth 1 on some rows, a leaf if no stump costs less."""
+        cost = leaf(self.columns, self.spaces[0], order[0])[1]
+        split, column, threshold = stump(self.columns, self.spaces[0], order)
+        if column < 0 or not split < cost - self.slack:
             return cost, None
-        if depth == 1:
-            split, column, threshold = stump(self.columns, space, order)
-            if column < 0 or not split < cost - self.slack:
-                return cost, None
-            return split, self._node(column, threshold, None, None)
-        floor = float(self.columns.floor[order[0]].sum())
-        best, _, column, threshold = two_levels(
-            self.columns, space, order, NOTHING, cutoff - floor, self.slack
-        )
-        if column < 0 or not best + floor < cost - self.slack:
-            return cost, tree
-        halves = halves_of(self.columns, order, column, threshold)
-        (below, lower), (above, upper) = (self._grow(half, 1, INFINITY) for half in halves)
+        return split, self._node(column, threshold, None, None)
+
+    def _rooted(self, order: Rows, column: int, threshold: int) -> tuple[float, Nested]:
+        """The best tree of depth 2 on some rows with a root, of column -1 a leaf."""
+        if column < 0:
+            return leaf(self.columns, self.spaces[0], order[0])[1], None
+        (below, lower), (above, upper) = map(self._stump, halves_of(self.columns, order, column, threshold))
         return below + above, self._node(column, threshold, lower, upper)
 
     def _node(self, column: int, threshold: int, lower: Nested, upper: Nested) -> Nested:
@@ -180,20 +174,29 @@ class Bounded:
         name = int(self.problem.features[feature])
         return (name, upper, lower) if turned else (name, lower, upper)
 
+    def _two_levels(self, best: float, tree: Nested, deadline: Deadline) -> tuple[float, Nested, float]:
+        """The best tree of depth 2: its cost, itself, and a bound of the cost of any."""
+        t, order = self.columns, self._order
+        floor = float(t.floor.sum())
+        cutoff = best + self.slack - floor
+        excess, proved, *root = two_levels(t, self.spaces[0], order, NOTHING, cutoff, self.slack, deadline)
+        if excess + floor < best - self.slack:
+            best, tree = self._rooted(order, *root)
+        return best, tree, floor if proved == -INFINITY else best
+
     def _three_levels(self, best: float, tree: Nested, deadline: Deadline) -> tuple[float, Nested, float]:
-        """The best tree of depth 3: its cost, itself, and a bound of the cost of any."""
+        """The same of depth 3."""
         order, t = self._order, self.columns
         floor = float(t.floor.sum())
         root = Root(t, self.spaces, self.slack, order, best - floor)
         root.run(deadline)
         if root.split is not None:
-            column, threshold, below, above = root.split
-            halves = halves_of(t, order, column, threshold)
-            slack = 4.0 * self.slack
+            split, *roots = root.split
+            halves = halves_of(t, order, *split)
             (left, lower), (right, upper) = (
-                self._grow(half, 2, cost + slack) for half, cost in zip(halves, (below, above), strict=True)
+                self._rooted(half, *one) for half, one in zip(halves, roots, strict=True)
             )
-            best, tree = left + right, self._node(column, threshold, lower, upper)
+            best, tree = left + right, self._node(*split, lower, upper)
         # No less than the best tree, but for rounding: proved.
         proved = root.bound + floor
         return best, tree, best if proved >= best - 8.0 * self.slack else proved

@@ -50,8 +50,8 @@ class Root:
     slack: float  # costs that differ by less are equal
     order: Rows  # (p, U), all rows by column
     best: float  # excess of the best tree known
-    # its root, column and threshold, and what it costs below and above; None if it is not of here
-    split: tuple[int, int, float, float] | None = None
+    # its root, column and threshold, and those of the tests below and above; None if it is not of here
+    split: tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None = None
     done: float = INFINITY  # least bound of the intervals that were left out
     # a heap of the others, but for those that threads are working on
     intervals: list[_Interval] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Root:
         while (interval := self._take(deadline)) is not None:
             parts: list[_Interval] = []
             try:
-                parts = self._try(space, interval)
+                parts = self._try(space, interval, deadline)
             finally:
                 with self._news:
                     del self._working[interval.number]
@@ -118,7 +118,7 @@ class Root:
         else:
             heapq.heappush(self.intervals, interval)
 
-    def _try(self, space: Space, interval: _Interval) -> list[_Interval]:
+    def _try(self, space: Space, interval: _Interval, deadline: Deadline) -> list[_Interval]:
         """Try the threshold in the middle of an interval; returns what is left of it.
 
         The tree of least cost there is found if it is better than the best one; the threshold is then closed.
@@ -130,16 +130,17 @@ class Root:
         lower, upper = halves_of(t, self.order, column, threshold)
         # Up to what excludes the other part of the interval, not this threshold alone.
         best = self.best
-        left, under, *_ = two_levels(t, space, lower, interval.lower, best - above, slack)
+        left, under, *first = two_levels(t, space, lower, interval.lower, best - above, slack, deadline)
         of_lower = merged(space, interval.lower)
-        right, over, *_ = two_levels(t, space, upper, interval.upper, best - below, slack)
+        right, over, *second = two_levels(t, space, upper, interval.upper, best - below, slack, deadline)
         of_upper = merged(space, interval.upper)
-        under, over = max(under, below), max(over, above)
         with self._news:
             if left + right < self.best - slack:
                 self.best = left + right
-                costs = (left + float(t.floor[lower[0]].sum()), right + float(t.floor[upper[0]].sum()))
-                self.split = (column, threshold, *costs)
+                self.split = (column, threshold), (first[0], first[1]), (second[0], second[1])
+        if -INFINITY in (under, over):  # the time has passed: its middle is not done with
+            return [interval]
+        under, over = max(under, below), max(over, above)
         parts = (
             _Interval(
                 below + over, next(_NUMBERS), column, low, middle, below, over, interval.lower, of_upper

@@ -117,10 +117,10 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     table = np.full((depth + 1, max(map(len, parts)) + 1, 3), -1, dtype=np.int64)
     for k, rows in enumerate(parts):
         table[k, : len(rows)] = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    sets = [comb(n, k) for k in range(depth + 1)]
+    sets, sizes = [comb(n, k) for k in range(depth + 1)], range(max(depth, 2) + 1)  # else above 64 bits
     width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
     return _Plan(
-        binomials=np.array([[comb(x, k) for k in range(7)] for x in range(n + 1)], dtype=np.int64),
+        binomials=np.array([[comb(x, k) for k in sizes] for x in range(n + 1)], dtype=np.int64),
         of_size=np.array([sum(sets[:k]) for k in range(depth + 2)], dtype=np.int64),
         begin=np.array([0, *np.cumsum((count - 1) * width)], dtype=np.int64),
         width=width,

@@ -23,7 +23,7 @@ from sstorch.optim.compiled.jit import compare, compiled, entry
 class Tables(NamedTuple):
     """What a search of depth D over F features works with; C channels, those of sizes included."""
 
-    binomials: IntArray  # (F + 1, 7), x over k
+    binomials: IntArray  # (F + 1, D + 1), at least 3 columns, x over k
     moments: FloatArray  # (C, sets of up to D - 1 features), sums over rows that have all features of a set
     of_size: IntArray  # (D + 2,), where the sets of a size begin
     pairs: FloatArray  # (C, F over 2), moments of the sets of D features below one prefix

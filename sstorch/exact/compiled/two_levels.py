@@ -14,9 +14,12 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.forms import Form
+from sstorch.exact.deadline import Deadline
 from sstorch.optim.compiled.jit import compare, compiled, entry
 
 NOTHING = np.empty((0, 4))
+# Rows of columns, about a tenth of a second, between two looks at the clock.
+_VISITS_AT_ONCE = 1 << 23
 Rows = npt.NDArray[np.int32]
 
 
@@ -292,27 +295,21 @@ def _most_open(w, m, enough):
 
 
 @entry
-def two_levels(t, w, order, known, cutoff, slack):
-    """The best tree of depth 2 on some rows, if its excess is below a cutoff.
-
-    `order` (p, n) has the rows sorted by each column. `known` (K, 4) has bounds from a search on a
-    part of the rows: columns, thresholds, and bounds of the excess below and above them, sorted; those of
-    this search are in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
-
-    Returns the excess of the best tree that satisfies the conditions, or of some tree, or infinite, if none
-    is below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
-    cutoff; the column and threshold of the root, column -1 for a leaf.
-    """
+def _try_columns(t, w, order, known, cutoff, slack, state, most):
+    """Try thresholds of the next columns until `most` were tried; the `state`, see `two_levels`, after it."""
+    column, k, best, bound, chosen, threshold = state
     whole = 0.0
     for r in order[0]:
         whole += t.floor[r]
-        w.side[r] = 0
-    _leaves(t, w, order[0])
-    w.n_tried[0] = 0
-    bound, best = w.found[0, 0] - whole, w.found[0, 1] - whole
-    chosen, threshold = -1, 0
-    k = 0
-    for column in range(len(order)):
+    if column < 0:
+        column = 0
+        for r in order[0]:
+            w.side[r] = 0
+        _leaves(t, w, order[0])
+        w.n_tried[0] = 0
+        bound, best = w.found[0, 0] - whole, w.found[0, 1] - whole
+    n_tried = w.n_tried[0] + most
+    while column < len(order) and w.n_tried[0] < n_tried:
         rows = order[column]
         m = _cut(t, w, column, rows)
         k = _begin_column(t, w, rows, column, m, known, k)
@@ -340,7 +337,31 @@ def two_levels(t, w, order, known, cutoff, slack):
             w.n_tried[0] += 1
         for j in range(m):
             bound = min(bound, w.under[j] + w.over[j])
-    return best, bound, chosen, threshold
+        column += 1
+    return column, k, best, bound, chosen, threshold
+
+
+def two_levels(
+    t: Columns, w: Space, order: Rows, known: FloatArray, cutoff: float, slack: float, deadline: Deadline
+) -> tuple[float, float, int, int]:
+    """The best tree of depth 2 on some rows, if its excess is below a cutoff.
+
+    `order` (p, n) has the rows sorted by each column. `known` (K, 4) has bounds from a search on a
+    part of the rows: columns, thresholds, and bounds of the excess below and above them, sorted; those of
+    this search are in the first `n_tried` rows of `w.tried`. Differences up to `slack` are none.
+
+    Returns the excess of the best tree that satisfies the conditions, or of some tree, or infinite, if none
+    is below the cutoff; a bound of the excess of all trees, with conditions or without, not much above the
+    cutoff, minus infinity where the deadline has passed before all columns were tried; the column and
+    threshold of the root, column -1 for a leaf.
+    """
+    state = (-1, 0, math.inf, math.inf, -1, 0)
+    most = 1 + _VISITS_AT_ONCE // max(order.size, 1)
+    while state[0] < len(order):
+        if state[0] > 0 and deadline.passed:
+            return state[2], -math.inf, *state[4:]
+        state = _try_columns(t, w, order, known, cutoff, slack, state, most)
+    return state[2:]
 
 
 @entry

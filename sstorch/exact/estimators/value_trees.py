@@ -64,7 +64,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         settings: SearchSettings = self._check()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
         task = LeastSquares(rows.target, sample_weight=rows.weight)
-        questions = settings.questions(rows.frame, rows.target)
+        questions = settings.questions(rows.frame, rows.target, rows.weight)
         leaf = self._set(questions, questions.solve(task))
         n_leaves = self.tree_.n_leaves
         self.leaf_value_ = task.decisions(leaf, n_leaves)

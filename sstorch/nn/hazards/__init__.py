@@ -65,11 +65,15 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
 def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
     """Class decorator: register a user-defined family by its name, so that saved trees can be loaded.
 
+    A class that is defined again, as in a notebook, takes the place of the former one.
+
     Raises:
         ConfigError: another family has that name.
     """
-    if FAMILIES.setdefault(family.name, family) is not family:
+    known = FAMILIES.setdefault(family.name, family)
+    if (known.__module__, getattr(known, "__qualname__", "")) != (family.__module__, family.__qualname__):
         raise ConfigError(f"there is a leaf {family.name!r} already; choose another name")
+    FAMILIES[family.name] = family
     return family
 
 

@@ -55,10 +55,12 @@ def check_family(family: HazardFamily) -> None:
             f"leaf family {family.name!r}: cumulative_hazard(log_time, linear, shape) fails on tensors of "
             f"shapes (9, 7), (9, 1) and (9, 1, {len(family.shape_names)}): {error}"
         ) from error
-    if hazard.shape != log_time.shape:
+    kinds = ((getattr(h, "dtype", type(h)), tuple(getattr(h, "shape", ()))) for h in (hazard, log_time))
+    found, wanted = kinds
+    if found != wanted:
         raise ConfigError(
-            f"leaf family {family.name!r}: cumulative_hazard has shape {tuple(hazard.shape)} where its "
-            f"arguments broadcast to {tuple(log_time.shape)}; it must be elementwise"
+            f"leaf family {family.name!r}: cumulative_hazard must be elementwise and keep the dtype: "
+            f"expected a tensor of {wanted[0]} and shape {wanted[1]}, got {found[0]} and {found[1]}"
         )
     refuse("H is not a finite number", ~hazard.isfinite())
     refuse("H is negative", hazard < 0)

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.metrics import balanced_accuracy_score, f1_score, matthews_corrcoef, roc_auc_score
 
 from sstorch import OptimalTreeClassifier, Search
-from sstorch.exact import Binarizer, horizon_labels
+from sstorch.exact import horizon_labels
 from sstorch.exact.fronts import disparity
 from sstorch.exceptions import ConfigError, DataError, FormatError
 from sstorch.reading import export_text
@@ -155,8 +155,7 @@ def test_fairness_counts_by_weight(table: Any) -> None:
     weight = np.random.default_rng(1).integers(0, 5, 400) / 4
     rows = np.repeat(np.arange(400), (4 * weight).astype(int))
     group = (X.sex == "m").to_numpy().astype(int)
-    binarizer = Binarizer("osst")  # does not look at how often a value comes
-    model = OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.03, binarize=binarizer)
+    model = OptimalTreeClassifier(3, fairness="equal_opportunity", max_disparity=0.03)
     model.fit(X, y, weight, sensitive="sex")
     again = clone(model).fit(X.iloc[rows], y.iloc[rows], sensitive="sex")
     assert model.loss_ == pytest.approx(again.loss_, abs=1e-12)
