@@ -39,7 +39,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
             os.fsync(file.fileno())
         os.replace(aside, path)
     except OSError as error:
-        # Of the file aside, which nobody has asked for, or without a name where the disk is full.
+        # The name is that of the file aside, or missing where the disk is full.
         error.filename, error.filename2 = str(path), None
         raise
     finally:

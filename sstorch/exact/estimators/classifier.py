@@ -97,7 +97,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     >>> tree = OptimalTreeClassifier(max_depth=2, objective="balanced", min_leaf=20)
     >>> tree = tree.fit(data.frame, relapsed, sample_weight=weights)
     >>> print(export_text(tree))
-    if progrec > 26:
+    if progrec > 82:
     ...
     >>> tree.certified_, tree.predict_proba(data.frame[:2]).shape
     (True, (2, 2))
