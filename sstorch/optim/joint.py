@@ -67,7 +67,8 @@ class Joint(Trainer):
         active = problems = run.active
         if run.compiled is not None:
             # Leaves that overflow are torch's.
-            problems = run.record_compiled(active, 1, run.compiled.train_jointly(active, options))
+            before, records = run.watched(active), run.compiled.train_jointly(active, options)
+            problems = run.record_compiled(active, 1, records, before)
         if len(problems):
             tree, rows = run.tree.select(problems), run.rows.select(problems)
             objective = run.objective.select(problems)

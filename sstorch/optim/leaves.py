@@ -46,7 +46,8 @@ class Leaves(Trainer):
         active = run.active
         if run.compiled is not None:
             # Leaves that overflow are torch's.
-            active = run.record_compiled(active, 1, run.compiled.train_leaves(active, self.lbfgs))
+            before, records = run.watched(active), run.compiled.train_leaves(active, self.lbfgs)
+            active = run.record_compiled(active, 1, records, before)
         shares = run.objective.shares_slopes.to(active.device).expand(run.tree.n_problems)[active]
         for kind, problems in ((SharedSlopesStep, active[shares]), (LeafStep, active[~shares])):
             if len(problems):

@@ -260,6 +260,7 @@ class _Scheduler:
         # A callback that looks at the trees between two steps finds them there.
         turns = ((True, False), (False, True)) if state.watches_steps else ((True, True),)
         for gates, leaves in turns:
+            before = state.watched(active)
             compiled.visit(
                 active,
                 node,
@@ -271,9 +272,9 @@ class _Scheduler:
                 leaves,
             )
             if gates:
-                state.record_compiled(active, node, records[:, 0])
+                state.record_compiled(active, node, records[:, 0], before)
             if leaves:
-                failed = state.record_compiled(active, node, records[:, 1])
+                failed = state.record_compiled(active, node, records[:, 1], before)
                 if len(failed):
                     share = torch.from_numpy(records[torch.isin(active, failed).numpy(), 0, SHARE])
                     self._train_leaves(node, failed, *self._visiting(failed, node)[1:], share)

@@ -269,8 +269,20 @@ class TrainingRun:
         place = {"problem": problems.cpu(), "macro_iteration": self.n_passes + 1, "node": node}
         self.history.add_steps(**place, step=step, status=status, **_NO_STEP | given)
 
-    def record_compiled(self, problems: Tensor, node: int, records: npt.NDArray[np.float64]) -> Tensor:
+    def watched(self, problems: Tensor) -> SoftTree | None:
+        """Some problems as they stand, where a callback looks at trees between steps; else None."""
+        return self.tree.select(problems) if self.watches_steps else None
+
+    def record_compiled(
+        self,
+        problems: Tensor,
+        node: int,
+        records: npt.NDArray[np.float64],
+        before: SoftTree | None,
+    ) -> Tensor:
         """Record steps of the compiled engine at a node, (K, n), and call the callbacks.
+
+        ``before`` are the problems before these steps, see :meth:`watched`.
 
         Returns the positions of the problems whose leaves overflow: their step is torch's to take.
         """
@@ -286,13 +298,16 @@ class TrainingRun:
             at = np.flatnonzero((records[:, known.STEP] == code) & ~overflow)
             if len(at) == 0:
                 continue
-            if self.watches_steps:
-                chosen = problems[torch.from_numpy(at)]
+            if before is not None:
+                place = torch.from_numpy(at)
+                chosen = problems[place]
                 trees = self.tree.select(chosen)
                 freeze_except(trees, _working_set(trees, node, name))
                 context = StepContext(self.n_passes + 1, node, name, trees, chosen)
+                self.tree.assign(chosen, before, place)  # a callback finds the batch without the step
                 for callback in self.callbacks:
                     callback.on_step(context)
+                self.tree.assign(chosen, trees)
             own = records[at]
             self._record(
                 problems[torch.from_numpy(at)],
