@@ -8,7 +8,15 @@ import pytest
 import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
 
-from sstorch import GatePenalties, Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import (
+    GatePenalties,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+)
 from sstorch.bench import cross_validate, make_folds
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_dataset
@@ -355,3 +363,10 @@ def test_a_leaf_of_steps_is_told_and_mended() -> None:
         assert held_out(soft_tree(gate_ridge=1e-4, **options)) < -100
     assert held_out(soft_tree(fused=0.1, **options)) > -6
     assert held_out(PrognosticTree()) > -6
+
+
+@pytest.mark.filterwarnings("ignore:6 events in 6 rows")
+def test_a_regression_of_steps_is_not_advised_to_keep_groups_larger() -> None:
+    x = np.arange(6.0)
+    with pytest.warns(DataWarning, match="leaf 0 .* are steps.*leave columns out, or take a larger ridge"):
+        SurvivalRegression(leaf="weibull").fit(np.column_stack([x, x**2]), Surv(np.exp(x), np.ones(6)))
