@@ -450,8 +450,8 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
         raise DataError(f"times must be numbers, or 'events': {error}") from error
     if grid.ndim != 1 or grid.size == 0:
         raise DataError(f"times must be a non-empty list of numbers, got shape {grid.shape}")
-    if not np.isfinite(grid).all() or (grid < 0).any():
-        raise DataError("times must be finite and >= 0")
+    if not (fine := np.isfinite(grid) & (grid >= 0)).all():
+        raise DataError(f"times must be finite and >= 0, got {grid[~fine][0]:g}")
     return grid
 
 

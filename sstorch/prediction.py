@@ -70,12 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes("sstorch-predict", (SstorchError, OSError)):
         asked = parser.parse_words(sys.argv[1:] if arguments is None else arguments)
         model, file = load_tree(asked.model.expanduser()), asked.file
-        naming = vars(asked).pop("id")
+        naming, times = vars(asked).pop("id"), asked.times or []
+        if times:
+            check_times(times)
         options = given_options(asked, options_beside(asked.model.expanduser()))
         with in_file(file):
             read = options.read(file)
             with read.wording("--"):
-                table = predictions(model, read.frame, asked.times or [], naming, asked.after)
+                table = predictions(model, read.frame, times, naming, asked.after)
         text = table.to_csv(index=False, lineterminator="\n")
         if asked.out is None:
             print(text, end="", flush=True)
