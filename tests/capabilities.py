@@ -397,13 +397,13 @@ def _exported(language: str, model: Any, case: Case) -> Result:
 
 
 def program(model: Any, case: Case) -> Result:
-    """Curves at the training means by the program of torch."""
+    """Curves of a row of zeros by the program of torch; means, which it has for NaN, are of unweighted rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tree.pt2"
         deploy.export_program(model, path, **_after(model))
         module = torch.export.load(path).module()
     names = model.preprocessor_.feature_names_out
-    x = torch.full((2, len(names)), torch.nan, dtype=torch.float64)
+    x = torch.zeros((2, len(names)), dtype=torch.float64)
     found = module(x, torch.as_tensor(case.times))
     parts = found if isinstance(found, tuple) else (found,)
     return _named(curves=torch.cat([part.detach().ravel() for part in parts]))
@@ -432,10 +432,11 @@ def workbook(model: Any, case: Case) -> Result:
 
 
 def saved(model: Any, case: Case) -> Result:
-    """Predictions of the saved model, which are those of the model."""
+    """Predictions of the saved model, of an exact search its tree, which are those of the model."""
+    kind = OptimalSurvivalTree if isinstance(model, OptimalSurvivalTreeCV) else type(model)
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
-        found = predict(type(model).load(folder), case)
+        found = predict(kind.load(folder), case)
     for name, value in predict(model, case).items():
         np.testing.assert_array_equal(found[name], value)
     return found

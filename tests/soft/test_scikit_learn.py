@@ -138,7 +138,9 @@ def test_with_a_survival_target_the_checks_of_scikit_learn_pass(estimator: BaseE
     assert len(results) >= 40
     other = {result["check_name"]: result["status"] for result in results if result["status"] != "passed"}
     other.pop("check_array_api_input", None)  # skipped without array API support
-    assert other == dict.fromkeys(expected, "xfail")
+    assert set(other.values()) == {"xfail"}
+    # The optimiser may also stop where both are.
+    assert set(_OBJECTS) <= set(other) <= set(expected)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

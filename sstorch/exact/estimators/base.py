@@ -209,6 +209,8 @@ class ExactTree(NestedParameters, FrameEstimator):
     def save(self, path: str | Path) -> None:
         """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
+        Of a search it is the chosen tree, which :meth:`OptimalSurvivalTree.load` reads.
+
         Raises:
             ConfigError: the folder cannot be written.
         """
