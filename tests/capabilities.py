@@ -397,7 +397,7 @@ def _exported(language: str, model: Any, case: Case) -> Result:
 
 
 def program(model: Any, case: Case) -> Result:
-    """Curves of a row of zeros by the program of torch; means, which it has for NaN, are of unweighted rows."""
+    """Curves of rows of zeros by the program of torch; for NaN it has means of unweighted rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tree.pt2"
         deploy.export_program(model, path, **_after(model))
