@@ -102,10 +102,9 @@ def calibration_error_interval(
     estimate is that of draws from the normal distribution of the curve's d coefficients, with the variance
     that they have if predictions are calibrated for a multiple of 0 (of Cox models without weights, and an
     event a subject), else with the estimated one. Accepted are the multiples whose region of probability
-    ``confidence`` holds the estimate. The region is the shortest
-    interval of the estimate; of E50, which is near 0 wherever the curve crosses the diagonal, that of the
-    estimate to the power of d, the volume of coefficients as near. How often limits of 95 % hold the truth:
-    ``experiments/validation``.
+    ``confidence`` holds the estimate. The region is the shortest interval of the estimate; of E50, which is
+    near 0 wherever the curve crosses the diagonal, that of the estimate to the power of d, the volume of
+    coefficients as near. How often limits of 95 % hold the truth: ``experiments/validation``.
 
     Rows and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
     `confidence` in (0, 1).
@@ -215,8 +214,13 @@ class _Curve:
     design: Callable[[FloatArray], FloatArray]  # the basis at predicted survival, (k,) -> (k, d)
     coefficients: FloatArray  # shape (d,)
     covariance: FloatArray  # of the coefficients, shape (d, d)
-    calibrated_covariance: FloatArray  # the same if predictions are calibrated, where it is known
+    calibrated: Callable[[], FloatArray]  # the same if predictions are calibrated, where it is known
     identity: FloatArray  # coefficients with which predictions are observed as they are, shape (d,)
+
+    @property
+    def calibrated_covariance(self) -> FloatArray:
+        """Covariance of the coefficients if predictions are calibrated; limits of errors alone need it."""
+        return self.calibrated()
 
     def observed(self, survival: FloatArray) -> FloatArray:
         """Observed survival at predictions, (k,)."""
@@ -257,11 +261,14 @@ def _of_cox(rows: HorizonRows, knots: FloatArray) -> _Curve:
     identity = np.zeros(coefficients.size)
     identity[:2] = fitted.centre[0], 1.0
     if cut.robust:
-        calibrated = covariance = covariance_of(fitted.log_hazard_influence(), cut.subject)
-    else:
-        total, calibrated = fit_cox(cut.y, x, at=identity[1:]).log_hazard()
+        covariance = covariance_of(fitted.log_hazard_influence(), cut.subject)
+
+    def calibrated() -> FloatArray:
+        if cut.robust:
+            return covariance
+        total, of_observed = fit_cox(cut.y, x, at=identity[1:]).log_hazard()
         # The information of the expected number of events, not of the observed one.
-        calibrated = calibrated * np.exp(total[0] - identity[0])
+        return np.asarray(of_observed * np.exp(total[0] - identity[0]))
 
     def design(survival: FloatArray) -> FloatArray:
         basis = _basis(log_log(survival), knots) - fitted.centre
@@ -284,7 +291,7 @@ def _of_pseudo_values(rows: HorizonRows, z: FloatArray, knots: FloatArray) -> _C
     identity = np.zeros(x.shape[1])
     identity[:2] = centre, scale
     fitted = fit_cloglog(rows, pseudo_values(rows), x, identity)
-    return _Curve(design, fitted.coefficients, fitted.covariance, fitted.covariance, identity)
+    return _Curve(design, fitted.coefficients, fitted.covariance, lambda: fitted.covariance, identity)
 
 
 def _basis(z: FloatArray, knots: FloatArray) -> FloatArray:
