@@ -157,6 +157,11 @@ def rows_text(bad: BoolArray) -> str:
     return f"{len(where)} rows ({what}s {shown}{more})"
 
 
+def counted(count: float, noun: str) -> str:
+    """A number of things in words: ``"1 row"``, ``"2 rows"``."""
+    return f"{int(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def names_text(names: Iterable[object]) -> str:
     """Join names for a message, at most 30 of them."""
     quoted = [repr(str(n)) for n in names]

@@ -10,7 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_columns_exist, check_same_order, check_unique, check_weight, rows_text
+from sstorch.checks import (
+    check_columns_exist,
+    check_same_order,
+    check_unique,
+    check_weight,
+    counted,
+    rows_text,
+)
 from sstorch.data.causes import CauseNames, Causes, parse_causes
 from sstorch.data.columns import numeric_values, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
@@ -503,7 +510,7 @@ class Surv:
     def __repr__(self) -> str:
         shown = ", ".join(self[:_SHOWN]._texts()) + (", ..." if len(self) > _SHOWN else "")
         n, k = len(self), self.n_events
-        return f"Surv([{shown}], {self.type}, {k} event{'s' * (k != 1)} in {n} row{'s' * (n != 1)})"
+        return f"Surv([{shown}], {self.type}, {counted(k, 'event')} in {counted(n, 'row')})"
 
     def _texts(self) -> list[str]:
         """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.exceptions import ConfigError
@@ -45,23 +44,6 @@ def duration(value: float, unit: str | None) -> str:
 def median_text(median: float, unit: str | None) -> str:
     """A median in words, with its unit if that is known: ``"median 1 year"``, ``"median not reached"``."""
     return f"median {duration(median, unit)}" if math.isfinite(median) else "median not reached"
-
-
-def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
-    """``"median 2 years"`` of each group; of all ``", survival 0.93 at 5 years"`` where one has no median.
-
-    Args:
-        table: a row a group with columns ``median`` and ``S(t)`` by increasing t; the last is taken.
-        unit: of the times.
-    """
-    texts = [median_text(median, unit) for median in table["median"]]
-    horizons = [name for name in map(str, table) if name.startswith("S(")]
-    if np.isfinite(table["median"]).all() or not horizons:
-        return texts
-    at = f"at {duration(float(horizons[-1][2:-1]), unit)}"
-    return [
-        f"{text}, survival {value:.3g} {at}" for text, value in zip(texts, table[horizons[-1]], strict=True)
-    ]
 
 
 def round_horizons(

@@ -113,7 +113,7 @@ def conditional_formula(tree: Deployable, after: float | None, level: float | No
     Raises ConfigError if `tree` cannot be exported, `after` is no time, or None where the model has
     time-varying covariates, or if there are no limits of this level.
     """
-    check_deployable(tree)
+    check_tree(tree, "_deployed")
     if level is not None:
         check_share(level, "level", "a share in (0, 1), or None", closed=False)
         if reason := no_limits(tree, after):
@@ -126,11 +126,6 @@ def conditional_formula(tree: Deployable, after: float | None, level: float | No
 def no_limits(tree: Deployable, after: float | None) -> str:
     """Why exports have no confidence limits; empty if they have."""
     return "they are for survival from time zero, not after a later time" if after else tree._no_limits()
-
-
-def check_deployable(tree: object) -> None:
-    """Raise ConfigError for anything but a tree of this package."""
-    check_tree(tree, "_deployed")
 
 
 def headline(tree: Deployable) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import IntArray
-from sstorch.checks import check_after, check_choice
+from sstorch.checks import check_after, check_choice, check_tree
 from sstorch.data import Surv, outcome_of
 from sstorch.data.time_unit import round_horizons
 from sstorch.deploy.calculator import (
@@ -27,7 +27,6 @@ from sstorch.deploy.calculator import (
 )
 from sstorch.deploy.deployable import (
     Deployable,
-    check_deployable,
     conditional_formula,
     headline,
     no_limits,
@@ -163,7 +162,7 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
             None.
         DataError: ``after`` is no time.
     """
-    check_deployable(tree)
+    check_tree(tree, "_deployed")
     tree._refuse_unknown_future(after)
     tree._write_program(Path(path), None if after is None else float(check_after(after, 1)[0]))
 
@@ -264,7 +263,7 @@ def export_calculator(
             model has time-varying covariates and ``after`` is None, or the language is not known.
         DataError: the rows cannot be read, or lack the entry or id that the training rows had.
     """
-    check_deployable(tree)
+    check_tree(tree, "_deployed")
     formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
     if y is not None and X is None:
         raise ConfigError("y is of the rows X: give both, or neither")

@@ -11,7 +11,7 @@ import pandas as pd
 from sstorch import metrics
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.data import SurvivalData
-from sstorch.data.time_unit import round_horizons
+from sstorch.data.time_unit import duration, median_text, round_horizons
 from sstorch.exceptions import DataError
 from sstorch.groups.hooks import GroupedTree
 from sstorch.metrics.censoring import followed_to
@@ -258,6 +258,23 @@ def causes_of(table: pd.DataFrame) -> tuple[str, ...]:
     """Competing causes of a table of groups; none for one event."""
     names = table.columns.get_level_values(0).unique()
     return tuple(str(name).removeprefix("events ") for name in names if str(name).startswith("events "))
+
+
+def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
+    """``"median 2 years"`` of each group; of all ``", survival 0.93 at 5 years"`` where one has no median.
+
+    Args:
+        table: a row a group with columns ``median`` and ``S(t)`` by increasing t; the last is taken.
+        unit: of the times.
+    """
+    texts = [median_text(median, unit) for median in table["median"]]
+    horizons = [name for name in map(str, table) if name.startswith("S(")]
+    if np.isfinite(table["median"]).all() or not horizons:
+        return texts
+    at = f"at {duration(float(horizons[-1][2:-1]), unit)}"
+    return [
+        f"{text}, survival {value:.3g} {at}" for text, value in zip(texts, table[horizons[-1]], strict=True)
+    ]
 
 
 def interval_text(value: float, lower: float, upper: float) -> str:

@@ -321,11 +321,11 @@ class TrainingRun:
                 rows=own[:, known.ROWS].astype(np.int64),
                 left_share=own[:, known.SHARE],
             )
-        whole = problems[torch.from_numpy(records[:, known.IS_WHOLE] == 1)]
-        if len(whole):
+        is_whole = records[:, known.IS_WHOLE] == 1
+        if is_whole.any():
+            whole, after = problems[torch.from_numpy(is_whole)], records[is_whole, known.AFTER]
             penalty = self.objective.leaf_penalty(self.tree.leaf_parameters())
-            after = torch.from_numpy(records[records[:, known.IS_WHOLE] == 1, known.AFTER])
-            self._known[whole] = after + penalty[whole]
+            self._known[whole] = torch.from_numpy(after) + penalty[whole]
         idle = np.flatnonzero(records[:, known.STEP] == known.SKIP)
         rows, share = (torch.from_numpy(records[idle, column]) for column in (known.ROWS, known.SHARE))
         self.skip(problems[torch.from_numpy(idle)], node, rows.long(), share)

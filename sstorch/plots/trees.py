@@ -13,7 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_tree
+from sstorch.checks import check_tree, counted
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration, round_horizons
@@ -52,10 +52,10 @@ class _Groups:
 
     def node(self, number: int, n_rows: int, share: float, curve: FloatArray | None) -> Node:
         """A group: its number, rows of it, their share, and the model's curve at the times."""
-        facts = [f"{n_rows} row{'s' * (n_rows != 1)}"]
+        facts = [counted(n_rows, "row")]
         if self.rows is not None and n_rows:
             events = int(self.rows.event[self.rows.rows(number)].sum())
-            facts = [f"{facts[0]},", f"{events} event{'s' * (events != 1)}"]
+            facts = [f"{facts[0]},", counted(events, "event")]
         facts += self._at_horizon(number, curve) if n_rows else []
         draw = partial(self._draw, number, curve if n_rows else None)
         return Node(
@@ -243,7 +243,7 @@ def plot_soft_tree(
         for word, child in (("yes", 2 * number), ("no", 2 * number + 1)):
             part = 100 * below(child).sum() / max(n_rows, 1)
             branches.append((f"{word} {part:.0f} %", made(child)))
-        title = f"[{number}] {n_rows} row{'s' * (n_rows != 1)}"
+        title = f"[{number}] {counted(n_rows, 'row')}"
         if (plane := _Plane.of(tree, X, number, rules[number], inside)) is None:
             return _rule_node(title, rules[number].text(_TERMS), share, branches)
         planes.append(f"[{number}] yes: {rules[number].text()}.")
@@ -398,7 +398,7 @@ def plot_optimal_tree(
             (f"{answer} {100 * count / max(n_rows, 1):.0f} %", child)
             for answer, (child, count) in zip(("yes", "no"), children, strict=True)
         ]
-        title = f"{n_rows} row{'s' * (n_rows != 1)}"
+        title = counted(n_rows, "row")
         return _rule_node(title, exact.names[exact.feature[number]], n_rows / total, branches), n_rows
 
     root = made(0)[0]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from sstorch.checks import counted
 from sstorch.data.subjects import CONSTANT_COVARIATES
-from sstorch.data.time_unit import survival_texts
 from sstorch.fitted.tree import FittedTree
-from sstorch.groups.table import interval_text
+from sstorch.groups.table import interval_text, survival_texts
 from sstorch.nn import SoftTree
 from sstorch.reading.nodes import (
     KM_MEDIAN,
@@ -111,19 +111,15 @@ def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
 
 def rows_text(row: pd.Series) -> str:
     """Rows of a row of the node table, and their subjects where these have several."""
-    of_subjects = f" of {_counted(row['subjects'], 'subject')}" if "subjects" in row else ""
-    return _counted(row["rows"], "row") + of_subjects
+    of_subjects = f" of {counted(row['subjects'], 'subject')}" if "subjects" in row else ""
+    return counted(row["rows"], "row") + of_subjects
 
 
 def events_text(tree: FittedTree, row: pd.Series) -> str:
     """Events of a row of the node table, of each cause where they compete."""
     if tree.competing:
-        return ", ".join(f"{_counted(row[f'events {cause}'], 'event')} of {cause}" for cause in tree.causes)
-    return _counted(row["events"], "event")
-
-
-def _counted(count: float, noun: str) -> str:
-    return f"{int(count)} {noun}{'s' * bool(count != 1)}"
+        return ", ".join(f"{counted(row[f'events {cause}'], 'event')} of {cause}" for cause in tree.causes)
+    return counted(row["events"], "event")
 
 
 def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sstorch._types import IntArray
 from sstorch.base import FrameEstimator
-from sstorch.checks import check_device, names_text, wording
+from sstorch.checks import check_device, counted, names_text, wording
 from sstorch.data import Schema
 from sstorch.data.columns import labels
 from sstorch.exact.binarize import Binarizer, Preset, Rule
@@ -188,7 +188,7 @@ class ExactTree(NestedParameters, FrameEstimator):
         tree, settings = self.tree_, self._settings
         budget = f"depth {settings.max_depth}"
         if settings.max_nodes is not None:
-            budget += f" and {settings.max_nodes} node{'s' * (settings.max_nodes != 1)}"
+            budget += f" and {counted(settings.max_nodes, 'node')}"
         if settings.leaf_penalty:
             budget += f", {settings.leaf_penalty:g} per leaf"
         proof = "optimal" if self.certified_ else f"at most {self.gap_:.4g} above the optimum"
@@ -341,11 +341,6 @@ class ArrayLeaves(LoadableTree):
         if self._labels is not None:
             names = state[self._labels]
             setattr(self, self._labels, np.array(names["values"], dtype=names["dtype"]))
-
-
-def rows_text(rows: int) -> str:
-    """A number of rows in words."""
-    return f"{rows} row{'s' * (rows != 1)}"
 
 
 def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:

@@ -11,9 +11,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order
+from sstorch.checks import check_same_order, counted
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ArrayLeaves, rows_text
+from sstorch.exact.estimators.base import ArrayLeaves
 from sstorch.exact.estimators.objectives import (
     ClassifierSettings,
     ClassObjective,
@@ -216,7 +216,8 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         """A line on each leaf: its number, class, share of that class and rows."""
         table = self.leaf_table_
         return [
-            f"leaf {number}: {name}, share {table[f'share of {name}'].iloc[number]:.3g} of {rows_text(rows)}"
+            f"leaf {number}: {name}, share {table[f'share of {name}'].iloc[number]:.3g} of "
+            + counted(rows, "row")
             for number, name, rows in zip(table.index, table["class"].tolist(), table["rows"], strict=True)
         ]
 

@@ -12,8 +12,8 @@ import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import counted
 from sstorch.data import SurvivalData
-from sstorch.exact.estimators.base import rows_text
 from sstorch.exact.estimators.outcome import OutcomeTree, observed
 from sstorch.exact.survival_tasks import CompetingLogLikelihood
 from sstorch.exact.tree import LeafCurves, leaf_curves
@@ -103,13 +103,13 @@ class CauseLeaves(OutcomeTree):
         # Groups may have none of the rows of a recalibration.
         table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
         return [
-            f"group {group}: {rows_text(int(row['rows', '']))}, {self._events_text(row)}"
+            f"group {group}: {counted(row['rows', ''], 'row')}, {self._events_text(row)}"
             for group, row in table.iterrows()
         ]
 
     def _events_text(self, row: pd.Series) -> str:
         counts = {name: int(row[f"events {name}", ""]) for name in self.causes_}
-        return ", ".join(f"{count} event{'s' * (count != 1)} of {name}" for name, count in counts.items())
+        return ", ".join(f"{counted(count, 'event')} of {name}" for name, count in counts.items())
 
     def _cause_card(self) -> CardFacts:
         table = self.group_table_

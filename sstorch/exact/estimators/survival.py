@@ -14,14 +14,14 @@ from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.base import CurveKind
-from sstorch.checks import check_after
+from sstorch.checks import check_after, counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import report
-from sstorch.data.time_unit import round_horizons, survival_texts
+from sstorch.data.time_unit import round_horizons
 from sstorch.deploy import Counts, Deployable, Deployed, Formula
 from sstorch.deploy.calculator import Field
 from sstorch.exact.binarize import Binarizer, Preset
-from sstorch.exact.estimators.base import ExactTree, LoadableTree, rows_text
+from sstorch.exact.estimators.base import ExactTree, LoadableTree
 from sstorch.exact.estimators.competing_risks import CauseLeaves
 from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search
@@ -40,7 +40,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Recalibration
 from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.recalibration import Recalibrate
-from sstorch.groups.table import frame_of_state, frame_state, groups_text
+from sstorch.groups.table import frame_of_state, frame_state, groups_text, survival_texts
 from sstorch.groups.without_events import groups_without_events
 from sstorch.language import Phrase
 from sstorch.memory import check_room
@@ -295,7 +295,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         table = self.leaf_table_
         texts = survival_texts(table, self.time_unit_)
         return [
-            f"group {number}: {rows_text(rows)}, {events} event{'s' * (events != 1)}"
+            f"group {number}: {counted(rows, 'row')}, {counted(events, 'event')}"
             + ("" if self.time_varying_ else f", {text}")
             for number, rows, events, text in zip(
                 table.index, table["rows"], table["events"], texts, strict=True

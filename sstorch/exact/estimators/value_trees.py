@@ -11,8 +11,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_same_order, names_text
-from sstorch.exact.estimators.base import ArrayLeaves, rows_text
+from sstorch.checks import check_same_order, counted, names_text
+from sstorch.exact.estimators.base import ArrayLeaves
 from sstorch.exact.estimators.search import SearchSettings, TargetRows, check_given, number_target
 from sstorch.exact.policy import Policy
 from sstorch.exact.targets import finite_matrix
@@ -91,7 +91,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         """A line on each leaf: its number, mean and rows."""
         table = self.leaf_table_
         return [
-            f"leaf {number}: {mean:.5g}, {rows_text(rows)}"
+            f"leaf {number}: {mean:.5g}, {counted(rows, 'row')}"
             for number, mean, rows in zip(table.index, table["mean"], table["rows"], strict=True)
         ]
 
@@ -221,7 +221,7 @@ class OptimalPolicyTree(ArrayLeaves):
         table = self.leaf_table_
         value = self.leaf_value_[np.arange(len(table)), self.leaf_treatment_]
         return [
-            f"leaf {number}: {name}, value {mean:.4g} of {rows_text(rows)}"
+            f"leaf {number}: {name}, value {mean:.4g} of {counted(rows, 'row')}"
             for number, name, mean, rows in zip(
                 table.index, table["treatment"].tolist(), value, table["rows"], strict=True
             )
