@@ -404,3 +404,12 @@ def blocks(n_rows: int, width: int, elements: int = 2**20) -> Iterator[slice]:
     """
     step = at_once(width, elements)
     return (slice(start, start + step) for start in range(0, n_rows, step))
+
+
+def has_method(model: object, name: str) -> bool:
+    """Whether an object, not a class, has a method.
+
+    ``isinstance`` with a protocol does not find methods that an object finds by ``__getattr__``, as the Cox
+    model of lifelines does, from Python 3.12 on.
+    """
+    return not isinstance(model, type) and callable(getattr(model, name, None))

@@ -14,8 +14,8 @@ from sstorch._types import FloatArray
 # error of incidences stays below 1e-8 (tests/fitted/test_incidence.py).
 WIDTH, NODES = 0.25, 5
 # Below the first event they are half as wide, since spline hazards can bend sharply there, and grow wider
-# below 1/e of its time, down to exp(-32) of it, where no family has mass that counts. Beyond the last one they
-# have the same width up to 55 times that time, and grow then.
+# below 1/e of its time, down to exp(-32) of it, where no family has mass that counts. Beyond the last event
+# they have the same width up to 55 times its time, and grow then.
 _BEGINNING = (32.0, 16.0, 8.0, 4.0, 2.0, *np.arange(1.0, 0.0, -WIDTH / 2).tolist())
 _END = (*np.arange(WIDTH, 4.1, WIDTH).tolist(), 5.0, 6.0, 8.0, 12.0, 20.0, 36.0)
 

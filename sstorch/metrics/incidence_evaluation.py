@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers, check_horizon
+from sstorch.checks import as_numbers, check_horizon, has_method
 from sstorch.exceptions import DataError
 from sstorch.metrics.checks import check_incidence, check_observed_horizon, check_times
 from sstorch.metrics.incidence import aalen_johansen
@@ -36,12 +36,16 @@ _N_TIMES = 100
 _FIRST_QUANTILE, _LAST_QUANTILE = 0.02, 0.9
 
 
-@runtime_checkable
 class PredictsIncidence(Protocol):
     """A fitted model: anything with this method."""
 
     def predict_cumulative_incidence(self, X: Any, times: Any) -> Any:
         """F_k(t | x), shape (n, K, n_times)."""
+
+
+def predicts_incidence(model: object) -> TypeGuard[PredictsIncidence]:
+    """Whether an object is a :class:`PredictsIncidence`."""
+    return has_method(model, "predict_cumulative_incidence")
 
 
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
@@ -116,7 +120,7 @@ class ScoredIncidences:
             if after is not None:
                 raise DataError("after: give a model, whose incidences are predicted from there on.")
             incidence, times = _up_to(tau, *model)
-        elif isinstance(model, PredictsIncidence) and not isinstance(model, type):
+        elif predicts_incidence(model):
             times = incidence_times(known, tau)
             at = times if after is None else np.append(after, after + times)
             incidence = model.predict_cumulative_incidence(X, at)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_after, check_same_order
+from sstorch.checks import check_after, check_same_order, has_method
 from sstorch.data import Surv, SurvivalData, outcome_of
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.checks import check_survival, check_times
@@ -31,12 +31,16 @@ Curves = tuple[npt.ArrayLike, npt.ArrayLike]
 _WHAT = "this metric"
 
 
-@runtime_checkable
 class PredictsSurvival(Protocol):
     """A fitted estimator: anything with this method."""
 
     def predict_survival_function(self, X: Any, times: Any) -> Any:
         """S(t | x), shape (n, n_times)."""
+
+
+def predicts_survival(model: object) -> TypeGuard[PredictsSurvival]:
+    """Whether an object is a :class:`PredictsSurvival`."""
+    return has_method(model, "predict_survival_function")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +138,7 @@ class ScoredRows:
             return cls(ScoredOutcome(rows, grid, train_rows, {}), survival)
         if isinstance(model, type):
             raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
-        if not isinstance(model, PredictsSurvival):
+        if not predicts_survival(model):
             raise DataError(
                 "model: expected an estimator with predict_survival_function(X, times), or the pair "
                 f"(survival, times) of curves; got {type(model).__name__}."

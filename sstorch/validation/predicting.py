@@ -21,9 +21,9 @@ from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.metrics.checks import check_probability
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
-from sstorch.metrics.incidence_evaluation import PredictsIncidence
+from sstorch.metrics.incidence_evaluation import predicts_incidence
 from sstorch.metrics.landmark import conditional_curves, conditional_incidences
-from sstorch.metrics.scored_rows import PredictsSurvival
+from sstorch.metrics.scored_rows import predicts_survival
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.
@@ -151,7 +151,7 @@ class Cohort(NamedTuple):
 
     def _incidences(self, model: Any, t: float) -> FloatArray:
         """Cumulative incidences at the horizon, (n, K)."""
-        if not isinstance(model, PredictsIncidence):
+        if not predicts_incidence(model):
             raise DataError(
                 f"y has competing causes, and {type(model).__name__} predicts the survival of one event, for "
                 "which competing events would count as censored: give a model with "
@@ -254,7 +254,7 @@ def refitted(model: Any, rows: Cohort) -> Any:
 
 def check_model(model: object) -> None:
     """Make sure that a model is fitted and predicts curves."""
-    if isinstance(model, type) or not isinstance(model, PredictsSurvival | PredictsIncidence):
+    if not (predicts_survival(model) or predicts_incidence(model)):
         raise DataError(
             "model: expected a fitted estimator with predict_survival_function(X, times), or "
             "predict_cumulative_incidence(X, times) for competing causes; got "
