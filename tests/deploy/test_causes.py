@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -162,10 +163,10 @@ def test_page_has_aalen_johansen_of_the_groups(after: float | None, tmp_path: Pa
 
 
 def test_query_names_a_column_for_each_cause() -> None:
-    database = sqlite3.connect(":memory:")
-    rows("mgus2").frame[:3].assign(patient_number=1, panel=2).to_sql("patients", database, index=False)
     query = export_code(fitted("soft"), "sql", horizon=120, dialect="sqlite")
-    names = pd.read_sql(query, database).columns[-4:].tolist()
+    with closing(sqlite3.connect(":memory:")) as database:
+        rows("mgus2").frame[:3].assign(patient_number=1, panel=2).to_sql("patients", database, index=False)
+        names = pd.read_sql(query, database).columns[-4:].tolist()
     expected = ["group", "survival", "incidence_progression", "incidence_death"]
     assert names == [f"predicted_{each}" for each in expected]
 

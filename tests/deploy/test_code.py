@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,19 +130,19 @@ def by_javascript(model: Tree, frame: pd.DataFrame, folder: Path, after: float |
 
 
 def by_sql(model: Tree, frame: pd.DataFrame, folder: Path, after: float | None = None) -> Computed:
-    base = sqlite3.connect(":memory:")
-    try:
-        base.execute("SELECT EXP(1.0)")
-    except sqlite3.OperationalError:
-        pytest.skip("this SQLite has no mathematical functions")
     if "Stage (T)" in frame:  # categories that a database may hold as integers
         frame = frame.assign(**{"Stage (T)": frame["Stage (T)"].astype(int)})
-    frame.to_sql("patients", base, index=False)
     survival = np.full((len(frame), len(TIMES)), np.nan)
     incidence = np.full((len(frame), len(model.causes_), len(TIMES)), np.nan)
     asked = [0, 3]
     query = export_code(model, "sql", horizon=TIMES[asked].tolist(), after=after, dialect="sqlite")
-    table = pd.read_sql(query, base)
+    with closing(sqlite3.connect(":memory:")) as base:
+        try:
+            base.execute("SELECT EXP(1.0)")
+        except sqlite3.OperationalError:
+            pytest.skip("this SQLite has no mathematical functions")
+        frame.to_sql("patients", base, index=False)
+        table = pd.read_sql(query, base)
     for k in asked:
         survival[:, k] = table[f"predicted_survival_{TIMES[k]:g}"]
         names = [f"predicted_incidence_{cause}_{TIMES[k]:g}" for cause in model.causes_]

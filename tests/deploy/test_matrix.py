@@ -43,8 +43,10 @@ def load(file):
 """,
     ".sql": """
 import sqlite3
+from contextlib import closing
 def load(file):
-    found = sqlite3.connect("rows").execute(file.read_text())
+    with closing(sqlite3.connect("rows")) as base:
+        found = base.execute(file.read_text()).fetchall()
     found = [row[-1 - len(times) * (1 + causes) :] for row in found]
     curves = [[row[1 + k : 1 + k + 1 + causes] for k in range(0, len(row) - 1, 1 + causes)] for row in found]
     survival = [[each[0] for each in row] for row in curves]

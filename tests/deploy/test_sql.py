@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -35,11 +36,11 @@ Run = Callable[[pd.DataFrame, str], pd.DataFrame]
 
 
 def by_sqlite(table: pd.DataFrame, query: str) -> pd.DataFrame:
-    base = sqlite3.connect(":memory:")
-    base.execute("ATTACH ':memory:' AS registry")
-    table.to_sql("these rows", base, index=False)
-    base.execute('CREATE TABLE registry."these rows" AS SELECT * FROM main."these rows"')
-    return pd.read_sql(query, base)
+    with closing(sqlite3.connect(":memory:")) as base:
+        base.execute("ATTACH ':memory:' AS registry")
+        table.to_sql("these rows", base, index=False)
+        base.execute('CREATE TABLE registry."these rows" AS SELECT * FROM main."these rows"')
+        return pd.read_sql(query, base)
 
 
 def by_duckdb(table: pd.DataFrame, query: str) -> pd.DataFrame:
