@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sstorch._types import BoolArray, FloatArray
-from sstorch.checks import rows_text
+from sstorch._types import BoolArray, FloatArray, IntArray
+from sstorch.checks import counted, rows_text
 from sstorch.data import Surv, SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.fitted.tree import FittedTree
@@ -24,14 +24,22 @@ from sstorch.nn import HazardFamily
 _RANK = 1e-8
 # Scores below this share of the root mean square of a parameter's design are rounding errors of zero.
 _NO_SCORE = 1e-6
-# Newton steps to the maximum of the likelihood; there it could rise by half of _CONVERGED.
+# Newton steps to a maximum of the likelihood. There it could rise by half of _CONVERGED, the next step moves
+# predictor and shapes by at most _MOVED, and the information has the rank of the design. Towards a maximum at
+# infinity the likelihood rises less and less, too, but each step moves some row by about one, until the
+# information there underflows.
 _MOST_STEPS = 50
 _CONVERGED = 1e-9
+_MOVED = 1e-2
 # Times at which the curve of each row is inverted, from this share of the smallest time on.
 _GRID = 512
 _EARLIEST = 1e-4
 # Elements of the largest intermediate, (draws, rows, shapes, parameters).
 _ELEMENTS = 2**21
+
+
+class NoMaximumError(DataError):
+    """The likelihood of some rows has no maximum, such as that of rows without an event."""
 
 
 class _Maximum(NamedTuple):
@@ -60,7 +68,8 @@ class LeafLikelihood(NamedTuple):
         scores with a sum, and so with a drift along every column that is correlated with the features.
 
         Raises:
-            DataError: the likelihood overflows, or has no maximum that Newton's method reaches.
+            DataError: the likelihood overflows.
+            NoMaximumError: it has no maximum that Newton's method reaches.
         """
         module = copy.deepcopy(tree.module).to("cpu", torch.float64)
         place = int(np.flatnonzero(tree.group_numbers == group)[0])
@@ -82,9 +91,9 @@ class LeafLikelihood(NamedTuple):
             )
         maximum = leaf.maximum(time, event)
         if not maximum.exists[0]:
-            raise DataError(
-                f"the likelihood of the {len(x)} rows in group {group} has no maximum that Newton's method "
-                f"reaches in {_MOST_STEPS} steps; test a leaf of fewer parameters or with more rows"
+            raise NoMaximumError(
+                f"the likelihood of the {len(x)} rows in group {group} has no maximum "
+                f"({counted(data.n_events, 'event')}); test a leaf of fewer parameters or with more events"
             )
         size = np.sqrt((maximum.scores[0] ** 2).mean(axis=0))
         usual = np.sqrt((design**2).mean(axis=(0, 1)))
@@ -97,6 +106,8 @@ class LeafLikelihood(NamedTuple):
         found = _Maximum(np.tile(self.numbers, (b, 1, 1)), np.zeros((b, n, d)), np.zeros(b, dtype=bool))
         running = np.arange(b)
         parts = self._derivatives(time, event, found.numbers)
+        flat = self.design.reshape(-1, d)
+        n_free = _newton_root((flat.T @ flat)[None])[1]
         for _ in range(_MOST_STEPS):
             keep = _finite_rows(parts).all(axis=1)
             running, (loss, first, second) = running[keep], [part[keep] for part in parts]
@@ -104,16 +115,18 @@ class LeafLikelihood(NamedTuple):
                 break
             scores = -(first[:, :, None, :] @ self.design)[:, :, 0]
             total = scores.sum(axis=1)
-            step = (_solve(self.design, second @ self.design) @ total[:, :, None])[:, :, 0]
+            root, n_curved = _newton_root(flat.T @ (second @ self.design).reshape(len(running), -1, d))
+            step = (root @ (root.swapaxes(1, 2) @ total[:, :, None]))[:, :, 0]
             gain = (total * step).sum(axis=1)
-            done = gain <= _CONVERGED
-            found.scores[running[done]], found.exists[running[done]] = scores[done], True
+            move = np.einsum("nqd,bd->bnq", self.design, step)
+            done = (gain <= _CONVERGED) & (np.abs(move).max(axis=(1, 2)) <= _MOVED)
+            whole = done & (n_curved == n_free)
+            found.scores[running[whole]], found.exists[running[whole]] = scores[whole], True
             if done.all():
                 break
-            running, step, gain = running[~done], step[~done], gain[~done]
+            running, move, gain = running[~done], move[~done], gain[~done]
             parts = loss[~done], first[~done], second[~done]
             before, losses = found.numbers[running], parts[0].sum(axis=1)
-            move = np.einsum("nqd,bd->bnq", self.design, step)
             length, trying = np.ones(len(running)), np.arange(len(running))
             while len(trying):  # halve the steps after which the loss has not fallen
                 numbers = before[trying] + length[trying, None, None] * move[trying]
@@ -229,14 +242,19 @@ def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArra
     return design, (place >= p) & (place < ends)
 
 
-def _solve(design: FloatArray, curved: FloatArray) -> FloatArray:
-    """Pseudo-inverse of the information, (b, d, d), of ``design`` (n, q, d) and ``curved`` (b, n, q, d)."""
-    d = design.shape[-1]
-    information = design.reshape(-1, d).T @ curved.reshape(len(curved), -1, d)
-    size = np.sqrt(np.maximum(np.diagonal(information, axis1=1, axis2=2), 0.0))
+def _newton_root(information: FloatArray) -> tuple[FloatArray, IntArray]:
+    """R with R R' the inverse of information (b, d, d) for Newton steps, and its positive directions (b,).
+
+    Negative curvature, as it occurs far from a maximum, is taken as positive: steps lead away from saddle
+    points. Directions without curvature, at unit diagonal, are left out.
+    """
+    size = np.sqrt(np.abs(np.diagonal(information, axis1=1, axis2=2)))
     unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
-    root = unit[:, :, None] * inverse_root(information * unit[:, :, None] * unit[:, None, :])
-    return np.asarray(root @ root.swapaxes(1, 2))
+    values, vectors = np.linalg.eigh(information * unit[:, :, None] * unit[:, None, :])
+    least = _RANK * np.maximum(np.abs(values).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    kept = np.abs(values) > least
+    scale = np.where(kept, 1 / np.sqrt(np.where(kept, np.abs(values), 1.0)), 0.0)
+    return unit[:, :, None] * vectors * scale[:, None], (values > least).sum(axis=1)
 
 
 def inverse_root(matrices: FloatArray) -> FloatArray:

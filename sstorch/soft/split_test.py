@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -21,7 +21,7 @@ from sstorch.data.fingerprint import on_training_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.soft.estimator import SoftEstimator
-from sstorch.soft.leaf_likelihood import LeafLikelihood, inverse_root
+from sstorch.soft.leaf_likelihood import LeafLikelihood, NoMaximumError, inverse_root
 
 Tested = Literal["all", "level"]
 
@@ -46,12 +46,14 @@ class SplitTest:
         rows: of each group, indexed by group.
         parameters: what was tested, ``"all"`` or ``"level"``.
         same_rows: whether the rows have placed the gates of the groups, so that p-values are too small.
+        untested: why there is no test, of the groups that have none.
     """
 
     table: pd.DataFrame
     rows: pd.Series
     parameters: Tested
     same_rows: bool = False
+    untested: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def overall(self) -> pd.Series:
@@ -67,7 +69,11 @@ class SplitTest:
         asked = "parameters" if self.parameters == "all" else "intercept and shape"
         lines = []
         groups = self.table.groupby(level="group")
-        for (group, table), p, n_rows in zip(groups, self.overall, self.rows, strict=True):
+        for (label, table), p, n_rows in zip(groups, self.overall, self.rows, strict=True):
+            group: int = label  # type: ignore[assignment]
+            if group in self.untested:
+                lines.append(f"group {group}, {n_rows} rows: no test, {self.untested[group]}")
+                continue
             verdict = f"change with {table.index[0][1]}" if p <= _ALPHA else "may hold for all rows"
             lines.append(f"group {group}, {n_rows} rows: {asked} {verdict}, p = {p:.3f}")
             text = table.droplevel("group").to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
@@ -124,8 +130,8 @@ def split_test(
         cause: of competing ones, by number or name, whose hazard is tested.
 
     Raises:
-        DataError: the data cannot be used, the leaf has none of the rows, or its events are so few that the
-            likelihood, or that of most draws, has no maximum.
+        DataError: the data cannot be used, the leaf has none of the rows, or events are so few that in no
+            group the likelihood, and that of most draws, has a maximum; one such group has no test.
         ConfigError: an argument has a value that does not exist.
 
     References:
@@ -169,17 +175,28 @@ def leaf_tests(
     assigned = numbers[tree.leaf(x)]
     if group is not None and not (assigned == group).any():
         raise DataError(f"group {group} has none of the rows; test another, or other rows")
-    tables, rows = {}, {}
+    tables, rows, untested = {}, {}, {}
     for number in sorted(numbers.tolist()) if group is None else [group]:
         inside = np.flatnonzero(assigned == number)
         if len(inside):
             part = data.subset(inside)
-            leaf = LeafLikelihood.of(tree, dense(x[torch.as_tensor(inside, device=x.device)]), part, number)
+            of_leaf = dense(x[torch.as_tensor(inside, device=x.device)])
             columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
-            tables[number] = _table(leaf, columns, parameters, count, seed)
+            try:
+                leaf = LeafLikelihood.of(tree, of_leaf, part, number)
+                tables[number] = _table(leaf, columns, parameters, count, seed)
+            except NoMaximumError as error:
+                untested[number], tables[number] = str(error), _no_tests(columns)
             rows[number] = len(inside)
+    if len(untested) == len(tables):
+        raise NoMaximumError("; ".join(untested.values()))
     sizes = pd.Series(rows, name="rows").rename_axis("group")
-    return SplitTest(pd.concat(tables, names=["group"]), sizes, parameters)
+    return SplitTest(pd.concat(tables, names=["group"]), sizes, parameters, untested=untested)
+
+
+def _no_tests(columns: Iterable[str]) -> pd.DataFrame:
+    """A table without values."""
+    return pd.DataFrame(np.nan, index=pd.Index(columns, name="column"), columns=_COLUMNS)
 
 
 def _table(
@@ -199,12 +216,12 @@ def _table(
         for name, column in used.items():
             squares[name].append(column.squares(scores, whitening))
     if used and n_found < n_draws / 2:
-        raise DataError(
+        raise NoMaximumError(
             f"only {n_found - 1} of {n_draws} outcomes drawn from the regression of {len(leaf.data)} rows "
             f"with {leaf.data.n_events} events have a maximum of the likelihood; test a leaf with more events"
         )
     found = {name: column.statistics(np.concatenate(squares[name])) for name, column in used.items()}
-    table = pd.DataFrame(np.nan, index=pd.Index(columns, name="column"), columns=_COLUMNS)
+    table = _no_tests(columns)
     if found:
         statistics = np.column_stack([values for values, _ in found.values()])
         p = rankdata(-statistics, method="max", axis=0) / len(statistics)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import Columns, Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import censoring_distribution
@@ -278,6 +278,24 @@ def test_few_events_raise_where_the_likelihood_has_no_maximum(n_events: int, see
     tree = PrognosticTree(depth=1, leaf="weibull").fit(frame.assign(c=1.0), y)
     with pytest.raises(DataError, match=r"no maximum|have a maximum"):
         split_test(tree, frame.assign(c=1.0), y, n_draws=99)
+
+
+@pytest.mark.filterwarnings("ignore:group 1 has no event:sstorch.exceptions.DataWarning")
+def test_group_without_an_event_has_no_test_and_says_why() -> None:
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"a": rng.normal(size=240), "b": np.repeat([0.0, 1.0], 120)})
+    y = Surv(rng.weibull(1.5, 240) + 0.01, (frame["b"] == 1) & (rng.random(240) < 0.7))
+    columns = Columns(numeric="linear")
+    tree = PrognosticTree(depth=1, leaf="weibull", columns=columns, min_leaf=0.2).fit(frame, y)
+    assert tree.apply(frame).tolist() == [1] * 120 + [2] * 120
+    found = split_test(tree, frame, y, n_draws=99)
+    assert found.table.loc[1].isna().all(axis=None)
+    assert found.table.loc[2, "p"].loc["a"] > 0
+    assert found.overall.loc[1] == 1
+    assert "(0 events)" in found.untested[1]
+    assert "group 1, 120 rows: no test" in str(found)
+    with pytest.raises(DataError, match="no maximum"):
+        split_test(tree, frame, y, group=1, n_draws=99)
 
 
 def test_arguments_that_do_not_exist_are_refused() -> None:
