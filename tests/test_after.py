@@ -19,7 +19,7 @@ from sstorch import (
     SurvivalRegression,
     load_dataset,
 )
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import FAMILIES, make_family
 from tests.conftest import nightly_but
 
@@ -165,6 +165,13 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
     dead = OptimalSurvivalTree(max_depth=0).fit(x, (np.arange(1.0, 13.0), np.ones(12)))
     with pytest.raises(DataError, match=r"survival of 1 row \(.* 1\) at after=12 is 0"):
         dead.predict_survival_function(x[:2], [1.0], after=[7.0, 12.0])
+    tiny = SurvivalRegression("weibull").fit(gbsg2.frame[["tsize"]], (gbsg2.time, gbsg2.event))
+    far = rows[["tsize"]].assign(tsize=[20.0, 20.0, 1e8])  # S(500) underflows
+    with (
+        pytest.warns(DataWarning, match="far outside"),
+        pytest.raises(DataError, match=r"survival of 1 row \(.* 2\) at after=500 is 0"),
+    ):
+        tiny.predict_survival_function(far, TIMES, after=500.0)
     rising = SurvivalRegression(leaf=make_family("spline", monotone=False))
     rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     with pytest.raises(ConfigError, match="curves that cannot rise"):

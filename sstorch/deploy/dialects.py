@@ -15,6 +15,8 @@ class Dialect:
     """The SQL of one database."""
 
     number: str = "DOUBLE PRECISION"  # type of a number in double precision
+    # a column as what can be cast to a number: some databases cast no truth value to one
+    castable: str = "{}"
     text: str = "VARCHAR"  # type of a text that is long enough for a category
     integer: str = "INTEGER"  # type of a whole number
     infinity: str = "CAST('Infinity' AS DOUBLE PRECISION)"  # a number above all others
@@ -50,10 +52,13 @@ class Dialect:
 
 
 _BACKSLASH = {"\\": "\\\\", "'": "''"}
+_TRUTHS = "REPLACE(REPLACE(CAST({} AS @), 'true', '1'), 'false', '0')"
 # Large, yet a product of it with a coefficient is still a number where infinity is none.
 _LARGE = "1e300"
 DIALECTS: Mapping[DialectName, Dialect] = {
-    "postgresql": Dialect(once="AS MATERIALIZED", evaluates_once=True, has_values=True),
+    "postgresql": Dialect(
+        castable=_TRUTHS.replace("@", "TEXT"), once="AS MATERIALIZED", evaluates_once=True, has_values=True
+    ),
     "sqlite": Dialect(infinity="9e999", once="AS MATERIALIZED", evaluates_once=True, has_values=True),
     "duckdb": Dialect(once="AS MATERIALIZED", evaluates_once=True, has_values=True),
     "tsql": Dialect(
@@ -86,6 +91,7 @@ DIALECTS: Mapping[DialectName, Dialect] = {
     ),
     "bigquery": Dialect(
         number="FLOAT64",
+        castable=_TRUTHS.replace("@", "STRING"),
         text="STRING",
         integer="INT64",
         infinity="CAST('inf' AS FLOAT64)",

@@ -258,7 +258,8 @@ class SQL(Printer):
 
     @override
     def number(self, column: str, missing: float) -> str:
-        return f"COALESCE(CAST({self.quoted(column)} AS {self.dialect.number}), {self.constant(missing)})"
+        given = self.dialect.castable.replace("{}", self.quoted(column))
+        return f"COALESCE(CAST({given} AS {self.dialect.number}), {self.constant(missing)})"
 
     @override
     def category(self, column: str, label: str) -> str:

@@ -224,7 +224,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if after is None:
             return None
         times = check_after(after, len(x))
-        check_alive(self._tree.curves(x, times[:, None], "cumulative_hazard")[:, 0] < np.inf, times)
+        check_alive(self._tree.curves(x, times[:, None], "survival")[:, 0] > 0.0, times)
         return times
 
     def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
@@ -337,7 +337,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
         x, later = self._encode_new(X), after[:, None] + times
         gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
-        check_alive(gone[:, 0] < np.inf, after)
+        check_alive(np.exp(-gone[:, 0]) > 0.0, after)
         if kind == "hazard":
             return self._tree.curves(x, later, kind)
         left = self._tree.curves(x, later, "cumulative_hazard") - gone

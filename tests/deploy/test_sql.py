@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sstorch import SurvivalRegression
 from sstorch.deploy import export_code
 from sstorch.deploy.deployable import conditional_formula
 from sstorch.deploy.dialects import DIALECTS, DialectName
@@ -88,8 +89,7 @@ def by_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 def check(name: str, dialect: DialectName, run: Run, after: float | None = None) -> None:
     model = MODELS[name]()
-    frame = subjects(60, 3).frame.drop(columns="größe").assign(größe=1.0) if not model.causes_ else None
-    frame = patients("mgus2" if name == "causes" else "pbc") if frame is None else frame
+    frame = patients("mgus2" if name == "causes" else "pbc") if model.causes_ else subjects(60, 3).frame
     rng = np.random.default_rng(0)
     shuffled = frame.assign(v1=rng.normal(size=len(frame)), site="a", pid=rng.permutation(len(frame)))
     shuffled = shuffled.sample(frac=1, random_state=1)
@@ -114,6 +114,18 @@ def check(name: str, dialect: DialectName, run: Run, after: float | None = None)
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_joined_by_key_have_their_predictions(name: str, run: Run) -> None:
     check(name, "sqlite" if run is by_sqlite else "duckdb", run)
+
+
+def test_boolean_column_of_postgresql_is_a_number() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"smoker": rng.random(80) < 0.4, "age": rng.normal(60, 9, 80)})
+    time = rng.exponential(5, 80) * np.where(frame["smoker"], 0.2, 1)
+    model = SurvivalRegression("exponential").fit(frame, (time, rng.random(80) < 0.7))
+    query = export_code(model, "sql", horizon=2, dialect="postgresql", table='registry."these rows"')
+    # DuckDB reads it, too, yet casts truth values, which PostgreSQL does not.
+    found = by_duckdb(frame, query)["predicted_survival"]
+    np.testing.assert_allclose(found, model.predict_survival_function(frame, 2)[:, 0], atol=1e-12)
+    assert 'CAST(REPLACE(REPLACE(CAST("smoker" AS TEXT)' in query
 
 
 @pytest.mark.nightly

@@ -160,6 +160,13 @@ def test_time_zero_has_no_error(spline: SurvivalRegression) -> None:
     assert (found.upper[:, 0] == 1).all()
 
 
+@pytest.mark.filterwarnings("ignore:column 'tsize'")
+def test_survival_that_underflows_has_no_limits(weibull: SurvivalRegression) -> None:
+    found = inference.predict(weibull, ROWS[:2].assign(tsize=[20.0, 1500.0]), times=[0.0, 4000.0])
+    assert found.estimate[1, 1] == 0
+    np.testing.assert_array_equal(np.isnan(found.upper), [[False, False], [False, True]])
+
+
 def test_left_truncated_start_stop_rows_have_errors() -> None:
     half = DATA.time / 2
     frame = DATA.frame.loc[DATA.frame.index.repeat(2)].reset_index(drop=True)
