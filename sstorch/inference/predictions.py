@@ -250,7 +250,7 @@ def limits(
     with np.errstate(divide="ignore", invalid="ignore"):
         centre, width = link.forth(estimate), critical * np.abs(link.slope(estimate)) * error
         ends = np.stack([link.back(centre - width), link.back(centre + width)])
-    # At time zero, where curves have one value, limits are this value; survival that underflows to 0 has none.
+    # At time zero, where curves have one value, limits are this value; survival that underflows has none.
     ends = np.where((error == 0) & (centre < np.inf), estimate, ends)
     return estimate, error, ends.min(0), ends.max(0)
 
