@@ -142,11 +142,14 @@ def test_the_page_shows_what_the_tree_predicts(kind: str, gbsg2: SurvivalData, t
     assert page.stat().st_size < 300_000
     missing = patients.isna().any(axis=1)
     assert all(any("unknown" in text for text in seen[k]["warnings"]) for k in np.flatnonzero(missing))
-    # What is not a number, what is outside, a comma.
-    odd = in_browser(page, [{"age": "old"}, {"age": "130"}, {"age": "45,5"}], tmp_path)
+    # What is not a number, what is outside, a comma, a comma that may stand for thousands.
+    odd = in_browser(
+        page, [{"age": "old"}, {"age": "130"}, {"age": "45,5"}, {"age": "60", "progrec": "1,234"}], tmp_path
+    )
     assert "not a number" in odd[0]["warnings"][0]
     assert "outside the data" in odd[1]["warnings"][0]
     assert odd[2]["warnings"] == []
+    assert "not a number" in odd[3]["warnings"][0]
 
 
 @needs_browser
