@@ -397,13 +397,14 @@ def _exported(language: str, model: Any, case: Case) -> Result:
 
 
 def program(model: Any, case: Case) -> Result:
-    """Curves of rows of zeros by the program of torch; for NaN it has means of unweighted rows."""
+    """Curves by the program of torch, of rows of zeros and of missing values."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tree.pt2"
         deploy.export_program(model, path, **_after(model))
         module = torch.export.load(path).module()
     names = model.preprocessor_.feature_names_out
     x = torch.zeros((2, len(names)), dtype=torch.float64)
+    x[1] = torch.nan
     found = module(x, torch.as_tensor(case.times))
     parts = found if isinstance(found, tuple) else (found,)
     return _named(curves=torch.cat([part.detach().ravel() for part in parts]))

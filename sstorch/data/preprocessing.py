@@ -43,10 +43,10 @@ class Preprocessor:
 
     Args:
         schema: Columns and vocabularies.
-        numeric: What replaces a missing number: mean or median of the training rows, the median in columns
-            whose missing values have an indicator.
+        numeric: What replaces a missing number: weighted mean or median of the training rows, the median in
+            columns whose missing values have an indicator.
         categorical: What replaces a missing category: ``"zeros"`` leaves its block all zero,
-            ``"most_frequent"`` takes the training rows' most frequent category (the first one of a tie).
+            ``"most_frequent"`` takes the category of most weight in the training rows (the first of a tie).
         scale: ``"minmax"`` or ``"none"`` (original units).
         encodings: What gates and leaves see of the columns; the columns as they are by default.
         offset: Numeric column whose coefficient is fixed: it is not scaled, and may not be missing.
@@ -134,11 +134,13 @@ class Preprocessor:
         """Names of the encoded features: ``"age"``, ``"grade=II"``."""
         return [feature.name for feature in self.features]
 
-    def fit(self, X: object) -> Self:
+    def fit(self, X: object, weight: FloatArray | None = None) -> Self:
         """Learn means, most frequent categories, ranges, and the knots of curves.
 
         Args:
             X: Training rows, frame or array (n, p) with the columns of the schema.
+            weight: Weights of means, medians and most frequent categories, (n,), > 0; None where all are
+                alike. Ranges and knots count each row once.
 
         Raises:
             DataError: No rows, or the columns do not fit the schema.
@@ -154,16 +156,18 @@ class Preprocessor:
             if name in self.schema.categories:
                 words = self.schema.categories[name]
                 codes = _level_codes(frame[name], words)
-                counts = np.bincount(codes[codes >= 0], minlength=len(words))
+                own = None if weight is None else weight[codes >= 0]
+                counts = np.bincount(codes[codes >= 0], own, minlength=len(words))
                 present = len(words) > 0 and bool(counts.any())
                 self.mode_[name] = words[int(counts.argmax())] if present else None
                 offset += [0.0] * len(words)
                 scale += [1.0 if count else 0.0 for count in counts]
             else:
                 values = _numbers(frame[name])
-                values = values[~np.isnan(values)]
+                known = ~np.isnan(values)
+                values, own = values[known], None if weight is None else weight[known]
                 present = len(values) > 0
-                self.fill_[name] = self._fill_value(name, values) if present else 0.0
+                self.fill_[name] = self._fill_value(name, values, own) if present else 0.0
                 low, factor = self._range(values) if present else (0.0, 0.0)
                 if name == self.offset:
                     low, factor = 0.0, 1.0
@@ -386,9 +390,9 @@ class Preprocessor:
         if not hasattr(self, "scale_"):
             raise NotFittedError("this Preprocessor is not fitted yet; call fit first")
 
-    def _fill_value(self, name: str, values: FloatArray) -> float:
+    def _fill_value(self, name: str, values: FloatArray, weight: FloatArray | None) -> float:
         by_mean = self.numeric == "mean" and name not in self.schema.missing
-        middle = np.mean(values) if by_mean else np.median(values)
+        middle = np.average(values, weights=weight) if by_mean else _median(values, weight)
         # A rounded mean can leave the range by one unit in the last place.
         return float(np.clip(middle, values.min(), values.max()))
 
@@ -401,6 +405,17 @@ class Preprocessor:
         if width <= max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny)):
             return low, 0.0
         return low, 1.0 / width
+
+
+def _median(values: FloatArray, weight: FloatArray | None) -> float:
+    """Median; integer weights give that of repeated values."""
+    if weight is None:
+        return float(np.median(values))
+    values, weight = values[order := np.argsort(values)], weight[order]
+    share = np.cumsum(weight) / weight.sum()
+    # The values at which half of the weight is reached and passed: two where it is reached exactly.
+    ends = np.searchsorted(share, [0.5 - _NOISE * len(share), 0.5 + _NOISE * len(share)])
+    return float(values[ends].mean())
 
 
 def _numbers(column: pd.Series) -> FloatArray:

@@ -110,7 +110,7 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         check_integer("batch_size", self.batch_size, 1)
         settings = BatchSettings.check(depth=0, leaf=self.leaf, device=self.device)
         settings = settings.for_cause(None, data.n_events)
-        self.preprocessor_ = Preprocessor(Schema.of(data.frame)).fit(data.frame)
+        self.preprocessor_ = Preprocessor(Schema.of(data.frame)).fit(data.frame, data.uneven_weight)
         x = self.preprocessor_.transform(data.frame)
         _, sample = stack_splits([data], [x], self.preprocessor_, settings)
         module = self._untrained(x.shape[1], seed)

@@ -26,7 +26,7 @@ def fit_preprocessors(
             encodings=settings.encodings,
             offset=settings.offset_column,
             strata=settings.strata,
-        ).fit(data.frame)
+        ).fit(data.frame, data.uneven_weight)
         for data in splits
     )
     # A curve may have fewer knots in a split, whose other features are zero there: what is zero in all goes.

@@ -218,6 +218,22 @@ def test_statistics_come_from_training_rows_only(train, test, other, choice):
     assert encoded[0].tobytes() == encoded[1].tobytes()
 
 
+@pytest.mark.parametrize("numeric", ["mean", "median"])
+@pytest.mark.parametrize("n", [40, 41, 42])
+def test_integer_weights_fill_as_repeated_rows(numeric, n):
+    rng = np.random.default_rng(n)
+    frame = pd.DataFrame({"x": rng.normal(size=n), "g": rng.choice(list("abc"), n)})
+    frame = frame.where(rng.random((n, 2)) > 0.2)
+    weight = rng.integers(1, 9, n)
+    repeated = frame.loc[np.repeat(frame.index, weight)]
+    schema = Schema.of(frame)
+    for scale in (1.0, 0.7):  # only ratios matter
+        one = Preprocessor(schema, numeric, "most_frequent").fit(frame, scale * weight)
+        many = Preprocessor(schema, numeric, "most_frequent").fit(repeated)
+        assert one.fill_["x"] == pytest.approx(many.fill_["x"], rel=1e-12)
+        assert one.mode_ == many.mode_
+
+
 def test_mean_of_equal_values_is_that_value():
     frame = pd.DataFrame({"x": [0.1, 0.1, 0.1, np.nan]})
     assert np.mean([0.1, 0.1, 0.1]) > 0.1

@@ -44,6 +44,8 @@ def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
     log_time = -0.03 * (frame["age"] - 60) + 0.8 * (frame["g"] == "b") - 0.4 * frame["s"]
     time = 365.25 * np.exp(log_time.to_numpy() + 0.6 * np.log(rng.exponential(1, n)))
     censoring = rng.exponential(700, n)
+    for name in ("age", "g"):
+        frame[name] = frame[name].where(rng.random(n) > 0.15)
     cause = np.where(time <= censoring, np.where(rng.random(n) < 0.6, 1, 2), 0)
     return frame, np.minimum(time, censoring), cause, rng.integers(1, 4, n)
 

@@ -161,7 +161,7 @@ class Encoder:
     """
 
     def __init__(self, schema: Schema, train: SurvivalData) -> None:
-        self._preprocessor = Preprocessor(schema).fit(train.frame)
+        self._preprocessor = Preprocessor(schema).fit(train.frame, train.uneven_weight)
         encoded = self._preprocessor.transform(train.frame)
         self._varies = np.ptp(encoded, axis=0) > 0
         if not self._varies.any():

@@ -102,7 +102,7 @@ class RidgeCox(Baseline):
     penalty: float = 1.0
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
-        encoder = CodedEncoder(Preprocessor(schema).fit(train.frame))
+        encoder = CodedEncoder(Preprocessor(schema).fit(train.frame, train.uneven_weight))
         x, y = encoder(train.frame), train.y.weighted(train.uneven_weight)
         beta = fit_ridge_cox(x, y, self.penalty)
         baseline = BreslowBaseline.of(x @ beta, y)
