@@ -145,7 +145,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         merge_columns: see above; trees whose questions have prices do not merge.
 
     Attributes:
-        rules_: list of `Rule`, one per feature.
+        rules_: list of `Rule`, one per feature; where no column varies one that all training rows answer no.
         feature_names_in_: names of the columns.
 
     References:
@@ -192,7 +192,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             ConfigError: a setting out of its range, or ``"boosted"`` without y.
-            DataError: a column that cannot be read, weights that cannot be used, or no feature is left.
+            DataError: a column that cannot be read, or weights that cannot be used.
         """
         self._check_settings()
         frame = as_frame(X)
@@ -214,8 +214,9 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 candidates += self._category_rules(str(name), column, weight)
         self.rules_ = self._informative(candidates, frame, weight)
-        if not self.rules_:
-            raise DataError("no binary feature separates any training rows; the columns are constant")
+        if not self.rules_:  # a question that all rows answer no: trees have one leaf
+            name = frame.columns[0]
+            self.rules_ = [Rule(str(name), "other", values=tuple(sorted({*labels(frame[name])} - {None})))]
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         return self
 

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from torch import Tensor
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.data.columns import LARGEST, check_size
 from sstorch.exact.targets import check_cost_matrix, check_weights, encode, finite_matrix, finite_vector
 from sstorch.exact.task import Entries, OneStepTask
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 
 
 class DecisionCosts(OneStepTask):
@@ -292,7 +293,7 @@ class LeastSquares(OneStepTask):
         rounding: what losses of the search can be off by, of which an outlier far from all others makes much.
 
     Raises:
-        DataError: values or weights that cannot be used.
+        DataError: values or weights that cannot be used, values above 1e100, or differences below 1e-100.
 
     Examples:
         >>> from sstorch.exact import solve
@@ -304,11 +305,17 @@ class LeastSquares(OneStepTask):
 
     def __init__(self, y: npt.ArrayLike, *, sample_weight: npt.ArrayLike | None = None) -> None:
         self.y = finite_vector(y, "y")
+        check_size(self.y, "y")
         self.n_rows = len(self.y)
         self.weight = check_weights(sample_weight, self.n_rows)
         # Distances from the mean, in units of their size: sums of squares then lose few digits.
         self._centre = float(np.average(self.y, weights=self.weight))
         self._scale = float(np.abs(self.y - self._centre).max()) or 1.0
+        if self._scale < 1.0 / LARGEST:
+            raise DataError(
+                f"y differs by at most {self._scale:.3g} from its mean, too little for squares in double "
+                "precision; give y in a smaller unit"
+            )
         self.cost_scale = self._scale**2 / float(self.weight.sum())
         # The search rounds squares to 2^-46 of the largest one.
         self.rounding = 2.0**-44 * self._scale**2

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sstorch import OptimalSurvivalTree, OptimalTreeRegressor
 from sstorch.exact import Binarizer, Rule
 from sstorch.exceptions import ConfigError, DataError, FormatError
 
@@ -104,9 +105,28 @@ def test_impossible_settings_are_refused(frame, settings):
         Binarizer(**settings).fit(frame)
 
 
-def test_constant_columns_alone_are_refused():
-    with pytest.raises(DataError, match="constant"):
-        Binarizer().fit(pd.DataFrame({"a": [1.0, 1.0]}))
+@pytest.mark.parametrize("preset", ["surtree", "quantiles", "osst", "all", "boosted"])
+def test_constant_columns_alone_have_a_question_that_all_rows_answer_no(preset):
+    frame = pd.DataFrame({"a": [1.5, 1.5, np.nan], "b": "x"})
+    rare = frame.loc[np.repeat([0, 1, 2], [99, 100, 1])]  # too few missing values for "surtree"
+    constant = frame.iloc[:2] if preset != "surtree" else rare
+    answers = Binarizer(preset).fit(constant, np.ones(len(constant))).transform(constant)
+    assert answers.shape == (len(constant), 1)
+    assert not answers.any()
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_trees_of_constant_columns_have_one_leaf(depth):
+    frame, time = pd.DataFrame({"a": [1.0] * 20, "b": ["x"] * 20}), np.arange(1.0, 21.0)
+    tree = OptimalSurvivalTree(depth).fit(frame, (time, np.ones(20)))
+    assert tree.certified_
+    np.testing.assert_array_equal(tree.apply(frame), 1)
+    np.testing.assert_allclose(tree.predict_survival_function(frame[:1], [10.0]), 0.5)
+    regression = OptimalTreeRegressor(depth).fit(frame, time)
+    np.testing.assert_allclose(regression.predict(frame), 10.5)
+
+
+def test_other_columns_are_refused():
     with pytest.raises(DataError, match="no column 'a'"):
         Binarizer("all").fit(pd.DataFrame({"a": [1.0, 2.0]})).transform(pd.DataFrame({"b": [1.0]}))
 

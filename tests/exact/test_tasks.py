@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sstorch import metrics
-from sstorch.exact import IntegratedBrier, LogLikelihood, solve
+from sstorch.exact import IntegratedBrier, LeastSquares, LogLikelihood, solve
 from sstorch.exceptions import ConfigError, DataError
 from tests.exact import reference
 
@@ -49,3 +49,10 @@ def test_a_time_before_the_first_event_has_a_hazard():
     task = LogLikelihood([1.0, 2.0, 3.0], [0, 1, 1])
     assert task.hazard[0] == 0.25
     assert np.isfinite(solve([[0], [1], [1]], task, 1).loss)
+
+
+@pytest.mark.parametrize(("size", "match"), [(1e200, "y is infinite or larger"), (1e-200, "y differs by at")])
+def test_numbers_whose_squares_leave_double_precision_raise(size, match):
+    with pytest.raises(DataError, match=match):
+        LeastSquares(np.arange(5.0) * size)
+    LeastSquares(np.full(5, 3e-200))  # equal numbers have no squares

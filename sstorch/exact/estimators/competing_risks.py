@@ -76,6 +76,7 @@ class CauseLeaves(OutcomeTree):
         """
         self.curves_, self.event_times_ = curves, curves.times
         self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios
+        self._count_subjects(data, self._leaves(data.frame))
         self.group_table_ = table_of(self, data.joined(), weights=weights)
 
     # ------------------------------------------------------------------ predict
@@ -103,8 +104,8 @@ class CauseLeaves(OutcomeTree):
         # Groups may have none of the rows of a recalibration.
         table = self.group_table_.reindex(range(1, self.tree_.n_leaves + 1), fill_value=0)
         return [
-            f"group {group}: {counted(row['rows', ''], 'row')}, {self._events_text(row)}"
-            for group, row in table.iterrows()
+            f"group {number}: {self._rows_text(row['rows', ''], number)}, {self._events_text(row)}"
+            for number, (_, row) in enumerate(table.iterrows(), 1)
         ]
 
     def _events_text(self, row: pd.Series) -> str:
@@ -122,7 +123,7 @@ class CauseLeaves(OutcomeTree):
         groups = pd.RangeIndex(1, self.tree_.n_leaves + 1, name="group")
         text = self._summary(
             "competing risks",
-            f"{card.rows} rows, {card.events}{self._of_recalibration}",
+            f"{self._rows_text(card.rows)}, {card.events}{self._of_recalibration}",
             "log_likelihood",
             pd.DataFrame(self.hazard_ratios_, index=groups, columns=self.causes_),
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
+from sstorch.checks import counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES
@@ -48,6 +49,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     training_record_: TrainingRecord
     training_rows_: str  # fingerprint of the training rows
+    _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
 
     @property
     def _competing(self) -> bool:
@@ -64,6 +66,16 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.training_rows_ = fingerprint(data.joined())
         self._forget_results()
 
+    def _count_subjects(self, data: SurvivalData, leaf: IntArray) -> None:
+        inside = [leaf >= 0, *(leaf == number for number in range(self.tree_.n_leaves))]
+        subject = data.subject if data.time_varying else None
+        self._subjects = [] if subject is None else [np.unique(subject[each]).size for each in inside]
+
+    def _rows_text(self, rows: float, group: int = 0) -> str:
+        """Rows of a group, 0 for all, and their subjects where these have several."""
+        subjects = f" of {counted(self._subjects[group], 'subject')}" if self._subjects else ""
+        return counted(rows, "row") + subjects
+
     def _forget_results(self) -> None:
         """Drop results about another tree."""
         for name in (*RESULTS, "leaf_table_", "group_table_", "recalibration_"):
@@ -75,6 +87,7 @@ class OutcomeTree(ExactTree, GroupedTree):
             "time_varying": self.time_varying_,
             "training_record": self.training_record_.to_dict(),
             "training_rows": self.training_rows_,
+            "subjects": self._subjects,
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
@@ -86,6 +99,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.time_varying_ = bool(state["time_varying"])
         self.training_record_ = TrainingRecord.from_dict(state["training_record"])
         self.training_rows_ = str(state["training_rows"])
+        self._subjects = [int(number) for number in state["subjects"]]
         if "group_validation" in state:
             of_file = CompetingGroupValidation if self._competing else GroupValidation
             self.group_validation_ = of_file.from_dict(state["group_validation"])

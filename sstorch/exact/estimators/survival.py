@@ -87,6 +87,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
     ) -> None:
         """Set the curves of the leaves, and the table of some rows."""
         self.curves_, self.event_times_ = curves, curves.times
+        self._count_subjects(data, leaf)
         n_leaves = self.tree_.n_leaves
         table = pd.DataFrame(
             {
@@ -295,7 +296,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         table = self.leaf_table_
         texts = survival_texts(table, self.time_unit_)
         return [
-            f"group {number}: {counted(rows, 'row')}, {counted(events, 'event')}"
+            f"group {number}: {self._rows_text(rows, number)}, {counted(events, 'event')}"
             + ("" if self.time_varying_ else f", {text}")
             for number, rows, events, text in zip(
                 table.index, table["rows"], table["events"], texts, strict=True
@@ -316,7 +317,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         kind = f"{'recalibrated ' * is_scaled}{self._settings.leaf_curve}"
         text = self._summary(
             "survival",
-            f"{table['rows'].sum()} rows, {table['events'].sum()} events{self._of_recalibration}",
+            f"{self._rows_text(table['rows'].sum())}, {table['events'].sum()} events{self._of_recalibration}",
             self._settings.objective,
             table,
             lambda value: f"{value:.3f}" if math.isfinite(value) else "-",

@@ -73,6 +73,25 @@ def test_group_table_is_kaplan_meier_of_the_leaves(fitted: OptimalSurvivalTree, 
         assert row["S(365)", "model"] == pytest.approx(row["S(365)", "estimate"], rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:group 1 has no event")
+@pytest.mark.parametrize("kind", ["one", "causes"])
+def test_texts_count_subjects_of_start_stop_rows(kind: str, gbsg2: SurvivalData, tmp_path: Path) -> None:
+    n, half = 200, gbsg2.time[:200] / 2
+    event = _causes(gbsg2)[:n] if kind == "causes" else gbsg2.event[:n]
+    more = {"causes": NAMES} if kind == "causes" else {}
+    both, none = np.tile(np.arange(n), 2), np.zeros(n)
+    rows = gbsg2.frame.iloc[both].assign(later=np.repeat([0.0, 1.0], n)).reset_index(drop=True)
+    end, events = np.r_[half, 2 * half], np.r_[none.astype(event.dtype), event]
+    y = Surv(end, events, entry=np.r_[none, half], id=both, **more)
+    tree = OptimalSurvivalTree(2, min_leaf=20).fit(rows, y)
+    tree.save(tmp_path / "tree")
+    group, text = tree.apply(rows), OptimalSurvivalTree.load(tmp_path / "tree").summary()
+    assert "400 rows of 200 subjects, " in text
+    for number in np.unique(group):
+        inside = group == number
+        assert f"group {number}: {inside.sum()} rows of {np.unique(both[inside]).size} subjects, " in text
+
+
 def test_frequency_weights_give_the_table_of_repeated_rows(
     fitted: OptimalSurvivalTree, gbsg2: SurvivalData
 ) -> None:
