@@ -347,7 +347,7 @@ class Surv:
         if self.intervals is not None:
             raise DataError(
                 f"{what} needs exact or right-censored times, and y has interval-censored ones: "
-                "sstorch.metrics.evaluate and log_likelihood score them"
+                "sstorch.metrics.evaluate scores them, sstorch.reading.leaf_table has the estimates of groups"
             )
         assert self.time is not None
         entry = np.zeros(len(self)) if self.entry is None else self.entry

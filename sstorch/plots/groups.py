@@ -76,8 +76,7 @@ def plot_groups(
         The axes of the curves, and those of the numbers at risk.
 
     Raises:
-        DataError: not one outcome for each row, interval-censored ones, none of the kind of training, or
-            wrong weights.
+        DataError: not one outcome for each row, none of the kind of training, or wrong weights.
         ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
             rules of groups.
     """
@@ -91,7 +90,8 @@ def plot_groups(
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
     numbers, end, label = rows.numbers, float(time.max()), time_label(tree, unit)
-    table = _ROW * (len(numbers) + 1)
+    exact = rows.outcome.intervals is None
+    table = _ROW * (1 + len(numbers) * exact)
     if figure is None:
         figure = new_figure(_WIDTH, _PANEL + _AXIS + table)
     height = figure.bbox.height / figure.dpi
@@ -101,12 +101,12 @@ def plot_groups(
     grid = np.linspace(0.0, end, 201)
     curves, ends = np.asarray(tree.falling_curves(X, grid)), []
     # Curves that hold while the covariates stay as in the row are none of the same subjects.
-    compared, left_band = rows.outcome.id is None and not since.any(), False
+    compared, left_band = exact and rows.outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = rows.rows(number), colour_of(number)
         band, last = rows.band(number, confidence, weights), float(time[inside].max())
         final = rows.draw(ax, number, band, colour)
-        censored = time[inside & ~event]
+        censored = time[inside & ~event & exact]
         ticks: dict[str, Any] = {
             "color": colour,
             "markersize": 4,
@@ -140,16 +140,19 @@ def plot_groups(
     label_height = _LABEL / 2 * max(text.count("\n") + 1 for _, text, _ in ends)
     _label_ends(ax, ends, label_height / (ax.get_position().height * height))
     handles = [
-        Line2D([], [], color=_INK, linestyle="-", label="Kaplan-Meier"),
+        Line2D([], [], color=_INK, linestyle="-", label=rows.estimate),
         Line2D([], [], color=_INK, linestyle="--", label=survival_text(tree, "model, mean")),
     ]
     if left_band:
         handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
-    test = _test_text(tree, X, y, rows, p_value, weights)
+    test = _test_text(tree, X, y, rows, p_value, weights) if exact or p_value is not None else ""
     if test:
         handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
-    _number_at_risk(below, ax, time[counted], since[counted], group[counted])
+    if exact:
+        _number_at_risk(below, ax, time[counted], since[counted], group[counted])
+    else:
+        below.axis("off")
     return [ax, below]
 
 

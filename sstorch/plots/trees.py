@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,7 +83,7 @@ class _Groups:
             if not inside.any() or not followed_to(np.array([self.horizon]), time, event)[0]:
                 return [at, "not known"]
             value, lower, upper = (100 * float(part) for part in self.rows.band(number).at(self.horizon))
-            return [at, f"{value:.0f} %", f"({lower:.0f} to {upper:.0f})"]
+            return [at, f"{value:.0f} %", *([] if math.isnan(lower) else [f"({lower:.0f} to {upper:.0f})"])]
         if curve is None:
             return []
         place = np.searchsorted(self.times, self.horizon, side="right") - 1
@@ -117,10 +118,11 @@ class _Groups:
         """Sentences on the curves; ``curve`` is what the tree has of a group."""
         lines = [f"Groups: {curve}."]
         if self.rows is not None:
-            lines = [
-                f"Groups: Kaplan-Meier (steps) and {curve} (dashed).",
-                "The band and the numbers in brackets are 95 % confidence intervals of Kaplan-Meier.",
-            ]
+            lines = [f"Groups: {curve} (dashed) and {self.rows.estimate} (solid)."]
+            if self.rows.outcome.intervals is None:
+                lines += [
+                    "The band and the numbers in brackets are 95 % confidence intervals of Kaplan-Meier."
+                ]
         if getattr(tree, "time_varying_", False):
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         return [*lines, "Branches are as wide as their share of the rows."]
@@ -189,7 +191,8 @@ def plot_soft_tree(
 
     A group shows Kaplan-Meier of its rows with the 95 % confidence band and, dashed, the mean of the curves
     that the tree predicts for them; below its rows, its events, and survival at one time with its confidence
-    interval. Where causes compete survival is free of any event. These rows have placed the gates if they
+    interval. Where causes compete survival is free of any event; where times are intervals the curve is
+    Turnbull's, without limits. These rows have placed the gates if they
     are those of training: groups then look further apart than they are.
 
     All texts have 8 points: a figure of 3.35 inches (85 mm, a column of a journal) has room for four groups.
@@ -197,7 +200,7 @@ def plot_soft_tree(
     Args:
         tree: fitted.
         X: rows.
-        y: their outcome, as in ``fit``; None draws the mean predictions alone, as for interval-censored rows.
+        y: their outcome, as in ``fit``; None draws the mean predictions alone.
         figure: to draw on; a new one, as large as the tree needs, if None.
         unit: of time; that of the tree if None.
         horizon: time at which survival is written; a round one near the quantile .9 of the event times if
