@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from sstorch._types import FloatArray
 from sstorch.checks import check_integer, check_share
 from sstorch.data.causes import cause_number
-from sstorch.data.columns import as_frame, numeric_values
+from sstorch.data.columns import numeric_values
 from sstorch.exceptions import ConfigError
 from sstorch.plots.figures import COLOURS, colour_of, new_figure, of_group
 from sstorch.reading import effects
@@ -90,7 +90,7 @@ def plot_effects(
         table = table[table["cause"] == of_cause].dropna(axis="columns", how="all")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
     table = table[table["group"].isin(rows.index)]
-    frame, panels = as_frame(X), {}
+    frame, panels = tree._cleaned(X), {}
     for name, own in table.groupby("column", sort=False):
         numbers = None if isinstance(own["value"].iloc[0], str) else _numbers(frame[name])
         if numbers is not None and len(np.unique(numbers)) <= 2:  # as of a column of 0 and 1

@@ -173,7 +173,7 @@ def importance(tree: ReadableTree) -> pd.DataFrame:
     def shares(scores: Mapping[int, Score]) -> pd.Series:
         total = pd.Series(0.0, index=pd.Index(columns, name="column"))
         for node, score in scores.items():
-            effect = score.effect_by_column(total.index)
+            effect = score.effect_by_column(fitted.preprocessor.schema)
             if effect.any():
                 total += int(nodes["rows"][node]) * effect / effect.sum()
         return total / total.sum() if total.any() else total

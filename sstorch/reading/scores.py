@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from torch import Tensor
 
 from sstorch._types import FloatArray
-from sstorch.data import Preprocessor
+from sstorch.data import Preprocessor, Schema
 from sstorch.data.basis import Feature
 from sstorch.language import Phrase
 
@@ -177,23 +176,24 @@ class Score:
             bias += float(reference)
         return replace(self, weight=weight, bias=bias)
 
-    def effect_by_column(self, columns: npt.ArrayLike) -> pd.Series:
+    def effect_by_column(self, schema: Schema) -> pd.Series:
         """Largest change of the score that each of the raw columns can make within its training range.
 
-        That of a number is its effect's size; that of a categorical column is the difference between its
-        highest and lowest category, a missing one (effect 0) among them. A product counts for both columns.
+        That of a number is its effect's size, and that of an indicator of its missing values; that of a
+        categorical column is the difference between its highest and lowest category, a missing one (effect 0)
+        among them. A product counts for both columns.
         """
-        names = np.asarray(columns)
+        names, owner = np.asarray(schema.inputs), schema.indicators
         high, low = pd.Series(0.0, index=names), pd.Series(0.0, index=names)
         products = pd.Series(0.0, index=names)
         for term, weight, scale in zip(self.terms, self.weight.tolist(), self.scale, strict=True):
             if scale == 0:
                 continue
-            if len(term.columns) == 1:
+            if len(term.columns) == 1 and term.columns[0] not in owner:
                 (column,) = term.columns
                 high[column], low[column] = max(high[column], weight), min(low[column], weight)
             else:
-                products[list(term.columns)] += abs(weight)
+                products[[owner.get(column, column) for column in term.columns]] += abs(weight)
         return high - low + products
 
 

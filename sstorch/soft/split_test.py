@@ -142,7 +142,7 @@ def split_test(
         Westfall and Young (1993), "Resampling-based multiple testing", for the p-values adjusted for the
         search over columns.
     """
-    check_tree(tree, "_scored", "soft survival tree")
+    check_tree(tree, "_tree", "soft survival tree")
     data = tree._scored(X, y, sample_weight)
     fitted = tree._tree
     if fitted.competing:

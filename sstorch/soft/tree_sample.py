@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
@@ -108,10 +107,9 @@ class TreeSample:
 def partition(tree: FittedTree, x: RowFeatures) -> Partition:
     """Groups that a tree makes of encoded rows, (n, p), and the columns of its gates."""
     topology, leaf = tree.module.topology, tree.leaf(x)
-    names = list(tree.preprocessor.schema.columns)
 
     def columns(node: int) -> BoolArray:
         score = Score.of_gate(tree.preprocessor, to_numbers(tree.module.gate(node).weight))
-        return (score.effect_by_column(pd.Index(names)) != 0).to_numpy()
+        return (score.effect_by_column(tree.preprocessor.schema) != 0).to_numpy()
 
     return Partition(tree.group_numbers[leaf], leaf, topology.depth, tuple(topology.branches), columns)

@@ -12,7 +12,9 @@ from sstorch import Columns, GroupPenalties, PrognosticTree, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
 from sstorch.deploy import export_calculator, export_program
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.reading import SurvivalAt, effects, export_text
+from sstorch.plots import plot_effects
+from sstorch.reading import SurvivalAt, effects, export_text, importance
+from sstorch.validation import stability, validate_groups
 from tests.conftest import nightly_but
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, check, raw_features
@@ -36,6 +38,18 @@ LEVELS = Columns(numeric="linear", missing=("marker", "grade"))
 def tree() -> PrognosticTree:
     model = PrognosticTree(leaf="weibull", penalties=GroupPenalties(ridge=0.01, fused=0.1), columns=LEVELS)
     return model.fit(FRAME, Y)
+
+
+def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
+    model = tree()
+    used = importance(model)
+    assert list(used.index) == ["age", "marker", "grade"]
+    np.testing.assert_allclose(used.sum(), 1.0)
+    assert used.loc["marker", "gates"] > 0.1  # by its indicator
+    assert "marker missing" in [axes.get_title() for axes in plot_effects(model, FRAME)]
+    stable = stability(model, FRAME, Y, n_resamples=2)
+    assert list(stable.columns) == ["age", "marker", "grade"]
+    assert validate_groups(model, FRAME, Y, n_folds=2).c_groups > 0.6
 
 
 def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: Path) -> None:

@@ -5,7 +5,15 @@ import pandas as pd
 import pytest
 import torch
 
-from sstorch import Columns, Penalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    Penalties,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+)
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import censoring_distribution
@@ -304,6 +312,8 @@ def test_arguments_that_do_not_exist_are_refused() -> None:
     for wrong in ({"parameters": "some"}, {"n_draws": 0}, {"trim": 0.5}, {"group": 2}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             split_test(tree, frame, y, **wrong)
+    with pytest.raises(ConfigError, match="must be a fitted soft survival tree, got OptimalSurvivalTree"):
+        split_test(OptimalSurvivalTree(0).fit(frame, y), frame, y)
     split = SoftSurvivalTree(depth=1, trainer="joint", init="random", n_starts=1).fit(frame, y)
     rows = np.flatnonzero(split.apply(frame) == split.apply(frame)[0])
     with pytest.raises(DataError, match="none of the rows"):
