@@ -424,8 +424,8 @@ class SurvivalEstimator(FrameEstimator):
         """Rows with an outcome of the kind that the model was trained on."""
         check_is_fitted(self)
         outcome = outcome_of(self, y)
-        # Indicators of missing values are made anew where the rows are encoded, or trees trained on them.
-        frame = self._schema.frame_of(X)[list(self._schema.inputs)]
+        # Missing values become levels where the rows are encoded, or trees trained on them.
+        frame = Schema(self._schema.inputs, self._schema.categories).frame_of(X)
         return SurvivalData(
             # The numbered rows of an array are no labels that those of y could contradict.
             frame if isinstance(X, pd.DataFrame) else X,

@@ -10,6 +10,7 @@ import torch
 
 from sstorch import Columns, GroupPenalties, PrognosticTree, SurvivalRegression
 from sstorch.data import Preprocessor, Schema
+from sstorch.data.fingerprint import on_training_rows
 from sstorch.deploy import export_calculator, export_program
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.plots import plot_effects
@@ -42,6 +43,7 @@ def tree() -> PrognosticTree:
 
 def test_tables_figures_and_resamples_take_levels_of_missing_values() -> None:
     model = tree()
+    assert on_training_rows(model, FRAME.iloc[::-1], (TIME[::-1], Y[1][::-1]))
     used = importance(model)
     assert list(used.index) == ["age", "marker", "grade"]
     np.testing.assert_allclose(used.sum(), 1.0)
