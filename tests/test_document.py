@@ -41,11 +41,11 @@ def test_numbers_as_text(text: str, expected: str) -> None:
 
 
 def test_texts_are_escaped() -> None:
-    table = Table("", ["a", "b"], [[Cell("<x>|*"), Cell("R&D", best=True)]])
+    table = Table("", ["a", "b"], [[Cell("<x>|\n*"), Cell("R&D", best=True)]])
     report = Document("T", "s", [Section("A & B", [table])])
-    assert "| \\<x\\>\\|\\* | **R&D** |" in to_markdown(report)
+    assert "| \\<x\\>\\| \\* | **R&D** |" in to_markdown(report)
     html = to_html(report)
-    assert '<th scope="row">&lt;x&gt;|*</th><td class="best">R&amp;D</td>' in html
+    assert '<th scope="row">&lt;x&gt;|\n*</th><td class="best">R&amp;D</td>' in html
     assert "<h2>A &amp; B</h2>" in html
 
 

@@ -222,7 +222,11 @@ def to_html(document: Document) -> str:
 
 def to_markdown(document: Document) -> str:
     """The report as Markdown; it refers to its figures as ``figures/NAME.png``."""
-    return _render("report.md.jinja", document, lambda text: re.sub(r"([\\|*_<>\[\]`])", r"\\\1", text))
+
+    def escaped(text: str) -> str:
+        return re.sub(r"([\\|*_<>\[\]`])", r"\\\1", " ".join(text.splitlines()))  # a row is one line
+
+    return _render("report.md.jinja", document, escaped)
 
 
 def _render(template: str, document: Document, escape_text: Callable[[str], str]) -> str:
