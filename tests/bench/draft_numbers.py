@@ -115,11 +115,7 @@ def _of_characteristics(run: Run) -> list[float]:
     for name in frame:
         if isinstance(frame[name].dtype, pd.CategoricalDtype) or frame[name].nunique() == 2:
             counts = [part[name].value_counts() for part in parts]
-            found += [
-                v
-                for each, part in zip(counts, parts, strict=True)
-                for v in (*each, *(100 * each / len(part)))
-            ]
+            found += [v for each in counts for v in (*each, *(100 * each / each.sum()))]
             found += [float(word) for word in frame[name].dropna().unique() if str(word).isdigit()]
         else:
             found += [v for part in parts for v in part[name].quantile([0.25, 0.5, 0.75])]

@@ -17,7 +17,7 @@ from sstorch.bench.paper.manuscript import manuscript
 from sstorch.bench.paper.methods import methods
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.performance import performance
-from sstorch.bench.report.characteristics import standardised_difference
+from sstorch.bench.report.characteristics import columns_table, standardised_difference
 from sstorch.bench.report.run import Run, follow_up
 from sstorch.bench.reporting import read_run
 from sstorch.data.sources import read_survset
@@ -174,6 +174,13 @@ def test_standardised_differences() -> None:
     assert standardised_difference(a, a) == 0
     assert standardised_difference(pd.Series([1.0, 1.0]), pd.Series([2.0, 2.0])) == np.inf
     assert np.isnan(standardised_difference(a, pd.Series([np.nan])))
+
+
+def test_shares_of_categories_are_of_known_values_and_one_other_is_named() -> None:
+    words = pd.Series([*"aabcdefg", None, None]).astype("category")
+    table = columns_table(pd.DataFrame({"g": words}), np.zeros(10, dtype=int), ["g"], "")
+    assert [row[1].text for row in table.rows] == ["2 (25 %)", *["1 (12 %)"] * 6]
+    assert table.rows[-1][0].text == "g = g"
 
 
 def test_tables_of_the_draft_are_those_of_the_run(folder: Path, run: Run, page: str) -> None:

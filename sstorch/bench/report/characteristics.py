@@ -58,8 +58,8 @@ def _variance(values: FloatArray) -> float:
 def columns_table(frame: pd.DataFrame, group: IntArray, columns: Sequence[str], caption: str) -> Table:
     """Each column in all rows and in each group, (n,): the first table of a paper.
 
-    Numbers are medians with quartiles, categories counts with shares of the known values' rows; the last
-    column is the largest standardised difference between any two groups.
+    Numbers are medians with quartiles, categories counts with shares of known values; the last column is the
+    largest standardised difference between any two groups.
     """
     order = np.unique(group).tolist()
     inside = [group == one for one in order]
@@ -85,8 +85,8 @@ def _lines(column: pd.Series, parts: list[BoolArray]) -> list[tuple[str, list[Ce
     """Label and cells of each line of a column."""
 
     def counts(which: pd.Series) -> list[Cell]:
-        found = which.to_numpy(dtype=bool)
-        return [Cell(_share(int(found[part].sum()), int(part.sum()))) for part in parts]
+        found, known = which.to_numpy(dtype=bool), column.notna().to_numpy()
+        return [Cell(_share(int(found[part].sum()), int(known[part].sum()))) for part in parts]
 
     name = str(column.name)
     if not isinstance(column.dtype, pd.CategoricalDtype):
@@ -95,8 +95,9 @@ def _lines(column: pd.Series, parts: list[BoolArray]) -> list[tuple[str, list[Ce
         return [(name, [Cell(_quartiles(column[part])) for part in parts])]
     sizes = column.value_counts(sort=False)
     shown = list(sizes.index[sizes > 0])
-    lines = [(f"{name} = {word}", counts(column == word)) for word in shown[:_MOST_CATEGORIES]]
-    if others := shown[_MOST_CATEGORIES:]:
+    end = _MOST_CATEGORIES if len(shown) > _MOST_CATEGORIES + 1 else len(shown)  # one other is written, too
+    lines = [(f"{name} = {word}", counts(column == word)) for word in shown[:end]]
+    if others := shown[end:]:
         lines.append((f"{name}: {len(others)} others", counts(column.isin(others))))
     return lines
 

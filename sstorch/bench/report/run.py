@@ -55,8 +55,8 @@ from sstorch.soft.estimator import SoftEstimator
 # Columns of the table of rows that are written out; the others are counted.
 _MOST_COLUMNS = 40
 NOTE_ON_COLUMNS = (
-    "Numbers are medians with quartiles, categories counts with shares; “missing” is of all rows. SMD: "
-    "absolute standardised difference, the largest between any two groups."
+    "Numbers are medians with quartiles, categories counts with shares of known values; “missing” is of all "
+    "rows. SMD: absolute standardised difference, the largest between any two groups."
 )
 # Rows from which a smooth calibration curve is drawn.
 _LEAST_ROWS = 50
