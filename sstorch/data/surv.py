@@ -347,7 +347,8 @@ class Surv:
         if self.intervals is not None:
             raise DataError(
                 f"{what} needs exact or right-censored times, and y has interval-censored ones: "
-                "sstorch.metrics.evaluate scores them, sstorch.reading.leaf_table has the estimates of groups"
+                "leave out y where it is optional; sstorch.metrics.evaluate scores such rows, and "
+                "sstorch.reading.leaf_table and sstorch.plots show their groups"
             )
         assert self.time is not None
         entry = np.zeros(len(self)) if self.entry is None else self.entry

@@ -371,8 +371,8 @@ class SurvivalData:
             raise DataError(
                 f"{int(self.intervals.censored.sum())} of {len(self)} times are interval-censored, and exact "
                 "or right-censored ones are needed here: PrognosticTree, SurvivalRegression and "
-                "SoftSurvivalTree are fitted to intervals, "
-                "log_likelihood and sstorch.metrics.evaluate score them"
+                "SoftSurvivalTree are fitted to intervals, log_likelihood and sstorch.metrics.evaluate score "
+                "them, sstorch.reading.leaf_table and sstorch.plots show their groups"
             )
 
     @property
