@@ -128,10 +128,10 @@ def plot_groups(
             off = outside(mean[seen], *band.at(grid[seen])[1:])
             left_band |= bool(off.any())
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
-        reached = median_text(float(band.quantile().value), unit or getattr(tree, "time_unit_", None))
-        text = f"group {number}: {inside.sum()} rows, {event[inside].sum()} events\n{reached}"
-        rule = textwrap.wrap(named.get(int(number), ""), _CHARACTERS)
-        text = "\n".join([text, *rule])
+        lines = [f"group {number}: {inside.sum()} rows, {event[inside].sum()} events"]
+        if not getattr(tree, "time_varying_", False):  # subjects change group: rows have no median
+            lines.append(median_text(float(band.quantile().value), unit or getattr(tree, "time_unit_", None)))
+        text = "\n".join([*lines, *textwrap.wrap(named.get(int(number), ""), _CHARACTERS)])
         ends.append((final, text, int(number)))
     free = "event-free " * bool(getattr(tree, "causes_", ()))
     ax.set(ylabel=f"{free}survival", ylim=(0, 1.02), xlim=(0, end), xlabel=label, label="time")

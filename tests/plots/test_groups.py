@@ -55,6 +55,16 @@ def test_interval_censored_groups_are_curves_of_turnbull(gbsg2: SurvivalData) ->
     assert not any("confidence" in text.get_text() for text in figure.findobj(Text))
 
 
+def test_groups_of_start_stop_rows_have_no_median(gbsg2: SurvivalData) -> None:
+    half, subject = gbsg2.time / 2, np.tile(np.arange(len(gbsg2)), 2)
+    end, none = np.r_[half, gbsg2.time], np.zeros(len(gbsg2))
+    y = Surv(end, np.r_[none > 0, gbsg2.event], entry=np.r_[none, half], id=subject)
+    rows = gbsg2.frame.iloc[subject].assign(visit=np.r_[none, none + 1]).reset_index(drop=True)
+    tree = OptimalSurvivalTree(0).fit(rows, y)
+    labels = [text.get_text() for text in plot_groups(tree, rows, y)[0].texts]
+    assert labels == ["group 1: 1372 rows, 299 events"]
+
+
 def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), unit="days")
     leaf = fitted.apply(gbsg2.frame)
