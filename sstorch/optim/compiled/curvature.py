@@ -8,12 +8,13 @@ import numpy as np
 from numba import types
 
 from sstorch.optim.compiled.families import call_for_rows, n_pairs
-from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise, summing
+from sstorch.optim.compiled.jit import borrowing, call_by_address, compiled, elementwise, summing
 from sstorch.optim.compiled.matrix import (
     fill,
     gram,
     invert,
     mirror,
+    product,
     pull_back,
     squares,
     total,
@@ -37,7 +38,6 @@ from sstorch.optim.compiled.steps import (
     gate_sides,
     leaf_losses,
     leaf_scores,
-    product,
     reach_ends,
     reach_gates,
     relevant,
@@ -61,7 +61,7 @@ def _bend(slope, left, right, n, out):
         out[i] = abs(slope[i] * (right[i] - left[i]))
 
 
-@compiled
+@borrowing
 def _pieces(first, last, rows):
     """Size, number and spacing of the pieces of a range whose curvature about so many rows determine."""
     if last - first <= rows:
@@ -69,14 +69,14 @@ def _pieces(first, last, rows):
     return PIECE, -(-rows // PIECE)
 
 
-@compiled
+@borrowing
 def _clear(blocks):
     for b in range(blocks.shape[0]):
         for j in range(blocks.shape[1]):
             fill(blocks[b, j], blocks.shape[2], 0.0)
 
 
-@compiled
+@borrowing
 def _scale(blocks, factor):
     for b in range(blocks.shape[0]):
         for j in range(blocks.shape[1]):
@@ -84,7 +84,7 @@ def _scale(blocks, factor):
                 blocks[b, j, k] *= factor
 
 
-@compiled
+@borrowing
 def put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room):
     """As :func:`metric_of_step`, which is compiled once."""
     _call_for_metric(model.metric, (model, rows, weights, penalties, x, of_gates, of_leaves, room))
@@ -139,7 +139,7 @@ def metric_of_step(model, rows, weights, penalties, x, of_gates, of_leaves, room
         invert(of_leaves[b])
 
 
-@compiled
+@borrowing
 def _gate_curvature(model, rows, weights, lo, n, x, of_gates, of_leaves, room):
     """Add the curvature of a block of rows in gates, and in leaves too if these are thawed."""
     n_gates, p, g = weights.n_gates, model.p_gate, room.work[model.gates :]
@@ -181,7 +181,7 @@ def _weigh_second(weight, n, v):
         v[i] = value if weight[i] > 0 and abs(value) < math.inf else 0.0
 
 
-@compiled
+@borrowing
 def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
     """Add the curvature of n rows in a leaf to ``out``, (d, d), one triangle of each block, or (d, 1)."""
     leaf_scores(model, rows.x, lo, n, theta, room)
@@ -213,7 +213,7 @@ def _leaf_curvature(model, rows, lo, n, theta, weight, out, room):
             _add_pair(model, rows.x, lo, n, room.work[model.second + pair], j, k, out, room)
 
 
-@compiled
+@borrowing
 def _add_pair(model, x, lo, n, v, j, k, out, room):
     """Add second derivatives in shapes j, 0 for g, and k > 0."""
     s, p, first = model.s, model.p_leaf, model.first_leaf
@@ -249,7 +249,7 @@ def _add_pair(model, x, lo, n, v, j, k, out, room):
                 out[column + h, row + i] += sums[h]
 
 
-@compiled
+@borrowing
 def _put_leaf(model, weights, leaf, factor, own, of_leaves):
     """Write a leaf's curvature, estimated from a part of the rows, where it belongs."""
     d = own.shape[0]
@@ -270,12 +270,12 @@ def _put_leaf(model, weights, leaf, factor, own, of_leaves):
                 of_leaves[leaf, j, k] += factor * own[j, k]
 
 
-@compiled
+@borrowing
 def _is_shared(weights):
     return weights.place.shape[0] > 1 and weights.place[0, 0] == weights.place[1, 0]
 
 
-@compiled
+@borrowing
 def _add_penalties(model, weights, penalties, x, of_gates, of_leaves):
     n_gates, p = weights.n_gates, model.p_gate
     for j in range(p if n_gates else 0):

@@ -13,7 +13,7 @@ from functools import cache
 from numba import types
 
 from sstorch.optim.compiled.elementary import TINY, erfcx, exp, log, sigmoid_and_softplus, sigmoid_pair
-from sstorch.optim.compiled.jit import address, call_by_address, compiled, elementwise, inlined, select
+from sstorch.optim.compiled.jit import address, borrowing, call_by_address, elementwise, inlined, select
 
 KERNELS = (
     "exponential",
@@ -43,7 +43,7 @@ _SQRT_TWO_OVER_PI = math.sqrt(2 / math.pi)
 _FAR = -16.0
 
 
-@compiled
+@borrowing
 def n_pairs(kind, s):
     """Second derivatives that may not be zero: (0, k), then (k, k), then, of splines, the other pairs."""
     if SPLINE_PH <= kind <= SPLINE_PO:
@@ -184,12 +184,12 @@ def _exponential_rows(y, c, n, g, v, dg):
         dg[i] = hazard - c[i]
 
 
-@compiled
+@borrowing
 def _exponential_losses(kind, columns, lo, c, n, g, shape, linked, s, v, dg, ds, spare):
     _exponential_rows(columns[0, lo : lo + n], c, n, g, v, dg)
 
 
-@compiled
+@borrowing
 def _exponential_curvatures(kind, columns, lo, c, n, g, shape, linked, s, second, spare, spare2):
     _exponential_rows(columns[0, lo : lo + n], c, n, g, spare, second[0])
     for i in range(n):
@@ -312,7 +312,7 @@ def _add_log(v, product, n):
         product[i] = 1.0
 
 
-@compiled
+@borrowing
 def _life_table_losses(kind, columns, lo, c, n, g, alpha, linked, s, v, dg, ds, product):
     """Losses of :class:`~sstorch.nn.LogisticHazard`.
 
@@ -358,7 +358,7 @@ def _life_table_losses(kind, columns, lo, c, n, g, alpha, linked, s, v, dg, ds, 
             dg[i] += change
 
 
-@compiled
+@borrowing
 def _life_table_curvatures(kind, columns, lo, c, n, g, alpha, linked, s, second, spare, spare2):
     number, count = columns[1, lo : lo + n], columns[2, lo : lo + n]
     for i in range(n):

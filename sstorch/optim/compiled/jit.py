@@ -69,12 +69,18 @@ def _njit(**options: Any) -> Callable[[F], F]:
 # Python into numbers would be a fifth of all that is compiled. (Called from Python nevertheless, it crashes.)
 entry = _njit()
 _INNER = {"no_cpython_wrapper": True}
+# What makes and returns arrays.
 compiled = _njit(**_INNER)
-elementwise = _njit(fastmath=_ELEMENTWISE, **_INNER)
-summing = _njit(fastmath=_SUMS, **_INNER)
-compare = _njit(fastmath=_LEAST, **_INNER)
+# The others do not count references to the arrays that they are given. numba counts at every slice, by an
+# atomic instruction: a fifth of the time of training, and threads would wait for each other there. Arrays
+# that such a function makes do not compile.
+_BORROWING = {"_nrt": False, **_INNER}
+borrowing = _njit(**_BORROWING)
+elementwise = _njit(fastmath=_ELEMENTWISE, **_BORROWING)
+summing = _njit(fastmath=_SUMS, **_BORROWING)
+compare = _njit(fastmath=_LEAST, **_BORROWING)
 # Functions of numbers that become a part of the loops that call them.
-inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_INNER)
+inlined = _njit(fastmath=_ELEMENTWISE, forceinline=True, **_BORROWING)
 
 
 def address(function: Any, signature: Any) -> int:

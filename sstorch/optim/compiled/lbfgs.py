@@ -11,7 +11,7 @@ from numba import types
 
 from sstorch.optim.compiled.curvature import MAX_BLOCK, METRIC, metric_of_step, put_metric
 from sstorch.optim.compiled.families import n_pairs, row_functions
-from sstorch.optim.compiled.jit import address, call_by_address, compiled
+from sstorch.optim.compiled.jit import address, borrowing, call_by_address, compiled
 from sstorch.optim.compiled.matrix import EPS, copy, inner
 from sstorch.optim.compiled.steps import (
     EVALUATE,
@@ -51,7 +51,7 @@ _MINIMIZE = RESULT(MODEL, ROWS, WEIGHTS, PENALTIES, types.float64[::1], OPTIONS,
 _call_for_result = call_by_address(_MINIMIZE)
 
 
-@compiled
+@borrowing
 def _norm(g):
     value = 0.0
     for j in range(g.size):
@@ -62,7 +62,7 @@ def _norm(g):
     return value
 
 
-@compiled
+@borrowing
 def _apply(of_gates, of_leaves, g, out):
     """Product of the blocks with a vector."""
     at = 0
@@ -77,7 +77,7 @@ def _apply(of_gates, of_leaves, g, out):
             at += size
 
 
-@compiled
+@borrowing
 def _direction(g, of_gates, of_leaves, scale, s, y, rho, count, out, alpha, spare):
     """The two loops of L-BFGS (Nocedal and Wright 2006, algorithm 7.4) on the last ``count`` pairs."""
     d, m = g.size, rho.size
@@ -100,7 +100,7 @@ def _direction(g, of_gates, of_leaves, scale, s, y, rho, count, out, alpha, spar
         out[j] = -out[j]
 
 
-@compiled
+@borrowing
 def _steepest(g, out):
     size = 0.0
     for j in range(g.size):
@@ -109,7 +109,7 @@ def _steepest(g, out):
         out[j] = -g[j] / max(size, 1.0)
 
 
-@compiled
+@borrowing
 def _cubic(start, value0, slope0, end, value1, slope1, noise):
     """As ``sstorch.optim.line_search._cubic_minimum``."""
     width, rise = end - start, value1 - value0
@@ -121,7 +121,7 @@ def _cubic(start, value0, slope0, end, value1, slope1, noise):
     return 1.0 - (slope1 + b - a) / (slope1 - slope0 + 2.0 * b)
 
 
-@compiled
+@borrowing
 def minimize(model, rows, weights, penalties, x, options, room):
     """Minimise a step from x, which is left at the end."""
     return _call_for_result(model.minimize, (model, rows, weights, penalties, x, options, room))
@@ -130,8 +130,23 @@ def minimize(model, rows, weights, penalties, x, options, room):
 @compiled
 def minimize_step(model, rows, weights, penalties, x, options, room):
     """What :func:`minimize` calls."""
-    d = x.size
-    g = np.empty(d)
+    d, m = x.size, options.history
+    metric = _blocks(model, weights, d)
+    return _descend(
+        model, rows, weights, penalties, x, options, room, *metric,
+        np.empty((7, d)), np.empty((2, m, d)), np.empty((2, m)),
+    )  # fmt: skip
+
+
+@borrowing
+def _descend(
+    model, rows, weights, penalties, x, options, room, of_gates, of_leaves, vectors, pairs, numbers
+):  # fmt: skip
+    """Minimise in the memory of a metric, of vectors (7, d), and of pairs (2, m, d) with their (2, m)."""
+    d, m = x.size, options.history
+    g, trial_g, low_g, trial = vectors[0], vectors[1], vectors[2], vectors[3]
+    direction, spare, change = vectors[4], vectors[5], vectors[6]
+    s, y, rho, alpha = pairs[0], pairs[1], numbers[0], numbers[1]
     value = evaluate(model, rows, weights, penalties, x, g, room)
     before, norm = value, _norm(g)
     evaluations, iterations = 1, 0
@@ -141,13 +156,7 @@ def minimize_step(model, rows, weights, penalties, x, options, room):
         return Result(before, value, norm, CONVERGED, evaluations)
     if options.max_iterations == 0 or options.max_evaluations == 1:
         return Result(before, value, norm, MAX_ITER, evaluations)
-    of_gates, of_leaves = _blocks(model, weights, d)
     put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
-    m = options.history
-    s, y = np.empty((m, d)), np.empty((m, d))
-    rho, alpha = np.empty(m), np.empty(m)
-    trial_g, low_g, trial = np.empty(d), np.empty(d), np.empty(d)
-    direction, spare, change = np.empty(d), np.empty(d), np.empty(d)
     count, scale = 0, 1.0
     _apply(of_gates, of_leaves, g, direction)
     for j in range(d):

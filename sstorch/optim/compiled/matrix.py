@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sstorch.optim.compiled.jit import compiled, elementwise, summing
+from sstorch.optim.compiled.jit import borrowing, compiled, elementwise, summing
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -89,22 +89,23 @@ def pull_back(x, first, p, lo, n, v, out):
 
 
 @elementwise
-def _weighted(x, k, lo, n, v, out):
+def product(a, b, n, out):
+    """``out`` = a b."""
     for i in range(n):
-        out[i] = x[k, lo + i] * v[i]
+        out[i] = a[i] * b[i]
 
 
-@compiled
+@borrowing
 def gram(x, first, p, lo, n, v, h, spare):
     """Add second moments of features and a one, weights ``v``, to the first block of h, one triangle."""
     for j in range(p):
-        _weighted(x, first + j, lo, n, v, spare)
+        product(x[first + j, lo:], v, n, spare)
         pull_back(x, first, j + 1, lo, n, spare, h[j])
         h[j, p] += total(spare, n)
     h[p, p] += total(v, n)
 
 
-@compiled
+@borrowing
 def mirror(h, p):
     """Complete the block that :func:`gram` has filled one triangle of."""
     for j in range(p + 1):

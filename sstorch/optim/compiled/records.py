@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sstorch.optim.compiled.jit import compiled
+from sstorch.optim.compiled.jit import borrowing
 from sstorch.optim.compiled.matrix import fill
 
 # Numbers of the records of a step.
@@ -15,7 +15,7 @@ N_RECORDS = 9
 NONE, BN, WLR, LN, JOINT_STEP, SKIP = range(6)
 
 
-@compiled
+@borrowing
 def write_record(record, step, result, rows, share):
     """Record a step."""
     record[STEP] = step
@@ -24,7 +24,7 @@ def write_record(record, step, result, rows, share):
     record[BEFORE], record[AFTER], record[NORM] = result.before, result.value, result.norm
 
 
-@compiled
+@borrowing
 def write_skip(record, rows, share):
     """Record a step that was not taken."""
     fill(record, N_RECORDS, math.nan)

@@ -14,8 +14,8 @@ from numba import types
 
 from sstorch.optim.compiled.elementary import sigmoid_and_softplus, sigmoid_pair
 from sstorch.optim.compiled.families import call_for_rows, link
-from sstorch.optim.compiled.jit import call_by_address, compiled, elementwise
-from sstorch.optim.compiled.matrix import copy, fill, inner, pull_back, score, total
+from sstorch.optim.compiled.jit import borrowing, call_by_address, compiled, elementwise
+from sstorch.optim.compiled.matrix import copy, fill, inner, product, pull_back, score, total
 
 # Rows of a block, with few gates and with many.
 BLOCK, SMALL_BLOCK, FEW_GATES = 512, 128, 7
@@ -78,7 +78,7 @@ EVALUATE = _NUMBER(MODEL, ROWS, WEIGHTS, PENALTIES, _VECTOR, _VECTOR, ROOM)
 _call_for_value = call_by_address(EVALUATE)
 
 
-@compiled
+@borrowing
 def evaluate(model, rows, weights, penalties, x, gradient, room):
     """Value of a step at parameters x, and its gradient; none is worked out where that has no size."""
     return _call_for_value(model.evaluate, (model, rows, weights, penalties, x, gradient, room))
@@ -97,14 +97,7 @@ def _expect(left, right, below_left, below_right, n, value, slope):
         slope[i] = left[i] * right[i] * (below_left[i] - below_right[i])
 
 
-@elementwise
-def product(a, b, n, out):
-    """``out`` = a b."""
-    for i in range(n):
-        out[i] = a[i] * b[i]
-
-
-@compiled
+@borrowing
 def gate_sides(model, x, lo, n, gates, n_gates, room):
     """Probabilities of both sides of gates whose parameters follow each other: rows 4 b + 1 and 4 b + 2."""
     width, g = model.p_gate + 1, room.work[model.gates :]
@@ -114,7 +107,7 @@ def gate_sides(model, x, lo, n, gates, n_gates, room):
         _sides(g[4 * b], n, g[4 * b + 1], g[4 * b + 2])
 
 
-@compiled
+@borrowing
 def reach_ends(model, n_gates, n, room):
     """Probabilities of the ends from left to right, in ``room.reach``."""
     g, reach = room.work[model.gates :], room.work[model.reach :]
@@ -128,7 +121,7 @@ def reach_ends(model, n_gates, n, room):
         here *= 2
 
 
-@compiled
+@borrowing
 def expect(model, n, n_gates, room):
     """Expected value from those at the ends, in row 3, and derivatives in the logits, in rows 4 b."""
     g, ends = room.work[model.gates :], room.work[model.ends :]
@@ -139,16 +132,14 @@ def expect(model, n, n_gates, room):
         _expect(g[4 * b + 1], g[4 * b + 2], left, right, n, g[4 * b + 3], g[4 * b])
 
 
-@compiled
+@borrowing
 def set_ends(model, weights, lo, n, room):
     """The values that a step has at the ends."""
     for end in range(weights.ends.shape[0]):
-        row, values = room.work[model.ends + end], weights.ends[end]
-        for i in range(n):
-            row[i] = values[lo + i]
+        copy(weights.ends[end, lo:], n, room.work[model.ends + end])
 
 
-@compiled
+@borrowing
 def reach_gates(model, n_gates, n, room):
     """Multiply the derivatives, rows 4 b, by the probability of getting to each gate; uses rows 4 b + 3."""
     g = room.work[model.gates :]
@@ -162,7 +153,7 @@ def reach_gates(model, n_gates, n, room):
         product(g[4 * b], g[4 * b + 3], n, g[4 * b])
 
 
-@compiled
+@borrowing
 def _pull_gates(model, x, lo, n, n_gates, room, out):
     width, g = model.p_gate + 1, room.work[model.gates :]
     for b in range(n_gates):
@@ -179,7 +170,7 @@ def _logistic(z, weight, left_weight, n, v):
         z[i] = weight[i] * left - left_weight[i]
 
 
-@compiled
+@borrowing
 def set_shapes(model, theta, room):
     """Fill the shapes of a leaf where they are the same for all rows."""
     if not model.linear:
@@ -192,7 +183,7 @@ def set_shapes(model, theta, room):
             fill(room.work[model.linked + k], size, room.work[model.linked + k, 0])
 
 
-@compiled
+@borrowing
 def leaf_scores(model, x, lo, n, theta, room):
     """Linear predictor, and shapes where they are linear too."""
     first, p, s = model.first_leaf, model.p_leaf, model.s
@@ -210,7 +201,7 @@ def _less(late, part, n, out):
         out[i] -= part[i] if late[i] > 0 else 0.0
 
 
-@compiled
+@borrowing
 def _losses_at(model, columns, lo, event, n, value, slope, slopes, room):
     """Losses and derivatives of n rows at functions of time, into the rows of the room with these numbers."""
     work = room.work
@@ -219,7 +210,7 @@ def _losses_at(model, columns, lo, event, n, value, slope, slopes, room):
     call_for_rows(model.losses, (model.kind, columns, lo, event, n, *linked, *out))
 
 
-@compiled
+@borrowing
 def leaf_losses(model, rows, lo, n, theta, room):
     """Losses of n rows at a leaf, whose shapes are set, with their derivatives in g and in the shapes."""
     leaf_scores(model, rows.x, lo, n, theta, room)
@@ -240,7 +231,7 @@ def _weigh(weight, n, v):
         v[i] = weight[i] * v[i] if weight[i] > 0 else 0.0
 
 
-@compiled
+@borrowing
 def _pull_leaf(model, x, lo, n, weight, room, out):
     """Weigh the derivatives, and add their sums to the gradient of a leaf."""
     first, p, s = model.first_leaf, model.p_leaf, model.s
@@ -254,7 +245,7 @@ def _pull_leaf(model, x, lo, n, weight, room, out):
             pull_back(x, first, p, lo, n, room.work[model.ds + k], out[p + 1 + s + k * p :])
 
 
-@compiled
+@borrowing
 def evaluate_step(model, rows, weights, penalties, x, gradient, room):
     """What :func:`evaluate` calls."""
     fill(gradient, gradient.size, 0.0)
@@ -313,7 +304,7 @@ def relevant(reach, loss, weight, n, out):
         out[i] = loss[i] * weight[i] if reach[i] > 0 else 0.0
 
 
-@compiled
+@borrowing
 def _leaves(model, rows, weights, gradient, room):
     value = 0.0
     for leaf in range(weights.place.shape[0]):
@@ -331,7 +322,7 @@ def _leaves(model, rows, weights, gradient, room):
     return value
 
 
-@compiled
+@borrowing
 def _penalty(model, weights, penalties, x, gradient, room):
     """Penalties of the step; their gradient is added."""
     value = penalties.constant

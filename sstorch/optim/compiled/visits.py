@@ -13,9 +13,18 @@ import numpy as np
 from numba import types
 
 from sstorch.optim.compiled.elementary import TINY
-from sstorch.optim.compiled.jit import address, call_by_address, compiled, entry, take
+from sstorch.optim.compiled.jit import (
+    address,
+    borrowing,
+    call_by_address,
+    compiled,
+    elementwise,
+    entry,
+    summing,
+    take,
+)
 from sstorch.optim.compiled.lbfgs import OPTIONS, minimize
-from sstorch.optim.compiled.matrix import copy, fill, inner, score, total
+from sstorch.optim.compiled.matrix import copy, fill, inner, product, score, total
 from sstorch.optim.compiled.parts import PROBLEMS, fit_leaves, gathered, picked, rows_of
 from sstorch.optim.compiled.records import (
     BN,
@@ -54,7 +63,7 @@ _call_for_step = call_by_address(_TRAIN_GATES, _TRAIN_LEAVES)
 CEILING = 1e10
 
 
-@compiled
+@borrowing
 def _level(node):
     level = 0
     while (2 << level) <= node:
@@ -62,7 +71,7 @@ def _level(node):
     return level
 
 
-@compiled
+@borrowing
 def _gate_under(node, h):
     """Number of gate h, in heap order from 0, of those under a node."""
     level = _level(h + 1)
@@ -79,13 +88,20 @@ def _gates_under(b, k, node, n_gates):
     return flat
 
 
+@elementwise
+def _stay(z, left, n, on):
+    """Take the rows off that a gate sends to the other side."""
+    for i in range(n):
+        on[i] &= (z[i] >= 0) == left
+
+
 @compiled
 def _visiting(b, k, rows, node, room):
     """Rows of positive weight whose most probable path passes a node, ascending."""
     n, width, level = b.weight.shape[1], b.model.p_gate + 1, _level(node)
-    on = np.empty(n, np.bool_)
+    on, weight = np.empty(n, np.bool_), b.weight[k]
     for i in range(n):
-        on[i] = b.weight[k, i] > 0
+        on[i] = weight[i] > 0
     z = room.work[b.model.gates]
     for up in range(level):
         gate, child = node >> (level - up), node >> (level - up - 1)
@@ -93,13 +109,11 @@ def _visiting(b, k, rows, node, room):
         for lo in range(0, n, z.size):
             size = min(z.size, n - lo)
             score(rows.x, b.model.first_gate, b.model.p_gate, lo, size, theta, theta[width - 1], z)
-            for i in range(size):
-                on[lo + i] = on[lo + i] and (z[i] >= 0) == (child % 2 == 0)
+            _stay(z, child % 2 == 0, size, on[lo:])
     keep, m = np.empty(n, np.int64), 0
     for i in range(n):
-        if on[i]:
-            keep[m] = i
-            m += 1
+        keep[m] = i
+        m += on[i]
     return keep[:m]
 
 
@@ -126,6 +140,12 @@ def _gate_penalties(b, k, node, n_thawed):
     return _on_gates(b, b.ridge[k], b.lasso[k], frozen)
 
 
+@elementwise
+def _at_most(values, most, n, out):
+    for i in range(n):
+        out[i] = most if values[i] > most else values[i]
+
+
 @compiled
 def _leaf_losses_under(b, k, rows, first, count, room):
     """Losses (L', m) of rows at leaves, at most the ceiling."""
@@ -137,8 +157,7 @@ def _leaf_losses_under(b, k, rows, first, count, room):
         for lo in range(0, m, size):
             n = min(size, m - lo)
             leaf_losses(b.model, rows, lo, n, theta, room)
-            for i in range(n):
-                losses[leaf, lo + i] = CEILING if room.work[V][i] > CEILING else room.work[V][i]
+            _at_most(room.work[V], CEILING, n, losses[leaf, lo:])
     return losses
 
 
@@ -172,9 +191,51 @@ def _swap(losses, reach, weight, left, share, fraction):
             error[count], own[count] = -value, i
             count += 1
     swapped = min(max(math.floor(fraction * count), 1), count)
-    order = np.argsort(error[:count], kind="mergesort")
-    for r in range(swapped):
-        left[own[order[r]]] = not left[own[order[r]]]
+    last = np.partition(error[:count], swapped - 1)[swapped - 1]
+    for r in range(count):
+        if error[r] < last:
+            left[own[r]] = not crowded_left
+            swapped -= 1
+    # Of equal errors the first rows, as a stable order has them.
+    for r in range(count):
+        if error[r] == last and swapped > 0:
+            left[own[r]] = not crowded_left
+            swapped -= 1
+
+
+@summing
+def _route(z, weight, n, left):
+    """Weight of the rows that a gate sends to the left, which are marked."""
+    mass = 0.0
+    for i in range(n):
+        left[i] = z[i] >= 0
+        mass += weight[i] if z[i] >= 0 else 0.0
+    return mass
+
+
+@elementwise
+def _add_product(a, b, n, out):
+    for i in range(n):
+        out[i] += a[i] * b[i]
+
+
+@compiled
+def _over(weight, subjects):
+    """Share of each row (m,) in the mean over subjects."""
+    out = np.empty(weight.size)
+    for i in range(weight.size):
+        out[i] = weight[i] / subjects
+    return out
+
+
+@borrowing
+def _are_below(values, ceiling):
+    """Whether all of a matrix are below a number."""
+    below = True
+    for j in range(values.shape[0]):
+        for i in range(values.shape[1]):
+            below &= values[j, i] < ceiling
+    return below
 
 
 @compiled
@@ -191,9 +252,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     for lo in range(0, m, size):
         n = min(size, m - lo)
         score(rows.x, model.first_gate, model.p_gate, lo, n, theta, theta[width - 1], z)
-        for i in range(n):
-            left[lo + i] = z[i] >= 0
-            on_left += weight[lo + i] if left[lo + i] else 0.0
+        on_left += _route(z, weight[lo:], n, left[lo:])
     share = on_left / mass
     e1, e2 = thresholds[0], thresholds[1]
     balanced = (e1 < share < 1 - e1) or e1 * n_rows < 1
@@ -202,28 +261,19 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     no_ranges = np.empty((0, 2), np.int64)
     subjects = mass / b.rows_per_subject[k]
     if balanced:
-        losses = _leaf_losses_under(b, k, rows, first, under, room)
+        losses, share_of = _leaf_losses_under(b, k, rows, first, under, room), _over(weight, subjects)
         thawed = 1 if node == 1 else under - 1
-        if thawed == under - 1:
-            for leaf in range(under):
-                for i in range(m):
-                    losses[leaf, i] *= weight[i] / subjects
-        else:
+        if thawed < under - 1:
             half = under // 2
             ends = np.zeros((2, m))
-            below = True
-            for leaf in range(under):
-                for i in range(m):
-                    below = below and losses[leaf, i] < CEILING
-            record[IS_WHOLE] = below
+            record[IS_WHOLE] = _are_below(losses, CEILING)
             for side in range(2):
                 reach = _reach(b, k, rows, 2 * node + side, half - 1, room)
                 for leaf in range(half):
-                    for i in range(m):
-                        ends[side, i] += reach[leaf, i] * losses[side * half + leaf, i]
-                for i in range(m):
-                    ends[side, i] *= weight[i] / subjects
+                    _add_product(reach[leaf], losses[side * half + leaf], m, ends[side])
             losses = ends
+        for end in range(losses.shape[0]):
+            product(losses[end], share_of, m, losses[end])
         x = _gates_under(b, k, node, thawed)
         weights = Weights(GATES, thawed, losses, no_ranges, nowhere)
         result = minimize(model, rows, weights, _gate_penalties(b, k, node, thawed), x, options, room)
@@ -261,10 +311,9 @@ def _train_leaves(b, k, node, rows, weight, mass, options, record, room):
         write_skip(record, m, record[SHARE])
         return
     reach = _reach(b, k, rows, node, under - 1, room)
-    subjects = mass / b.rows_per_subject[k]
+    share_of = _over(weight, mass / b.rows_per_subject[k])
     for leaf in range(under):
-        for i in range(m):
-            reach[leaf, i] *= weight[i] / subjects
+        product(reach[leaf], share_of, m, reach[leaf])
     ranges = np.empty((under, 2), np.int64)
     ranges[:, 0], ranges[:, 1] = 0, m
     fit_leaves(b, k, first, rows, reach, ranges, False, options, record, room)
@@ -311,7 +360,7 @@ def visit(b, problems, queue, node, thresholds, n_rows, gates, leaves, options, 
             _call_for_step(b.train_leaves, (b, k, node, rows, weight, mass, options, record[1], room))
 
 
-@compiled
+@borrowing
 def _share_left(b, k, rows, keep, node):
     theta = b.gates[k, node - 1]
     z = theta[theta.size - 1]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sstorch.optim.compiled.elementary import TINY
-from sstorch.optim.compiled.jit import compiled, entry, take
+from sstorch.optim.compiled.jit import borrowing, compiled, entry, take
 from sstorch.optim.compiled.lbfgs import NON_FINITE, minimize
 from sstorch.optim.compiled.matrix import copy, fill, score, total
 from sstorch.optim.compiled.parts import copied, fit_leaves, leaf_penalties, picked, places, rows_of
@@ -15,7 +15,7 @@ from sstorch.optim.compiled.records import JOINT_STEP, SHARE, write_record
 from sstorch.optim.compiled.steps import JOINT, Weights, evaluate, make_room
 
 
-@compiled
+@borrowing
 def _count(weight):
     count = 0
     for i in range(weight.size):
@@ -33,7 +33,7 @@ def _flat(b, k):
     return x
 
 
-@compiled
+@borrowing
 def _unflatten(x, rows, at):
     for j in range(rows.shape[0]):
         copy(x[at + j * rows.shape[1] :], rows.shape[1], rows[j])
@@ -85,7 +85,7 @@ def train_jointly(b, problems, queue, options, records):
         write_record(records[j], JOINT_STEP, result, _count(b.weight[k]), math.nan)
 
 
-@compiled
+@borrowing
 def _leaves_of_rows(b, k, leaf_of, room):
     """Leaf of the most probable path of each row, (N,), written."""
     model, x, size = b.model, b.x[b.split[k]], room.work.shape[1]
@@ -114,11 +114,11 @@ def train_leaves(b, problems, queue, options, records):
         _leaves_of_rows(b, k, leaf_of, room)
         keep = np.empty(b.weight.shape[1], np.int64)
         ranges = np.zeros((n_leaves, 2), np.int64)
-        m = 0
+        m, all_weight = 0, b.weight[k]
         for leaf in range(n_leaves):
             ranges[leaf, 0] = m
             for i in range(keep.size):
-                if b.weight[k, i] > 0 and leaf_of[i] == leaf:
+                if all_weight[i] > 0 and leaf_of[i] == leaf:
                     keep[m] = i
                     m += 1
             ranges[leaf, 1] = m
@@ -145,9 +145,10 @@ def leaf_masses(b, problems, queue, masses):
             return
         k = problems[j]
         _leaves_of_rows(b, k, leaf_of, room)
-        fill(masses[j], masses.shape[1], 0.0)
+        weight, mass = b.weight[k], masses[j]
+        fill(mass, mass.size, 0.0)
         for i in range(leaf_of.size):
-            masses[j, leaf_of[i]] += b.weight[k, i]
-        whole = max(total(b.weight[k], leaf_of.size), TINY)
-        for leaf in range(masses.shape[1]):
-            masses[j, leaf] /= whole
+            mass[leaf_of[i]] += weight[i]
+        whole = max(total(weight, leaf_of.size), TINY)
+        for leaf in range(mass.size):
+            mass[leaf] /= whole
