@@ -131,17 +131,13 @@ def minimize(model, rows, weights, penalties, x, options, room):
 def minimize_step(model, rows, weights, penalties, x, options, room):
     """What :func:`minimize` calls."""
     d, m = x.size, options.history
-    metric = _blocks(model, weights, d)
-    return _descend(
-        model, rows, weights, penalties, x, options, room, *metric,
-        np.empty((7, d)), np.empty((2, m, d)), np.empty((2, m)),
-    )  # fmt: skip
+    of_gates, of_leaves = _blocks(model, weights, d)
+    memory = np.empty((7, d)), np.empty((2, m, d)), np.empty((2, m))
+    return _descend(model, rows, weights, penalties, x, options, room, of_gates, of_leaves, *memory)
 
 
 @borrowing
-def _descend(
-    model, rows, weights, penalties, x, options, room, of_gates, of_leaves, vectors, pairs, numbers
-):  # fmt: skip
+def _descend(model, rows, weights, penalties, x, options, room, of_gates, of_leaves, vectors, pairs, numbers):
     """Minimise in the memory of a metric, of vectors (7, d), and of pairs (2, m, d) with their (2, m)."""
     d, m = x.size, options.history
     g, trial_g, low_g, trial = vectors[0], vectors[1], vectors[2], vectors[3]
