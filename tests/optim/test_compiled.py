@@ -339,3 +339,16 @@ def test_names_of_statuses_and_steps_agree() -> None:
     assert (curvature.MAX_ROWS, curvature.MAX_BLOCK) == (base.MAX_ROWS, base.MAX_BLOCK)
     assert visits.CEILING == base.LOSS_CEILING
     assert steps.SMOOTHING == GateGroupLasso.SMOOTHING
+
+
+@pytest.mark.parametrize("crowded_left", [True, False])
+def test_reassigned_rows_are_the_first_of_a_stable_order(crowded_left: bool) -> None:
+    rng = np.random.default_rng(4)
+    losses, reach = rng.integers(0, 3, (2, 60)).astype(float), np.full((2, 60), 0.5)  # many ties
+    left = rng.random(60) < (0.8 if crowded_left else 0.2)
+    expected = left.copy()
+    own = np.flatnonzero(left == crowded_left)
+    order = np.argsort(-(reach * losses).sum(0)[own], kind="stable")
+    expected[own[order[: int(0.4 * len(own))]]] ^= True
+    visits._swap.py_func(losses, reach, left, left.mean(), 0.4)  # type: ignore[attr-defined]  # of numba
+    np.testing.assert_array_equal(left, expected)

@@ -69,11 +69,11 @@ def _njit(**options: Any) -> Callable[[F], F]:
 # Python into numbers would be a fifth of all that is compiled. (Called from Python nevertheless, it crashes.)
 entry = _njit()
 _INNER = {"no_cpython_wrapper": True}
-# What makes and returns arrays.
+# Kernels that make arrays, or return them.
 compiled = _njit(**_INNER)
-# The others do not count references to the arrays that they are given. numba counts at every slice, by an
-# atomic instruction: a fifth of the time of training, and threads would wait for each other there. Arrays
-# that such a function makes do not compile.
+# The others do not count references to the arrays that they are given: numba would at every slice, by an
+# atomic instruction, which took a fifth of the time of training. Such a kernel does not compile if it makes
+# an array, and must not return one.
 _BORROWING = {"_nrt": False, **_INNER}
 borrowing = _njit(**_BORROWING)
 elementwise = _njit(fastmath=_ELEMENTWISE, **_BORROWING)

@@ -177,7 +177,7 @@ def _reach(b, k, rows, node, n_gates, room):
 
 
 @compiled
-def _swap(losses, reach, weight, left, share, fraction):
+def _swap(losses, reach, left, share, fraction):
     """Move a part of the rows of the crowded side, those with the largest errors, to the other."""
     crowded_left = share >= 0.5
     m = left.size
@@ -286,7 +286,7 @@ def _train_gates(b, k, node, rows, weight, mass, thresholds, n_rows, options, re
     if high:
         losses = _leaf_losses_under(b, k, rows, first, under, room)
         reach = _reach(b, k, rows, node, under - 1, room)
-        _swap(losses, reach, weight, labels, share, thresholds[2])
+        _swap(losses, reach, labels, share, thresholds[2])
     for i in range(m):
         ends[0, i] = weight[i] / (2 * max(share if left[i] else 1 - share, TINY))
         ends[1, i] = ends[0, i] if labels[i] else 0.0
