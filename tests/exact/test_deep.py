@@ -5,8 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, solve
+from sstorch import OptimalSurvivalTree, Surv
+from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, reference_costs, solve
 from sstorch.exact.deadline import Deadline
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
@@ -118,3 +120,40 @@ def test_arguments_that_cannot_be_raise(settings, error, message):
     features, time, event = reference.random_problem(5, (60, 61), (8, 8))
     with pytest.raises(error, match=message):
         solve(features, LogLikelihood(time, event), **settings)
+
+
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_costs_by_a_tree_are_those_of_its_leaves(gbsg2, objective):
+    curve = {"log_likelihood": "proportional_hazards", "integrated_brier": "kaplan_meier"}[objective]
+    weight = np.random.default_rng(0).integers(1, 3, 686).astype(float)
+    model = OptimalSurvivalTree(2, objective=objective, leaf_curve=curve, min_leaf=20)
+    model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight)
+    kind = {"log_likelihood": LogLikelihood, "integrated_brier": IntegratedBrier}[objective]
+    task = kind(gbsg2.time, gbsg2.event, sample_weight=weight)
+    costs = reference_costs(task, model, gbsg2.frame)
+    # Rows observed for less than the first event have almost no hazard, whatever the model.
+    assert task.constant + costs.sum() == pytest.approx(model.loss_, abs=0.1 if task.constant else 1e-9)
+    leaf = model.apply(gbsg2.frame)
+    late = gbsg2.time >= gbsg2.time[gbsg2.event].min()
+    if objective == "log_likelihood":
+        ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
+        expected = weight * (ratio * task.hazard - gbsg2.event * (1.0 + np.log(ratio)))
+        np.testing.assert_allclose(costs[late], expected[late], rtol=1e-9, atol=1e-9)
+
+
+def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):
+    X = (gbsg2.frame.select_dtypes("number") > gbsg2.frame.select_dtypes("number").median()).astype(float)
+    X = X.assign(old=gbsg2.frame.age > 60, many=gbsg2.frame.pnodes > 9)
+    y = Surv(gbsg2.time, gbsg2.event)
+    model = OptimalSurvivalTree(6, min_leaf=20, binarize=False)
+    best, base = clone(model).fit(X, y), OptimalSurvivalTree(3, min_leaf=5, binarize=False).fit(X, y)
+    assert best.certified_
+    found = clone(model).fit(X, y, reference=base)
+    assert best.loss_ <= found.loss_ + 1e-9
+    assert found.loss_ - found.gap_ <= best.loss_
+    assert not found.certified_
+    assert found.optima_["loss"].min() == pytest.approx(found.loss_)
+    with pytest.raises(DataError, match="X: 685 rows, but the task has 686"):
+        reference_costs(LogLikelihood(gbsg2.time, gbsg2.event), base, X[1:])
+    with pytest.raises(ConfigError, match="costs of one event, not those of CompetingLogLikelihood"):
+        model.fit(X, Surv(gbsg2.time, gbsg2.event * 1, causes=("relapse",)), reference=base)

@@ -39,7 +39,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     whether the event came before the horizon, with weights that make up for censoring.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 5.
+        max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
             `cost_matrix`; ``"balanced"``, the same with each class counted alike. For two classes, the second
