@@ -96,7 +96,7 @@ class Deep:
         """The best tree of a depth that is searched at once."""
         found = part.problem.search(depth, 2**depth - 1, deadline, self.n_threads)
         self.n_cells += found.n_cells
-        target = min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
+        target = self._cheapest(found)
         cost = found.costs[target] + self.penalty * (target.nodes + 1)
         if not found.complete:
             return _Best(cost, part.sure, partial(found.tree, target))
@@ -108,7 +108,10 @@ class Deep:
         for feature, sign in path:
             part = self._half(part, feature, sign)
         found = part.problem.search(depth, 2**depth - 1, n_threads=self.n_threads)
-        return found.tree(min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1)))
+        return found.tree(self._cheapest(found))
+
+    def _cheapest(self, found: Found) -> Budget:
+        return min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
 
     def _best(self, part: _Part, depth: int, cutoff: float, deadline: Deadline) -> _Best:
         """The best tree on some rows, as far as it is hoped to cost less than a cutoff."""
@@ -162,7 +165,8 @@ class Deep:
                 if halves[side].hoped >= most or deadline.passed:
                     sides[side] = sides[side]._replace(bound=halves[side].sure)
                     continue
-                sides[side] = self._best(halves[side], depth - 1, most, deadline)
+                found = self._best(halves[side], depth - 1, most, deadline)
+                sides[side] = min(found, small[side], key=lambda one: one.cost)._replace(bound=found.bound)
             bound = min(bound, sides[0].bound + sides[1].bound)
             if sides[0].cost + sides[1].cost < best.cost - slack:
                 best = self._joined(part, feature, sides)

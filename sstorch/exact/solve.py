@@ -82,10 +82,10 @@ def solve(
             the best one: `Solution.gap` bounds its distance from that. Searched by the compiled engine alone.
         verbose: 1 reports progress on standard error, once a second.
         guess: (N,), the cost that each row is hoped to have at least, such as that by a reference model (see
-            `sstorch.exact.reference_costs`). Where the compiled engine searches, from depth 3 on, splits
-            are left out that could only be better than the best tree with rows below their guess. That
-            takes less time, and the tree need not be the best one; `Solution.gap` counts with sure bounds
-            alone, so that it is 0 only if the tree is proved to be the best.
+            `sstorch.exact.reference_costs`). Above depth 3, where the compiled engine searches, splits are
+            left out that could only be better than the best tree with rows below their guess. That takes
+            less time, and the tree need not be the best one; `Solution.gap` counts with sure bounds alone,
+            so that it is 0 only if the tree is proved to be the best.
 
     Returns:
         The solution.
@@ -142,7 +142,7 @@ def solve(
     if levels is not None:
         plan = rows.lookahead_plan(depth, levels, leaf_penalty, memory, n_threads)
     elif compiles(engine, task, place, work, memory):
-        if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 2):
+        if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
             floor = _floor(task, patterns, entries, place)
             hoped = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
             plan = rows.deep_plan(depth, leaf_penalty, floor, hoped, memory, n_threads)

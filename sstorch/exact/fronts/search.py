@@ -246,13 +246,14 @@ def cheapest_pair_of_many(
         end = torch.searchsorted(values, int(min(limit, REACHED)) - left[number], right=True)
         spans.append((int((end - begin).sum()), number, order, begin, end - begin))
     n_pairs, _, order, begin, count = min(spans, key=lambda span: span[:2])
-    before = count.cumsum(0)
+    before, numbers = count.cumsum(0), torch.arange(len(count), device=count.device)
     best: tuple[int, Tensor, Tensor] | None = None
-    stops = torch.searchsorted(before, torch.arange(_CHUNK, n_pairs + _CHUNK, _CHUNK)).tolist()
+    chunks = torch.arange(_CHUNK, n_pairs + _CHUNK, _CHUNK, device=count.device)
+    stops = torch.searchsorted(before, chunks).tolist()
     for start, stop in pairwise([0, *(min(stop + 1, len(count)) for stop in stops)]):
-        first = torch.repeat_interleave(torch.arange(start, stop), count[start:stop])
+        first = torch.repeat_interleave(numbers[start:stop], count[start:stop])
         shift = begin[start:stop] - before[start:stop] + count[start:stop]
-        place = torch.arange(len(first)) + (int(before[start - 1]) if start else 0)
+        place = torch.arange(len(first), device=count.device) + (int(before[start - 1]) if start else 0)
         second = order[place + shift[first - start]]
         cost = left[0, first] + right[0, second]
         fits = cost < least

@@ -172,6 +172,10 @@ def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     assert whole.totals.sum(1).min() == errors[-1]
     parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19, engine="torch")
     np.testing.assert_array_equal(parts.totals, whole.totals)
+    three = GroupFairness(y, rng.permutation(np.arange(300) % 3), max_disparity=0.005)
+    found = solve_front(features, three, 3)
+    monkeypatch.undo()
+    assert found.totals[0, 0] == solve_front(features, three, 3).totals[0, 0] > errors[-1]
 
 
 def many_questions(seed):
@@ -267,6 +271,12 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
     assert not cut.certified
     assert cut.certificate.startswith("not proved")
     assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
+    three = GroupFairness(y, rng.permutation(np.arange(200) % 3), max_disparity=0.02)
+    for depth in (2, 3):
+        whole, cut = (solve_front(features, three, depth, time_limit=limit) for limit in (None, 1e-9))
+        assert whole.certified
+        assert not cut.certified
+        assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
     calls = []
     original = bounded.cheapest_pair
 
