@@ -195,47 +195,14 @@ def _one_for_each_balance(points: Tensor) -> Tensor:
     return torch.cat([cost[None], balance])
 
 
-def cheapest_pair(left: Tensor, right: Tensor, limit: int) -> tuple[int, Tensor, Tensor] | None:
-    """The sum of a left and a right point of least cost with an absolute balance within a limit.
-
-    Of the right points that go with a left point, those in an interval of balances, the cheapest is found as
-    the minimum of two overlapping ranges whose length is a power of two. Both groups, (2, l) and (2, r), come
-    by increasing balance. Returns the cost and both points (2,), or None if no sum is within the limit.
-    """
-    if not left.shape[1] or not right.shape[1]:
-        return None
-    begin = torch.searchsorted(right[1], -limit - left[1])
-    end = torch.searchsorted(right[1], limit - left[1], right=True)
-    query = torch.nonzero(end > begin)[:, 0]
-    begin, end = begin[query], end[query]
-    best: tuple[int, Tensor, Tensor] | None = None
-    cost, place = right[0], torch.arange(right.shape[1], device=right.device)
-    width = 1
-    while len(query):
-        now = end - begin < 2 * width
-        first, last = begin[now], end[now] - width
-        if len(first):
-            second_better = cost[last] < cost[first]
-            sums = left[0, query[now]] + torch.where(second_better, cost[last], cost[first])
-            least, which = sums.min(0)
-            if best is None or int(least) < best[0]:
-                partner = place[torch.where(second_better, last, first)[which]]
-                best = int(least), left[:, query[now][which]], right[:, partner]
-        query, begin, end = query[~now], begin[~now], end[~now]
-        later = cost[width:] < cost[:-width]
-        place = torch.where(later, place[width:], place[:-width])
-        cost = torch.minimum(cost[width:], cost[:-width])
-        width *= 2
-    return best
-
-
-def cheapest_pair_of_many(
+def cheapest_pair(
     left: Tensor, right: Tensor, limits: Tensor, least: float
 ) -> tuple[int, Tensor, Tensor] | None:
-    """The same for any number of balances (T - 1,), of sums that cost less than `least`.
+    """The sum of a left and a right point of least cost, below `least`, with all balances within limits.
 
     The right points that can go with a left point are an interval of costs, and one of each balance. By the
-    total with the fewest pairs they are compared one by one.
+    total with the fewest pairs they are compared one by one. Returns the cost and both points (T,), or None
+    if there is no such sum.
     """
     spans = []
     for number, limit in enumerate([least - 1.0, *limits.tolist()]):
@@ -326,11 +293,8 @@ def cheapest_tree(
                 share *= 4.0
                 for first in left.within(rate, most - float(lows[number, 1])):
                     for second in right.within(rate, most - float(lows[number, 0])):
-                        if len(limits) == 1:
-                            pair = cheapest_pair(first, second, int(limits))
-                        else:
-                            pair = cheapest_pair_of_many(first, second, limits, least)
-                        if pair is not None and pair[0] < least:
+                        pair = cheapest_pair(first, second, limits, least)
+                        if pair is not None:
                             least = float(pair[0])
                             best = Root(*roots.place(number), pair[1], pair[1] + pair[2])
             done[number] = True
