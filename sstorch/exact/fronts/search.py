@@ -21,8 +21,9 @@ from sstorch.exact.problem import Budget, splits
 # Sums of points at a time, and points of subtrees at a time.
 _CHUNK = 1 << 20
 _PART = 1 << 22
-# Rates tried for the bound of all trees, for each balance.
-_DUAL_STEPS = 10
+# Rates tried for the bound of all trees, for each balance, until all that more of them can add is this share of
+# the distance to a known tree.
+_DUAL_STEPS, _LITTLE = 10, 0.1
 
 # A price of each balance, in units of cost.
 Rate = tuple[float, ...]
@@ -285,7 +286,7 @@ def cheapest_tree(
             slack = 1e-14 * float(prices @ (left.scale + right.scale).cpu()) + 1e-6
             # First trees near the bound alone: what is found there leaves most others out.
             low = float(lows[number].sum())
-            share = 2.0**-6
+            share = 1.0 if done.any() else 2.0**-6
             while float(bounds[number]) <= least - 1.0 + slack and share <= 1.0:
                 deadline.check()
                 deadline.say(f"{int(done.sum())} of {len(roots)} roots, least cost {least:.6g}")
@@ -386,7 +387,8 @@ def _best_rate(
         value, point = evaluate(rate)
         if value > top:
             top, best = value, rate
-        if value >= program.x[0] - 1e-9 * abs(program.x[0]) - 1e-6:
+        # What more trees could add is little of what is missing.
+        if program.x[0] - top <= _LITTLE * (met[0][0] - top) + 1e-6:
             break
         met.append(point)
     return best
