@@ -21,8 +21,8 @@ from sstorch.exact.problem import Budget, splits
 # Sums of points at a time, and points of subtrees at a time.
 _CHUNK = 1 << 20
 _PART = 1 << 22
-# Rates tried for the bound of all trees, for each balance, until all that more of them can add is this share of
-# the distance to a known tree.
+# Rates tried for the bound of all trees, for each balance, and the share of the distance to a known tree that
+# more of them would have to be able to add.
 _DUAL_STEPS, _LITTLE = 10, 0.1
 
 # A price of each balance, in units of cost.
