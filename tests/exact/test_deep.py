@@ -34,7 +34,7 @@ def least(features, cost, depth, min_leaf, penalty):
 
 @pytest.mark.parametrize("kind", ["log_likelihood", "integrated_brier", "classes"])
 @pytest.mark.parametrize("depth", [4, 6, 7])
-@pytest.mark.parametrize("seed", [0, 1, nightly(2), nightly(3)])
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2), nightly(3)])
 def test_trees_equal_brute_force(seed, depth, kind):
     rng = np.random.default_rng(seed)
     features, time, event = reference.random_problem(seed, (40, 60), (7, 7))
