@@ -3,6 +3,7 @@
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
 from sstorch.exact.policy import Policy, policy_scores
+from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Counters, Optimum, PathStep, Solution
 from sstorch.exact.solve import solve
 from sstorch.exact.survival_tasks import (
@@ -42,5 +43,6 @@ __all__ = [
     "check_task",
     "horizon_labels",
     "policy_scores",
+    "reference_costs",
     "solve",
 ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import comb
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_choice
 from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, Form, form_of
 from sstorch.exact.deadline import Deadline
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 # takes less, and those that it may take where there is no room for tables.
 _MAX_BOUNDED_DEPTH = 3
 _LONG_TABLES, _LONG_BOUNDS = 60.0, 3600.0
+
+# Depth of the largest tables, and of branch and bound above them.
+MAX_EXACT_DEPTH, MAX_DEEP_DEPTH = 5, 8
 
 # "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate,
 # or search root by root. The choice is by the problem alone, never by what a machine has compiled before.
@@ -136,6 +141,41 @@ class Rows:
             return deep.search(deadline) if d == depth else problem.search(d, nodes, deadline, n_threads)
 
         return Plan(run, work, (*range(1, levels + 1), depth))
+
+    def deep_plan(
+        self,
+        depth: int,
+        penalty: float,
+        floor: FloatArray,
+        guess: FloatArray | None,
+        memory: int,
+        n_threads: int,
+    ) -> Plan:
+        """Branch and bound over the upper levels of a tree, as many as have no room in tables.
+
+        `floor` (U,) bounds the costs of distinct rows; `guess` (U,) as well, but is not sure, see `Deep`.
+
+        Raises:
+            ConfigError: the tables do not fit the memory, or the search would take years.
+        """
+        from sstorch.exact.deep import Deep
+
+        base, n_features = min(depth - 1, MAX_EXACT_DEPTH), self.patterns.n_features
+        problem = self._problem(base, memory)
+        work, threads = self._room(problem, base, 2**base - 1, memory, n_threads)
+        while work.bytes > memory and base > 2:
+            base -= 1
+            work, threads = self._room(problem, base, 2**base - 1, memory, n_threads)
+        # Without bounds each set of the features above is searched.
+        above = comb(n_features, depth - base) << (depth - base)
+        work = Work(work.cells * above, work.bytes, work.seconds * above, above)
+        check(work, n_features, depth, memory)
+        deep = Deep(problem, penalty, floor, guess, base, threads)
+
+        def run(d: int, nodes: int, deadline: Deadline) -> Found:
+            return deep.search(d, deadline) if d == depth else problem.search(d, nodes, deadline, threads)
+
+        return Plan(run, work, (*range(1, base), depth))
 
     def _problem(self, depth: int, memory: int, by_sums: bool = False) -> CompiledProblem:
         """The problem in machine code, for searches up to a depth.

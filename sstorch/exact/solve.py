@@ -10,18 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_device
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import Rows, compiles, obstacle
+from sstorch.exact.plan import MAX_DEEP_DEPTH, MAX_EXACT_DEPTH, Rows, compiles, obstacle
 from sstorch.exact.problem import INFINITY, Found, check_limits, check_rows
 from sstorch.exact.solution import Counters, Solution
+from sstorch.exact.targets import finite_vector
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_events
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.optim import Engine
 from sstorch.threads import torch_threads
 
-MAX_EXACT_DEPTH = 5
 # Levels of a deeper tree that are searched together.
 MAX_LOOKAHEAD = 3
 
@@ -42,6 +43,7 @@ def solve(
     n_threads: int | None = None,
     lookahead: int | None = None,
     verbose: int = 0,
+    guess: FloatArray | None = None,
 ) -> Solution:
     """Find trees of least training loss over binary features: all sizes in one search.
 
@@ -53,7 +55,8 @@ def solve(
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
         task: the objective, made from the same rows.
-        max_depth: most tests on a path, 0 to 5, with `lookahead` to 8; a stump has depth 1.
+        max_depth: most tests on a path, 0 to 8; a stump has depth 1. Above 5 each split of the upper levels
+            is searched by itself, by the compiled engine, for trees of any number of nodes.
         max_nodes: most branch nodes (leaves are one more); None is what the depth can hold. Where there are
             so many thresholds of columns that trees of all sizes cannot be compared, for memory or for more
             than a minute, None finds those of any number of nodes alone, up to depth 3, by branch and bound.
@@ -78,6 +81,11 @@ def solve(
             rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
             the best one: `Solution.gap` bounds its distance from that. Searched by the compiled engine alone.
         verbose: 1 reports progress on standard error, once a second.
+        guess: (N,), the cost that each row is hoped to have at least, such as that by a reference model (see
+            `sstorch.exact.reference_costs`). Above depth 3, where the compiled engine searches, splits are
+            left out that could only be better than the best tree with rows below their guess. That takes
+            less time, and the tree need not be the best one; `Solution.gap` counts with sure bounds alone,
+            so that it is 0 only if the tree is proved to be the best.
 
     Returns:
         The solution.
@@ -104,6 +112,10 @@ def solve(
     priced = has_branch_costs(task)
     patterns = Patterns.of(features, merge_columns=not priced)
     limit = _check_settings(max_depth, max_nodes, leaf_penalty, time_limit, lookahead)
+    if guess is not None:
+        guess = finite_vector(guess, "guess", task.n_rows)
+        if lookahead is not None or max_nodes is not None or priced:
+            raise ConfigError("guess does not go with lookahead or max_nodes, nor with costs of tests")
     if n_threads is not None and n_threads < 1:
         raise ConfigError(f"n_threads={n_threads}: expected at least 1, or None for as many as torch has")
     n_threads = n_threads or torch.get_num_threads()
@@ -119,16 +131,24 @@ def solve(
     rows = Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
     work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
-    if levels is not None:
+    if levels is not None or depth > MAX_EXACT_DEPTH:
+        what = f"max_depth={max_depth}" if levels is None else "lookahead"
         reason = "it does not support costs of tests" if priced else obstacle(task, place)
         if reason is not None:
-            raise ConfigError(f"lookahead is for the compiled engine alone, and {reason}")
-        if not compiles("compiled" if engine == "auto" else engine, task, place, work, memory):
-            raise ConfigError(f"lookahead is for the compiled engine alone, not for engine={engine!r}")
+            raise ConfigError(f"{what} is for the compiled engine alone, and {reason}")
+        engine = "compiled" if engine == "auto" else engine
+        if not compiles(engine, task, place, work, memory):
+            raise ConfigError(f"{what} is for the compiled engine alone, not for engine={engine!r}")
+    if levels is not None:
         plan = rows.lookahead_plan(depth, levels, leaf_penalty, memory, n_threads)
     elif compiles(engine, task, place, work, memory):
-        all_sizes = max_nodes is not None
-        plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
+        if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
+            floor = _floor(task, patterns, entries, place)
+            hoped = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
+            plan = rows.deep_plan(depth, leaf_penalty, floor, hoped, memory, n_threads)
+        else:
+            all_sizes = max_nodes is not None
+            plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)
     else:
         plan = rows.torch_plan(depth, memory, place, n_threads)
     begin = time.perf_counter()
@@ -153,7 +173,7 @@ def solve(
         patterns=patterns,
         task=task,
         searches=searches,
-        floor=-INFINITY if searches[-1].complete else _floor(task, patterns, entries, place),
+        floor=-INFINITY if searches[-1].complete else float(_floor(task, patterns, entries, place).sum()),
         depth=depth,
         # The bound does not apply to shallower trees.
         objective_bound=searches[-1].objective_bound if d == depth else -INFINITY,
@@ -188,11 +208,13 @@ def _check_settings(
             f"lookahead={lookahead} bounds trees by their depth and by leaf_penalty alone, not by "
             f"max_nodes={max_nodes}"
         )
-    if not 0 <= max_depth <= MAX_EXACT_DEPTH + (lookahead or 0):
-        remedy = "" if lookahead == MAX_LOOKAHEAD else "; for deeper ones set lookahead"
+    deepest = MAX_DEEP_DEPTH if lookahead is None else MAX_EXACT_DEPTH + lookahead
+    if not 0 <= max_depth <= deepest:
+        raise ConfigError(f"max_depth={max_depth}: exact trees are searched for depths 0 to {deepest}")
+    if max_depth > MAX_EXACT_DEPTH and max_nodes is not None:
         raise ConfigError(
-            f"max_depth={max_depth}: exact trees are searched for depths 0 to "
-            f"{MAX_EXACT_DEPTH + (lookahead or 0)}{remedy}"
+            f"max_depth={max_depth}: depth and leaf_penalty alone bound trees deeper than {MAX_EXACT_DEPTH}, "
+            f"not max_nodes={max_nodes}"
         )
     check_limits(max_nodes, time_limit)
     if not 0.0 <= leaf_penalty < INFINITY:
@@ -222,8 +244,8 @@ def _size_entries(task: Task, n_channels: int) -> Entries:
     return Entries.of_rows(np.stack([np.ones(task.n_rows), *events]))
 
 
-def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.device) -> float:
-    """No tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
+def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.device) -> FloatArray:
+    """(U,), no tree costs less: every distinct row a leaf of its own, with the cheapest curve."""
     of_entry = torch.from_numpy(patterns.of_row[entries.row]).to(device)
     step = torch.from_numpy(entries.step).to(device)
     values = torch.from_numpy(entries.values).to(device)
@@ -236,4 +258,5 @@ def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.devic
             empty = values.new_zeros(len(values), len(patterns.literals))
             yield empty.index_add_(1, of_entry[part], values[:, part])
 
-    return float(task.floor(task.accumulate(sums())).sum())
+    floor: FloatArray = task.floor(task.accumulate(sums())).cpu().numpy()
+    return floor

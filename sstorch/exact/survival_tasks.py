@@ -109,6 +109,20 @@ class LogLikelihood(OneStepTask):
         rows = hazard * of_row - d * (np.log(np.where(self.event, hazard, 1.0)) + np.log(of_row) + 1.0)
         return float((self.weight * rows)[has_events[leaf]].sum())
 
+    def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
+        """Costs (n,) of some rows with given cumulative hazards, see `reference_costs`.
+
+        The curves (n, 1 + T) are steps: before the first of the `times` (T,), then from each on.
+        """
+        every, event = np.arange(len(rows)), self.event[rows]
+        hazard = curves[every, np.searchsorted(times, self.time[rows], side="right")]
+        if self._rows.entry is not None:
+            hazard = hazard - curves[every, np.searchsorted(times, self._rows.entry[rows], side="right")]
+        hazard = np.maximum(hazard, 1.0 / (self.n_rows + 1))
+        ratio = np.divide(hazard, self.hazard[rows], out=np.ones_like(hazard), where=event)
+        costs: FloatArray = self.weight[rows] * (hazard - event * (1.0 + np.log(ratio)))
+        return costs
+
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Hazard ratio θ of each leaf, 0.5 / H in leaves without events, (n_leaves,); see `hazard_ratios`."""
         return hazard_ratios(leaf, n_leaves, self._rows, self.hazard)
@@ -357,13 +371,22 @@ class IntegratedBrier:
         total = 0.0
         for label in np.unique(leaf):
             rows = np.flatnonzero(leaf == label)
-            survival = self._curve(rows)
-            alive = np.concatenate(([0.0], np.cumsum(self._width * self._inverse * (1.0 - survival) ** 2)))
-            dead = np.concatenate(([0.0], np.cumsum(self._width * survival**2)))
-            position = self._position[rows]
-            after_event = self.event[rows] * self._inverse[position] * (dead[-1] - dead[position])
-            total += float((self.weight[rows] * (alive[position] + after_event)).sum())
+            total += float(self._costs(rows, self._curve(rows)[None]).sum())
         return total
+
+    def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:
+        """Costs (n,) of some rows with given survival curves, steps as in `LogLikelihood.row_costs`."""
+        return self._costs(rows, curves[:, np.searchsorted(times, self._grid, side="right")])
+
+    def _costs(self, rows: IntArray, survival: FloatArray) -> FloatArray:
+        """Costs (n,) of some rows with curves at the distinct times of all rows, (n, T), or one (1, T)."""
+        start, position = np.zeros((len(survival), 1)), self._position[rows]
+        alive = np.hstack([start, np.cumsum(self._width * self._inverse * (1.0 - survival) ** 2, axis=1)])
+        dead = np.hstack([start, np.cumsum(self._width * survival**2, axis=1)])
+        curve = np.arange(len(rows)) if len(survival) > 1 else np.zeros_like(rows)
+        after_event = self.event[rows] * self._inverse[position] * (dead[curve, -1] - dead[curve, position])
+        costs: FloatArray = self.weight[rows] * (alive[curve, position] + after_event)
+        return costs
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """The curve of each leaf at the distinct times of all rows, (n_leaves, T)."""

@@ -113,7 +113,6 @@ def test_without_time_it_is_a_smaller_tree(monkeypatch):
 @pytest.mark.parametrize(
     ("depth", "settings", "message"),
     [
-        (6, {}, "searched for depths 0 to 5; for deeper ones set lookahead"),
         (9, {"lookahead": 3}, "searched for depths 0 to 8$"),
         (4, {"lookahead": 4}, "lookahead=4: expected 1 to 3 levels"),
         (4, {"lookahead": 0}, "lookahead=0: expected 1 to 3 levels"),

@@ -104,7 +104,7 @@ def test_too_many_features_for_the_depth_are_refused_with_an_estimate():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"max_depth": 6}, ConfigError, "max_depth=6"),
+        ({"max_depth": 9}, ConfigError, "max_depth=9"),
         ({"max_depth": -1}, ConfigError, "max_depth=-1"),
         ({"max_nodes": -1}, ConfigError, "max_nodes=-1"),
         ({"leaf_penalty": -0.1}, ConfigError, "leaf_penalty=-0.1"),

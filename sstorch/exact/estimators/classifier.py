@@ -39,7 +39,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
     whether the event came before the horizon, with weights that make up for censoring.
 
     Args:
-        max_depth: most questions on a path, 0 (a single leaf) to 5.
+        max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
             `cost_matrix`; ``"balanced"``, the same with each class counted alike. For two classes, the second
@@ -56,7 +56,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
             columns that are not named are free, and so is a column already asked about on the path. Discounts
             within groups of columns: :class:`~sstorch.exact.CostSensitive`.
-        fairness: for two classes and two groups, what may differ between the groups only so much:
+        fairness: for two classes, what may differ between any two groups only so much:
             ``"demographic_parity"``, the share of rows that get the positive class;
             ``"equal_opportunity"``, that share of the rows which are positive. Depth 0 to 3.
         max_disparity: the largest such difference on the training rows, 0 to 1.
@@ -76,10 +76,10 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         optima_: least loss for every budget (depth, nodes) from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
-            (false negatives and false positives, or errors and disparity; at depth 3 only the best of the
-            latter), or the area by nodes.
+            (false negatives and false positives, or errors and disparity; at depth 3 or with more than two
+            groups only the best of the latter), or the area by nodes.
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
-            order of their names.
+            order of their names; with more than two groups, the largest difference between any two.
         feature_names_in_: raw feature names.
         n_features_in_: their number.
         n_samples_fit_: number of training rows with weight.

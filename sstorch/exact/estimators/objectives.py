@@ -1,9 +1,10 @@
-"""The objectives of a classifier: sums over leaves, and those chosen from a front of two totals."""
+"""The objectives of a classifier: sums over leaves, and those chosen from a front of totals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -71,7 +72,7 @@ class ClassifierSettings(SearchSettings):
 
     @property
     def has_front(self) -> bool:
-        """True if the tree is chosen from a front of two totals."""
+        """True if the tree is chosen from a front of totals."""
         return self.fairness is not None or self.objective in get_args(FrontObjective)
 
     @property
@@ -153,7 +154,8 @@ class FrontChoice:
     """The tree chosen from a front, with what `ExactTree` reads of a `Solution`.
 
     `decision` (L,) has the class of each leaf; `loss` is 1 - score, or the share of errors, and `gap` the
-    most by which it can exceed the smallest one; `disparity` is that of a fair tree, else None.
+    most by which it can exceed the smallest one; `disparity` is that of a fair tree, the
+    largest of more than two groups, else None.
     """
 
     best: BinaryTree
@@ -215,7 +217,11 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
         task = ConfusionFront(y, sample_weight=rows.weight, metric=objective)  # type: ignore[arg-type]
     else:
         task = GroupFairness(
-            y, _two_groups(rows), fairness, sample_weight=rows.weight, max_disparity=settings.max_disparity
+            y,
+            _groups(rows, y, fairness),
+            fairness,
+            sample_weight=rows.weight,
+            max_disparity=settings.max_disparity,
         )
     front = solve_front(
         features,
@@ -230,13 +236,17 @@ def choose(features: pd.DataFrame, rows: TargetRows, settings: ClassifierSetting
     )
     number = front.best()
     decided = front.tree(number)
-    bound, disparity = 0.0, None
+    bound, disparity, table = 0.0, None, front.table()
     if isinstance(task, GroupFairness):
         bound = max(0.0, front.lower_bound) * task.unit[0] / task.total_weight
-        disparity = float(front.values[number, 1])
+        of_pairs = front.values[number, 1:]
+        disparity = float(of_pairs[0] if len(of_pairs) == 1 else np.abs(of_pairs).max())
+        if rows.groups is not None and len(of_pairs) > 1:
+            pairs = combinations(rows.groups.labels, 2)
+            table.columns = ["errors", *(f"disparity {one} - {other}" for one, other in pairs), "score"]
     loss = 1.0 - decided.score
     gap = 0.0 if front.certified else max(0.0, loss - bound)
-    return FrontChoice(decided.tree, decided.decision, loss, gap, front.table(), size, disparity)
+    return FrontChoice(decided.tree, decided.decision, loss, gap, table, size, disparity)
 
 
 def _positive(rows: TargetRows, objective: str) -> IntArray:
@@ -248,13 +258,17 @@ def _positive(rows: TargetRows, objective: str) -> IntArray:
     return positive
 
 
-def _two_groups(rows: TargetRows) -> IntArray:
-    """Group of each row, 0 or 1. Raises ConfigError without groups, DataError if there are not two."""
+def _groups(rows: TargetRows, y: IntArray, fairness: Fairness) -> IntArray:
+    """Group of each row, 0 .. k - 1.
+
+    Raises ConfigError without groups, DataError if one has no rows to compare.
+    """
     if rows.groups is None:
         raise ConfigError("fairness needs the sensitive groups: fit(X, y, sensitive=...)")
-    if len(rows.groups.labels) != 2:
-        raise DataError(
-            f"{rows.groups.name}: fairness compares two groups, there are {len(rows.groups.labels)}: "
-            f"{', '.join(rows.groups.labels)}; put them together to two"
-        )
-    return rows.groups.codes
+    name, labels, codes = rows.groups.name, rows.groups.labels, rows.groups.codes
+    compared = codes if fairness == "demographic_parity" else codes[y == 1]
+    for number, label in enumerate(labels):
+        if number not in compared:
+            kind = "row" if fairness == "demographic_parity" else "row of the positive class"
+            raise DataError(f"{name}={label}: no {kind} with weight; merge this group with another one")
+    return codes

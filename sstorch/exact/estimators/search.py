@@ -44,7 +44,7 @@ class Search(Parameters):
         time_limit: seconds of each search, or None. If they do not suffice, the best tree found is kept, with
             its `gap_`.
         memory: bytes that the search may take.
-        lookahead: None for the best tree, of depth 5 at most; 1, 2 or 3 for trees up to depth 8, of which so
+        lookahead: None for the best tree; 1, 2 or 3 for trees up to depth 8, of which so
             many levels are searched together, with greedy trees below, then the best tree below each; see
             :func:`~sstorch.exact.solve`. Not with costs of questions, objectives on a front, ``"ipcw"``
             curves, or sizes chosen by cross-validation.
@@ -148,8 +148,8 @@ class Questions:
     rules: list[Rule]
     features: pd.DataFrame
 
-    def solve(self, task: Task, min_events: int = 0) -> Solution:
-        """Search for the trees of all budgets up to that of the settings, or for one by a lookahead.
+    def solve(self, task: Task, min_events: int = 0, guess: FloatArray | None = None) -> Solution:
+        """Search for the trees of all budgets up to that of the settings, or for one by a lookahead or guess.
 
         Raises:
             DataError: no leaf could be large enough.
@@ -169,6 +169,7 @@ class Questions:
             device=search.device,
             lookahead=search.lookahead,
             verbose=search.verbose,
+            guess=guess,
         )
 
 

@@ -11,6 +11,7 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exact.estimators.competing_risks import cause_task
 from sstorch.exact.estimators.outcome import observed
 from sstorch.exact.estimators.search import Questions, SearchSettings
+from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Solution
 from sstorch.exact.survival_tasks import IntegratedBrier, LogLikelihood
 from sstorch.exact.task import Task
@@ -69,8 +70,8 @@ class SurvivalSettings(SearchSettings):
                 "objective='log_likelihood'"
             )
 
-    def searched(self, data: SurvivalData) -> TreeSearch:
-        """Binarize and solve, from these rows alone.
+    def searched(self, data: SurvivalData, reference: object = None) -> TreeSearch:
+        """Binarize and solve, from these rows and the reference model alone.
 
         Raises:
             DataError: the columns cannot be read or, without a binarizer, are not binary; or no leaf could be
@@ -103,7 +104,8 @@ class SurvivalSettings(SearchSettings):
                 n_buckets=self.search.n_buckets,
                 sample_weight=data.sample_weight,
             )
-        return TreeSearch(settings, data, rows, questions, questions.solve(task, self.min_events))
+        guess = None if reference is None else reference_costs(task, reference, data.frame)
+        return TreeSearch(settings, data, rows, questions, questions.solve(task, self.min_events, guess))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Exact trees for objectives of two totals: Pareto fronts, fairness, and the area under the ROC curve."""
+"""Exact trees for objectives of several totals: Pareto fronts, fairness, and the area under the ROC curve."""
 
 from sstorch.exact.fronts.problem import FrontTask, Order, check_front_task
 from sstorch.exact.fronts.roc_hull import RankingTree, RocSolution, solve_roc_hull

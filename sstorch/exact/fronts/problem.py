@@ -1,4 +1,4 @@
-"""Problems of two totals, and a check that a task keeps their rules."""
+"""Problems of several totals, and a check that a task keeps their rules."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ REACHED = 2**57
 
 
 class FrontTask(Protocol):
-    """An objective that is a function of two totals over leaves, both integers.
+    """An objective that is a function of totals over leaves, T = 2 integers or more.
 
-    A leaf has one or more candidate solutions: a decision, such as a class, and a point, the two amounts that
+    A leaf has one or more candidate solutions: a decision, such as a class, and a point, the amounts that
     the leaf adds to the totals under that decision. A point is a function of sums over the leaf's rows. The
     points of two subtrees are added; of the trees below a node only those stay that another does not beat:
 
-    * ``"pareto"``: both totals are costs; (a, b) is beaten by points with neither cost larger.
-    * ``"balance"``: the first total is a cost, the second is signed and has to end within ± `limit`; (a, b)
-      is beaten by points with the same b and no larger a. Before the end nothing else can be said, since what
-      is missing on one side can be made up for on the other.
+    * ``"pareto"``: both of two totals are costs; (a, b) is beaten by points with neither cost larger.
+    * ``"balance"``: the first total is a cost, the others are signed, and each has to end within ± its
+      `limit`; (a, b) is beaten by points with the same b and no larger a. Before the end nothing else can be
+      said, since what is missing on one side can be made up for on the other.
 
     Addition keeps both orders, so what is beaten below a node is beaten at the root (Theorem 4.6 of the
     reference), and any score that never falls when a total improves is read off the front of whole trees.
@@ -44,7 +44,8 @@ class FrontTask(Protocol):
         order: which of the two.
         linear: whether a leaf's point under a decision is the sum of its rows' points, so that a test with
             the same decision on both sides is as good as none.
-        limit: with ``"balance"``, the largest absolute second total; otherwise not read.
+        limit: with ``"balance"``, the largest absolute value of each total but the first, (T - 1,), or one
+            integer of T = 2; otherwise not read.
         names: of the totals, in the user's units.
         unit: what 1 is in each total, in the user's units.
         offset: what the totals of every tree contain besides, in the user's units.
@@ -61,42 +62,42 @@ class FrontTask(Protocol):
     @property
     def linear(self) -> bool: ...  # noqa: D102
     @property
-    def limit(self) -> int: ...  # noqa: D102
+    def limit(self) -> int | IntArray: ...  # noqa: D102
     @property
-    def names(self) -> tuple[str, str]: ...  # noqa: D102
+    def names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
-    def unit(self) -> tuple[float, float]: ...  # noqa: D102
+    def unit(self) -> tuple[float, ...]: ...  # noqa: D102
     @property
-    def offset(self) -> tuple[float, float]: ...  # noqa: D102
+    def offset(self) -> tuple[float, ...]: ...  # noqa: D102
 
     def channels(self) -> IntArray:
         """(C, N), what each row adds to the sums of its leaf; sums of absolute values below 2^53."""
         ...
 
     def points(self, sums: Tensor) -> Tensor:
-        """Candidate points (2, K, ...) of leaves from their sums (C, ...), all int64, for K decisions."""
+        """Candidate points (T, K, ...) of leaves from their sums (C, ...), all int64, for K decisions."""
         ...
 
     def totals(self, leaf: IntArray, decision: IntArray) -> IntArray:
-        """The totals (2,) of a tree from its definition, row by row.
+        """The totals (T,) of a tree from its definition, row by row.
 
         Leaves are those of the rows, (N,), and each has a `decision` 0 .. K - 1, (L,).
         """
         ...
 
     def score(self, totals: IntArray) -> FloatArray:
-        """(n,), how good totals (n, 2) are: larger is better, and never falls when a total improves.
+        """(n,), how good totals (n, T) are: larger is better, and never falls when a total improves.
 
-        With ``"balance"`` to improve is: a smaller first total, a second one nearer to 0.
+        With ``"balance"`` to improve is: a smaller first total, another one nearer to 0.
         """
         ...
 
 
 def beats(order: Order, first: Tensor, second: Tensor) -> Tensor:
-    """True where points (2, ...) leave no reason to keep others, (...), below the root; see `FrontTask`."""
+    """True where points (T, ...) leave no reason to keep others, (...), below the root; see `FrontTask`."""
     if order == "pareto":
         return (first <= second).all(0)
-    return (first[0] <= second[0]) & (first[1] == second[1])
+    return (first[0] <= second[0]) & (first[1:] == second[1:]).all(0)
 
 
 class FrontProblem:
@@ -159,12 +160,17 @@ class FrontProblem:
         return FrontProblem(self.task, lambda: rows.where(~has), self.min_leaf, (self, present)), present
 
     @cached_property
+    def limits(self) -> Tensor:
+        """(T - 1,), largest absolute values of the totals but the first, of tasks with the order balance."""
+        return torch.as_tensor(np.atleast_1d(self.task.limit), device=self._singles.device)
+
+    @cached_property
     def leaf(self) -> Tensor:
-        """(2, K): the points of all rows as one leaf."""
+        """(T, K): the points of all rows as one leaf."""
         return self._points(self._singles[:, 0])
 
     def children(self, below: Budget) -> Tensor:
-        """(2, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
+        """(T, 2, F, M): points of the trees within a budget, (0, 0) or (1, 1), below each literal."""
         return self._stumps if below.nodes else self._leaves
 
     @cached_property
@@ -176,7 +182,7 @@ class FrontProblem:
     @cached_property
     def _stumps(self) -> Tensor:
         """The tests c among the rows of each literal (s, a), for the pairs of decisions that are of use."""
-        points = self._points(pair_cells(self._pairs))  # (2, K, s_a, s_c, A, F)
+        points = self._points(pair_cells(self._pairs))  # (T, K, s_a, s_c, A, F)
         decisions = range(points.shape[1])
         pairs = [
             points[:, first, :, 0] + points[:, second, :, 1]
@@ -217,9 +223,9 @@ def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, s
             f"channels: expected int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
         )
     problem = FrontProblem.of(task, patterns, channels, 1, torch.device("cpu"))
-    if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != 2:
+    if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != len(task.names):
         raise ConfigError(
-            f"points: expected int64 of shape (2, K, ...), got {problem.leaf.dtype} of "
+            f"points: expected int64 of shape ({len(task.names)}, K, ...), got {problem.leaf.dtype} of "
             f"{tuple(problem.leaf.shape)}"
         )
     rng = np.random.default_rng(seed)
@@ -255,9 +261,9 @@ def _check_order(task: FrontTask, points: Tensor, rng: np.random.Generator) -> N
     n = points.shape[1]
     first, second, third = (torch.from_numpy(rng.integers(0, n, 20 * n)) for _ in range(3))
     a, c = points[:, first], points[:, third]
-    gain = torch.from_numpy(rng.integers(0, max(2, largest // 8), (2, 20 * n)))
+    gain = torch.from_numpy(rng.integers(0, max(2, largest // 8), (len(points), 20 * n)))
     if task.order == "balance":
-        gain[1] = 0
+        gain[1:] = 0
     b = torch.where(torch.from_numpy(rng.random(20 * n) < 0.5), points[:, second], a + gain)
     better = beats(task.order, a, b)
     if not torch.equal((a + b) + c, a + (b + c)) or not beats(task.order, a + c, b + c)[better].all():
@@ -270,10 +276,10 @@ def _check_score(task: FrontTask, totals: IntArray, rng: np.random.Generator) ->
     """Between the least and largest totals met, a better total never has a smaller score."""
     low, high = totals.min(axis=0), totals.max(axis=0)
     if task.order == "balance":
-        low[1], high[1] = 0, min(task.limit, int(np.abs(totals[:, 1]).max()))
-    worse = rng.integers(low, high + 1, (400, 2))
+        low[1:], high[1:] = 0, np.minimum(task.limit, np.abs(totals[:, 1:]).max(axis=0))
+    worse = rng.integers(low, high + 1, (400, len(low)))
     better = worse.copy()
-    changed = rng.integers(0, 2, len(worse))
+    changed = rng.integers(0, len(low), len(worse))
     rows = np.arange(len(worse))
     better[rows, changed] = rng.integers(low[changed], worse[rows, changed] + 1)
     fallen = np.flatnonzero(~(task.score(better) >= task.score(worse) - 1e-12))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.exact.deadline import Deadline, OutOfTimeError
 from sstorch.exact.fronts.nondominated import nondominated, nondominated_rows
 from sstorch.exact.fronts.problem import REACHED, UNREACHABLE, FrontProblem
@@ -17,8 +21,12 @@ from sstorch.exact.problem import Budget, splits
 # Sums of points at a time, and points of subtrees at a time.
 _CHUNK = 1 << 20
 _PART = 1 << 22
-# Rates tried for the bound of all trees.
-_DUAL_STEPS = 10
+# Rates tried for the bound of all trees, for each balance, and the share of the distance to a known tree that
+# more of them would have to be able to add.
+_DUAL_STEPS, _LITTLE = 10, 0.1
+
+# A price of each balance, in units of cost.
+Rate = tuple[float, ...]
 
 
 def nondominated_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
@@ -51,14 +59,17 @@ def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance."""
-    limit = problem.task.limit
+    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance.
+
+    This is for tasks with one balance.
+    """
+    limit = int(problem.limits)
     front = _best(problem.leaf, limit)
     if target.nodes == 0 or problem.n_features == 0:
         return front
     for halves in splits(target):
-        left = _cheapest_first(problem.children(halves[0])[:, 0], 0.0)[0]
-        right = _cheapest_first(problem.children(halves[1])[:, 1], 0.0)[0]
+        left = _cheapest_first(problem.children(halves[0])[:, 0], (0.0,))[0]
+        right = _cheapest_first(problem.children(halves[1])[:, 1], (0.0,))[0]
         order = torch.argsort(left[0, :, 0] + right[0, :, 0])
         left, right = left[:, order], right[:, order]
         chunk, begin = min(_CHUNK, memory // 64), 0
@@ -93,7 +104,7 @@ def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
 
 
 class Subtrees:
-    """All trees within a budget of depth up to 2, of any balance."""
+    """All trees within a budget of depth up to 2, of any balances."""
 
     def __init__(self, problem: FrontProblem, target: Budget) -> None:
         self.leaf = problem.leaf
@@ -105,16 +116,14 @@ class Subtrees:
             ]
 
     @cached_property
-    def scale(self) -> tuple[float, float]:
-        """The largest absolute cost and balance of the points that are summed."""
-        largest = [0, 0]
-        for points in (self.leaf, *(half for pair in self.halves for half in pair)):
-            size = points.abs().masked_fill_(points[0] >= REACHED, 0).flatten(1).amax(1).tolist()
-            largest = [max(pair) for pair in zip(largest, size, strict=True)]
-        return float(largest[0]), float(largest[1])
+    def scale(self) -> Tensor:
+        """(T,), the largest absolute cost and balances of the points that are summed."""
+        parts = (self.leaf, *(half for pair in self.halves for half in pair))
+        sizes = [part.abs().masked_fill_(part[0] >= REACHED, 0).flatten(1).amax(1) for part in parts]
+        return torch.stack(sizes).amax(0).to(torch.float64)
 
-    def least(self, rate: float) -> tuple[float, Tensor]:
-        """The least cost + rate * balance of a tree, infinite if there is none, and its point (2,)."""
+    def least(self, rate: Rate) -> tuple[float, Tensor]:
+        """The least cost + rate * balance of a tree, infinite if there is none, and its point (T,)."""
         value, place = _priced(self.leaf, rate).min(0)
         least, point = float(value), self.leaf[:, place]
         for pair in self.halves:
@@ -128,8 +137,8 @@ class Subtrees:
                 )
         return least, point
 
-    def within(self, rate: float, most: float) -> Iterator[Tensor]:
-        """Points (2, n) of trees with cost + rate * balance <= most, one for each balance, by balance.
+    def within(self, rate: Rate, most: float) -> Iterator[Tensor]:
+        """Points (T, n) of trees with cost + rate * balance <= most, one for each balance, by balance.
 
         Where there are very many, they come in parts.
         """
@@ -145,21 +154,22 @@ class Subtrees:
             yield _one_for_each_balance(torch.cat(part, dim=1))
 
 
-def _priced(points: Tensor, rate: float) -> Tensor:
+def _priced(points: Tensor, rate: Rate) -> Tensor:
     """Cost + rate * balance in float64, infinite where there is no point."""
     priced = points[0].to(torch.float64)
-    if rate:
-        priced = priced + rate * points[1].to(torch.float64)
+    for price, balance in zip(rate, points[1:], strict=True):
+        if price:
+            priced = priced + price * balance.to(torch.float64)
     return priced.masked_fill_(points[0] >= REACHED, float("inf"))
 
 
-def _cheapest_first(points: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+def _cheapest_first(points: Tensor, rate: Rate) -> tuple[Tensor, Tensor]:
     priced, order = _priced(points, rate).sort(-1)
     return points.gather(-1, order.expand_as(points)), priced
 
 
 def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float) -> Iterator[Tensor]:
-    """Sums (2, n) of a left and a right point of the same feature that are cheap enough."""
+    """Sums (T, n) of a left and a right point of the same feature that are cheap enough."""
     (left_points, left_price), (right_points, right_price) = left, right
     fits_left = left_price + right_price[:, :1] <= most
     fits_right = right_price + left_price[:, :1] <= most
@@ -177,47 +187,56 @@ def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float
 
 
 def _one_for_each_balance(points: Tensor) -> Tensor:
-    balance, group = torch.unique(points[1], return_inverse=True)
-    cost = torch.full_like(balance, UNREACHABLE).scatter_reduce_(0, group, points[0], "amin")
-    return torch.stack([cost, balance])
+    if len(points) == 2:
+        balance, group = torch.unique(points[1:], return_inverse=True)
+        balance, group = balance[None], group[0]
+    else:
+        balance, group = torch.unique(points[1:], dim=1, return_inverse=True)
+    cost = torch.full_like(balance[0], UNREACHABLE).scatter_reduce_(0, group, points[0], "amin")
+    return torch.cat([cost[None], balance])
 
 
-def cheapest_pair(left: Tensor, right: Tensor, limit: int) -> tuple[int, Tensor, Tensor] | None:
-    """The sum of a left and a right point of least cost with an absolute balance within a limit.
+def cheapest_pair(
+    left: Tensor, right: Tensor, limits: Tensor, least: float
+) -> tuple[int, Tensor, Tensor] | None:
+    """The sum of a left and a right point of least cost, below `least`, with all balances within limits.
 
-    Of the right points that go with a left point, those in an interval of balances, the cheapest is found as
-    the minimum of two overlapping ranges whose length is a power of two. Both groups, (2, l) and (2, r), come
-    by increasing balance. Returns the cost and both points (2,), or None if no sum is within the limit.
+    The right points that can go with a left point are an interval of costs, and one of each balance. By the
+    total with the fewest pairs they are compared one by one. Returns the cost and both points (T,), or None
+    if there is no such sum.
     """
-    if not left.shape[1] or not right.shape[1]:
-        return None
-    begin = torch.searchsorted(right[1], -limit - left[1])
-    end = torch.searchsorted(right[1], limit - left[1], right=True)
-    query = torch.nonzero(end > begin)[:, 0]
-    begin, end = begin[query], end[query]
+    spans = []
+    for number, limit in enumerate([least - 1.0, *limits.tolist()]):
+        values, order = right[number].sort()
+        begin = torch.zeros_like(left[number])
+        if number > 0:
+            begin = torch.searchsorted(values, -limit - left[number])
+        end = torch.searchsorted(values, int(min(limit, REACHED)) - left[number], right=True)
+        spans.append((int((end - begin).sum()), number, order, begin, end - begin))
+    n_pairs, _, order, begin, count = min(spans, key=lambda span: span[:2])
+    before, numbers = count.cumsum(0), torch.arange(len(count), device=count.device)
     best: tuple[int, Tensor, Tensor] | None = None
-    cost, place = right[0], torch.arange(right.shape[1], device=right.device)
-    width = 1
-    while len(query):
-        now = end - begin < 2 * width
-        first, last = begin[now], end[now] - width
-        if len(first):
-            second_better = cost[last] < cost[first]
-            sums = left[0, query[now]] + torch.where(second_better, cost[last], cost[first])
-            least, which = sums.min(0)
-            if best is None or int(least) < best[0]:
-                partner = place[torch.where(second_better, last, first)[which]]
-                best = int(least), left[:, query[now][which]], right[:, partner]
-        query, begin, end = query[~now], begin[~now], end[~now]
-        later = cost[width:] < cost[:-width]
-        place = torch.where(later, place[width:], place[:-width])
-        cost = torch.minimum(cost[width:], cost[:-width])
-        width *= 2
+    chunks = torch.arange(_CHUNK, n_pairs + _CHUNK, _CHUNK, device=count.device)
+    stops = torch.searchsorted(before, chunks).tolist()
+    for start, stop in pairwise([0, *(min(stop + 1, len(count)) for stop in stops)]):
+        first = torch.repeat_interleave(numbers[start:stop], count[start:stop])
+        shift = begin[start:stop] - before[start:stop] + count[start:stop]
+        place = torch.arange(len(first), device=count.device) + (int(before[start - 1]) if start else 0)
+        second = order[place + shift[first - start]]
+        cost = left[0, first] + right[0, second]
+        fits = cost < least
+        for one, other, limit in zip(left[1:], right[1:], limits, strict=True):
+            fits &= (one[first] + other[second]).abs() <= limit
+        kept = torch.nonzero(fits)[:, 0]
+        if len(kept):
+            place = kept[cost[kept].argmin()]
+            least = float(cost[place])
+            best = int(least), left[:, first[place]], right[:, second[place]]
     return best
 
 
 class Root(NamedTuple):
-    """A test at the root, the number of a pair of budgets in `splits`, and points (2,).
+    """A test at the root, the number of a pair of budgets in `splits`, and points (T,).
 
     `left` is that of the subtree where the literal is 0, `point` that of the tree.
     """
@@ -242,35 +261,41 @@ class Found(NamedTuple):
 def cheapest_tree(
     problem: FrontProblem, target: Budget, known: Tensor | None, memory: int, deadline: Deadline
 ) -> Found:
-    """The cheapest tree within a budget of depth 3 whose balance is within the task's limit.
+    """The cheapest tree within a budget of depth 1 to 3 whose balances are within the task's limits.
 
-    For any rate r, min (cost + r balance) over the trees below a root, less |r| limit, is at most the cost of
-    a tree within the limit (weak duality). The rate that makes the bound of all trees largest is sought; then
-    roots are taken by their bounds, and of their subtrees those are summed that the bound of the other
-    subtree leaves a chance to be cheaper than the best known tree, a point (2,).
+    For any rates r, min (cost + r · balance) over the trees below a root, less |r| · limit, is at most the
+    cost of a tree within the limits (weak duality). The rates that make the bound of all trees largest are
+    sought; then roots are taken by their bounds, and of their subtrees those are summed that the bound of the
+    other subtree leaves a chance to be cheaper than the best known tree, a point (T,).
 
     `memory` is for the subtrees of all roots; beyond it they are made anew when needed.
     """
     roots = _Roots(problem, target, memory)
-    limit = problem.task.limit
+    limits = problem.limits
     best: Root | None = None
     least = float("inf") if known is None else float(known[0])
     bounds = torch.full((len(roots),), -float("inf"), dtype=torch.float64)
     done = torch.zeros(len(roots), dtype=torch.bool)
     try:
-        rate = _best_rate(roots, limit, known, bounds, deadline)
+        rate = _best_rate(roots, limits, known, bounds, deadline)
+        prices = torch.tensor([1.0, *map(abs, rate)], dtype=torch.float64)
+        allowed = float(prices[1:] @ limits.cpu().to(torch.float64))
         lows, _ = roots.lows(rate, deadline)
         for number in torch.argsort(bounds).tolist():
             left, right = roots[number]
-            slack = 1e-14 * sum(a + abs(rate) * b for a, b in (left.scale, right.scale)) + 1e-6
-            if float(bounds[number]) <= least - 1.0 + slack:
+            slack = 1e-14 * float(prices @ (left.scale + right.scale).cpu()) + 1e-6
+            # First trees near the bound alone: what is found there leaves most others out.
+            low = float(lows[number].sum())
+            share = 1.0 if done.any() else 2.0**-6
+            while float(bounds[number]) <= least - 1.0 + slack and share <= 1.0:
                 deadline.check()
                 deadline.say(f"{int(done.sum())} of {len(roots)} roots, least cost {least:.6g}")
-                most = least - 1.0 + abs(rate) * limit + slack
+                most = low + share * (least - 1.0 + allowed + slack - low)
+                share *= 4.0
                 for first in left.within(rate, most - float(lows[number, 1])):
                     for second in right.within(rate, most - float(lows[number, 0])):
-                        pair = cheapest_pair(first, second, limit)
-                        if pair is not None and pair[0] < least:
+                        pair = cheapest_pair(first, second, limits, least)
+                        if pair is not None:
                             least = float(pair[0])
                             best = Root(*roots.place(number), pair[1], pair[1] + pair[2])
             done[number] = True
@@ -310,10 +335,10 @@ class _Roots:
             self._kept[number] = made
         return made
 
-    def lows(self, rate: float, deadline: Deadline) -> tuple[Tensor, Tensor]:
-        """Least cost + rate * balance of each root's two subtrees (n, 2), and their points (n, 2, 2)."""
+    def lows(self, rate: Rate, deadline: Deadline) -> tuple[Tensor, Tensor]:
+        """Least cost + rate * balance of each root's two subtrees (n, 2), and their points (n, 2, T)."""
         lows = torch.empty((len(self), 2), dtype=torch.float64)
-        points = torch.empty((len(self), 2, 2), dtype=torch.int64)
+        points = torch.empty((len(self), 2, len(self._problem.leaf)), dtype=torch.int64)
         for number in range(len(self)):
             deadline.check()
             for side, subtrees in enumerate(self[number]):
@@ -322,41 +347,48 @@ class _Roots:
         return lows, points
 
 
-def _best_rate(roots: _Roots, limit: int, known: Tensor | None, bounds: Tensor, deadline: Deadline) -> float:
-    """A rate that makes the least bound large; `bounds` is raised to the largest bound of each root met.
+def _best_rate(
+    roots: _Roots, limits: Tensor, known: Tensor | None, bounds: Tensor, deadline: Deadline
+) -> Rate:
+    """Rates that make the least bound large; `bounds` is raised to the largest bound of each root met.
 
-    The dual is the lower envelope of one line for each tree, value cost + rate (balance - limit) on the side
-    of the sign of the cheapest tree's balance. Its top is sought between a rising and a falling line, at
-    their crossing.
+    The bound is the least of one concave function of the rates for each tree, cost + rate · balance - |rate|
+    · limit. The top of those of the trees met so far, of which one is within the limits, is a linear program;
+    the tree that is cheapest at its rates joins them, until none is cheaper (Kelley's cutting planes).
     """
+    n = len(limits)
+    most = limits.cpu().to(torch.float64).numpy()
 
-    def evaluate(rate: float) -> tuple[float, Tensor]:
+    def evaluate(rate: Rate) -> tuple[float, FloatArray]:
         lows, points = roots.lows(rate, deadline)
-        values = lows.sum(1) - abs(rate) * limit
+        values = lows.sum(1) - float(np.abs(rate) @ most)
         torch.maximum(bounds, values, out=bounds)
         which = int(values.argmin())
-        return float(values[which]), points[which].sum(0)
+        return float(values[which]), points[which].sum(0).to(torch.float64).numpy()
 
-    top, point = evaluate(0.0)
-    sign = 1.0 if int(point[1]) > 0 else -1.0
-    if abs(int(point[1])) <= limit or known is None or top == float("inf"):
-        return 0.0
-    rising = float(point[0]), sign * float(point[1]) - limit
-    falling = float(known[0]), sign * float(known[1]) - limit
-    best = 0.0
-    for _ in range(_DUAL_STEPS):
-        if not (falling[1] < 0.0 < rising[1] and falling[0] > rising[0]):
+    best: Rate = (0.0,) * n
+    if not len(roots):
+        return best
+    top, point = evaluate(best)
+    if known is None or top == float("inf") or (np.abs(point[1:]) <= most).all():
+        return best
+    met = [known.cpu().to(torch.float64).numpy(), point]
+    for _ in range(_DUAL_STEPS * n):
+        # Variables: the top, then rates as differences of two numbers >= 0, times the size of each balance.
+        trees = np.stack(met)
+        size = np.maximum(np.abs(trees[:, 1:]).max(axis=0), 1.0)
+        slopes, allowed = trees[:, 1:] / size, most / size
+        rows = np.hstack([np.ones((len(met), 1)), allowed - slopes, allowed + slopes])
+        goal = np.array([-1.0, *[0.0] * (2 * n)])
+        program = linprog(goal, rows, trees[:, 0], bounds=[(None, None), *[(0.0, None)] * (2 * n)])
+        if program.x is None:  # numerically too hard: the best bound so far is one as well
             break
-        rate = (falling[0] - rising[0]) / (rising[1] - falling[1])
-        crossing = rising[0] + rate * rising[1]
-        value, point = evaluate(sign * rate)
+        rate = tuple(((program.x[1 : n + 1] - program.x[n + 1 :]) / size).tolist())
+        value, point = evaluate(rate)
         if value > top:
-            top, best = value, sign * rate
-        slope = sign * float(point[1]) - limit
-        if value >= crossing - 1e-9 * abs(crossing) - 1e-6 or slope == 0.0:
+            top, best = value, rate
+        # What more trees could add is little of what is missing.
+        if program.x[0] - top <= _LITTLE * (met[0][0] - top) + 1e-6:
             break
-        if slope > 0.0:
-            rising = float(point[0]), slope
-        else:
-            falling = float(point[0]), slope
+        met.append(point)
     return best

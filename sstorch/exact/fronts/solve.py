@@ -1,4 +1,4 @@
-"""Solve a problem of two totals exactly."""
+"""Solve a problem of several totals exactly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_FRONT_DEPTH = 3
 
 
 def locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
-    """A smallest tree within a budget of depth 0, 1 or 2 that has a point (2,).
+    """A smallest tree within a budget of depth 0, 1 or 2 that has a point (T,).
 
     Raises:
         TrainingError: there is none.
@@ -57,7 +57,7 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
         return None
     for halves in splits(target):
         left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        # What is missing on the right is looked up by one number for both totals, in which sums are sums.
+        # What is missing on the right is looked up by one number for all totals, in which sums are sums.
         keys, order = _key(right).contiguous().sort(dim=-1, stable=True)
         wanted = _key(point[:, None, None] - left).contiguous()
         place = torch.searchsorted(keys, wanted).clamp_max_(keys.shape[1] - 1)
@@ -73,16 +73,19 @@ def _locate(problem: FrontProblem, target: Budget, point: Tensor) -> Nested:
 
 
 def _key(points: Tensor) -> Tensor:
-    """One number (...) for points (2, ...), modulo 2^64, so that two points hardly ever share one."""
-    return points[0] * _MULTIPLIER + points[1]
+    """One number (...) for points (T, ...), modulo 2^64, so that two points hardly ever share one."""
+    key = points[0]
+    for total in points[1:]:
+        key = key * _MULTIPLIER + total
+    return key
 
 
 def below(
     problem: FrontProblem, feature: int, halves: tuple[Budget, Budget], left: Tensor, point: Tensor
 ) -> Nested:
-    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (2,).
+    """The tree with a test at the root, whose subtrees are within two budgets, that has a point (T,).
 
-    `left` is the point (2,) of the subtree where the literal is 0.
+    `left` is the point (T,) of the subtree where the literal is 0.
 
     Raises:
         TrainingError: there is none.
@@ -106,7 +109,7 @@ class DecidedTree:
     Attributes:
         tree: the tests.
         decision: (L,), the decision of each leaf, 0 .. K - 1; for classes, the class.
-        totals: (2,), the two totals on the rows of the search, integers.
+        totals: (T,), the totals on the rows of the search, integers.
         score: of the totals.
     """
 
@@ -129,10 +132,10 @@ class FrontSolution:
 
     Attributes:
         task: the objective.
-        totals: (n, 2) int64, the totals of the front's trees by increasing first total.
+        totals: (n, T) int64, the totals of the front's trees by increasing first total.
         certified: whether no tree within the budget beats one of the front; False only where a time limit cut
             the search short.
-        lower_bound: with the order ``"balance"`` at depth 3, the least first total (integer units) that a
+        lower_bound: where the one tree of least cost is sought, the least first total (integer units) that a
             tree within the limit can have; equal to that of the best tree if certified.
     """
 
@@ -161,7 +164,7 @@ class FrontSolution:
 
     @property
     def values(self) -> FloatArray:
-        """(n, 2), the totals in the user's units."""
+        """(n, T), the totals in the user's units."""
         values: FloatArray = self.totals * np.array(self.task.unit) + np.array(self.task.offset)
         return values
 
@@ -171,7 +174,7 @@ class FrontSolution:
         return "optimal" if self.certified else "not proved: the search was cut short"
 
     def table(self) -> pd.DataFrame:
-        """The front: both totals in the user's units, and the score."""
+        """The front: the totals in the user's units, and the score."""
         table = pd.DataFrame(self.values, columns=list(self.task.names))
         for column, unit in zip(table.columns, self.task.unit, strict=True):
             if unit == 1.0:
@@ -240,10 +243,11 @@ def solve_front(
     engine: Engine = "auto",
     verbose: int = 0,
 ) -> FrontSolution:
-    """Find the trees that no other tree beats in both totals of a task.
+    """Find the trees that no other tree beats in all totals of a task.
 
     The search is exhaustive; totals are integers and compared exactly. The front is complete, but for tasks
-    with the order ``"balance"`` at depth 3: there it is the one tree of least cost within the limit.
+    with the order ``"balance"`` at depth 3, or with several balances: there it is the one tree of least cost
+    within the limits.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
@@ -292,22 +296,28 @@ def solve_front(
     size = patterns.n_features, target.depth
     row_points = _row_points(task, channels, *size, torch.device(device), memory, engine)
     complete, lower_bound = True, -float("inf")
+    several = task.order == "balance" and len(problem.limits) > 1
     # Smaller trees take no time.
-    with deadline.listening(INFINITY if target.depth > 2 else 0.0):
+    with deadline.listening(INFINITY if target.depth > 2 or several else 0.0):
         if row_points is not None:
             from sstorch.exact.compiled.linear_front import linear_front
 
             points, origin, complete = linear_front(row_points, patterns, target, min_leaf, deadline)
         else:
-            search = nondominated_front if task.order == "pareto" else balance_front
-            points = search(problem, small, memory)
+            if several:
+                points = problem.leaf[:, (problem.leaf[1:].abs() <= problem.limits[:, None]).all(0)]
+                points = points[:, points[0].sort().indices[:1]]
+            else:
+                search = nondominated_front if task.order == "pareto" else balance_front
+                points = search(problem, small, memory)
             origins: list[Origin] = [None] * points.shape[1]
             if target.depth > 2 and task.order == "pareto":
                 points, origins, complete = _pareto_roots(problem, target, points, memory // 2, deadline)
-            elif target.depth > 2:
-                points, origins, lower_bound, complete = _cheapest_root(
-                    problem, target, points, memory, deadline
-                )
+            elif task.order == "balance":
+                for depth in range(1 if several else 3, target.depth + 1):
+                    points, origins, lower_bound, complete = _cheapest_root(
+                        problem, budget(depth, target.nodes), points, memory, deadline
+                    )
             origin = origins.__getitem__
     solution = FrontSolution(
         patterns=patterns,
@@ -379,7 +389,7 @@ def _row_points(
 def _cheapest_root(
     problem: FrontProblem, target: Budget, front: Tensor, memory: int, deadline: Deadline
 ) -> tuple[Tensor, list[Origin], float, bool]:
-    """The cheapest tree of depth 3, or the cheapest of a front of smaller ones."""
+    """The cheapest tree with a test at the root, or the cheapest of a front of smaller ones."""
     known = front[:, front[0].argmin()] if front.shape[1] else None
     result = cheapest_tree(problem, target, known, memory // 2, deadline)
     if result.root is not None:
@@ -417,7 +427,7 @@ def _check(
 def _check_memory(patterns: Patterns, task: FrontTask, channels: IntArray, depth: int, memory: int) -> None:
     n, rows = patterns.n_features, len(patterns.literals)
     n_decisions = task.points(torch.zeros((len(channels), 1), dtype=torch.int64)).shape[1]
-    tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 16 * n_decisions**2)
+    tables = 0 if depth < 2 else 8 * n * n * (8 * (len(channels) + 1) + 8 * len(task.names) * n_decisions**2)
     need = tables + 8 * rows * (n + 2) * (2 + len(channels))
     if need > memory:
         raise ConfigError(

@@ -75,10 +75,13 @@ def test_auc_ranks_rows(table: Any) -> None:
 
 @pytest.mark.parametrize("fairness", ["demographic_parity", "equal_opportunity"])
 @pytest.mark.parametrize("depth", [2, 3])
-def test_fair_trees_keep_the_limit(table: Any, fairness: str, depth: int) -> None:
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_fair_trees_keep_the_limit(table: Any, fairness: str, depth: int, n_groups: int) -> None:
     X, y = split(table)
     true = y == "yes" if fairness == "equal_opportunity" else None
-    group = (X.sex == "m").to_numpy().astype(int)
+    if n_groups == 3:
+        X = X.assign(sex=X.sex + (X.site == "a").where(X.sex == "m", False).map({True: " a", False: ""}))
+    group = np.unique(X.sex, return_inverse=True)[1]
     losses = []
     for limit in (1.0, 0.1, 0.02):
         tree = OptimalTreeClassifier(depth, fairness=fairness, max_disparity=limit, min_leaf=5)
@@ -93,6 +96,7 @@ def test_fair_trees_keep_the_limit(table: Any, fairness: str, depth: int) -> Non
         losses.append(tree.loss_)
     assert losses == sorted(losses)
     assert losses[0] < losses[-1]
+    assert len(tree.front_.columns) == 2 + n_groups * (n_groups - 1) // 2
     free = OptimalTreeClassifier(depth, min_leaf=5).fit(X.drop(columns="sex"), y)
     assert losses[0] == pytest.approx(free.loss_, abs=1e-12)
 
@@ -208,8 +212,9 @@ def test_settings_that_cannot_be(table: Any, change: Any, error: type[Exception]
 def test_rows_that_cannot_be(table: Any) -> None:
     X, y = split(table)
     fair = OptimalTreeClassifier(2, fairness="demographic_parity")
-    with pytest.raises(DataError, match="fairness compares two groups, there are 3"):
-        fair.fit(X, y, sensitive="site")
+    late = OptimalTreeClassifier(2, fairness="equal_opportunity")
+    with pytest.raises(DataError, match="site=a: no row of the positive class with weight; merge"):
+        late.fit(X, np.where(X.site == "a", "no", y), sensitive="site")
     with pytest.raises(ConfigError, match="round them"):
         fair.fit(X, y, sensitive="sex", sample_weight=np.full(400, 0.3))
     with pytest.raises(DataError, match="needs two classes, y has 3"):

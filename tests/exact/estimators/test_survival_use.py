@@ -69,7 +69,7 @@ def test_data_that_cannot_be_used(small_data: SurvivalData) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_depth": 6}, "max_depth=6"),
+        ({"max_depth": 9}, "max_depth=9"),
         ({"max_depth": 1.5}, "max_depth must be at least 0, an integer"),
         ({"max_nodes": -1}, "max_nodes must be at least 0"),
         ({"objective": "cox"}, "objective must be one of log_likelihood, integrated_brier"),

@@ -1,6 +1,7 @@
 """Plain loops: the totals of all trees, and the front of a list of them."""
 
 import functools
+import operator
 
 
 def all_totals(features, leaf_points, max_depth, max_nodes, min_leaf):
@@ -31,7 +32,7 @@ def all_totals(features, leaf_points, max_depth, max_nodes, min_leaf):
             for left in range(nodes):
                 for a in trees(parts[0], depth - 1, left):
                     for b in trees(parts[1], depth - 1, nodes - 1 - left):
-                        found.add((a[0] + b[0], a[1] + b[1]))
+                        found.add(tuple(map(operator.add, a, b)))
         return frozenset(found)
 
     return trees(tuple(range(n)), max_depth, max_nodes)

@@ -1,3 +1,6 @@
+from fractions import Fraction
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -64,43 +67,54 @@ def test_confusion_front_equals_brute_force(seed, engine):
 
 
 @pytest.mark.parametrize("parity", ["demographic_parity", "equal_opportunity"])
-@pytest.mark.parametrize("seed", range(24))
-def test_group_fairness_equals_brute_force(seed, parity):
+@pytest.mark.parametrize("n_groups", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(12))
+def test_group_fairness_equals_brute_force(seed, n_groups, parity):
     depth = seed % 4
     rng, features, y, group = random_rows(seed, 4 if depth < 3 else 3)
+    if n_groups > 2:
+        group = rng.permutation(np.arange(len(y)) % n_groups)
+        y[:n_groups], group[:n_groups] = 1, range(n_groups)
+        y[-1] = 0
     nodes, min_leaf = budget_of(seed, rng, depth)
     limit = float(rng.choice([0.0, 0.05, 0.1, 0.3, 1.0]))
-    found = solve_front(
-        features, GroupFairness(y, group, parity, max_disparity=limit), depth, nodes, min_leaf=min_leaf
-    )
+    task = GroupFairness(y, group, parity, max_disparity=limit)
+    found = solve_front(features, task, depth, nodes, min_leaf=min_leaf)
     compared = [i for i in range(len(y)) if parity == "demographic_parity" or y[i] == 1]
-    sizes = [sum(1 for i in compared if group[i] == g) for g in (0, 1)]
+    sizes = [sum(1 for i in compared if group[i] == g) for g in range(n_groups)]
 
     def leaf_points(rows):
-        n = [sum(1 for i in rows if i in compared and group[i] == g) for g in (0, 1)]
+        n = [sum(1 for i in rows if i in compared and group[i] == g) for g in range(n_groups)]
         n_positive = int(sum(y[i] for i in rows))
-        return {(n_positive, 0), (len(rows) - n_positive, n[0] * sizes[1] - n[1] * sizes[0])}
+        return {(n_positive, *[0] * n_groups), (len(rows) - n_positive, *n)}
 
-    totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
-    fair = {(a, abs(b)) for a, b in totals if abs(b) <= round(limit * 1000) * sizes[0] * sizes[1] / 1000}
+    fair = set()
+    for errors, *n in reference.all_totals(features, leaf_points, depth, nodes, min_leaf):
+        shares = [Fraction(a, size) for a, size in zip(n, sizes, strict=True)]
+        spread = max(shares) - min(shares)
+        if spread <= Fraction(repr(limit)):
+            fair.add((errors, spread))
     expected = reference.front(fair)
-    got = [(a, abs(b)) for a, b in found.totals.tolist()]
-    if depth == 3:
-        assert [got[0][0]] == [expected[0][0]]
+    of_pairs = np.abs(found.values[:, 1:]).max(axis=1)
+    got = list(zip(found.totals[:, 0].tolist(), of_pairs.tolist(), strict=True))
+    if depth == 3 or n_groups > 2:
         assert len(got) == 1
-        assert got[0] in fair
-        assert found.lower_bound == got[0][0]
+        assert got[0][0] == expected[0][0] == found.lower_bound
+        assert min(abs(got[0][1] - spread) for errors, spread in fair if errors == got[0][0]) < 1e-12
     else:
-        assert got == expected
+        assert got == [(errors, pytest.approx(float(spread), abs=1e-12)) for errors, spread in expected]
     check_trees(found, features, nodes, depth, min_leaf)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_fair_survival_equals_brute_force(seed):
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("seed", range(12))
+def test_fair_survival_equals_brute_force(seed, n_groups):
     depth = seed % 4
     rng, features, _, group = random_rows(seed, 4 if depth < 3 else 3)
     nodes, min_leaf = budget_of(seed, rng, depth)
     n = len(group)
+    if n_groups == 3:
+        group = rng.permutation(np.arange(n) % 3)
     time, event = rng.exponential(3.0, n).round(1) + 0.1, rng.random(n) < 0.6
     event[time.argmin()] = True
     limit = float(rng.choice([0.02, 0.1, 1.0]))
@@ -117,23 +131,23 @@ def test_fair_survival_equals_brute_force(seed):
         total = sum(step for u, step in zip(grid, steps, strict=True) if u <= t)
         return total if total > 0 else 1 / (n + 1)
 
-    sizes = [int((group == g).sum()) for g in (0, 1)]
+    sizes = [int((group == g).sum()) for g in range(n_groups)]
 
     def leaf_points(rows):
         events, exposure = sum(event[i] for i in rows), sum(hazard(time[i]) for i in rows)
         survival = np.exp(-max(events, 0.5) / exposure * hazard(horizon))
-        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in (0, 1)]
+        share = [sum(1 for i in rows if group[i] == g) / sizes[g] for g in range(n_groups)]
         loss = -events * np.log(events / exposure) if events else 0.0
         saturated = -sum(np.log(hazard(time[i])) for i in rows if event[i])
-        return {(loss + saturated, survival * (share[0] - share[1]))}
+        return {(loss + saturated, *(survival * (a - b) for a, b in combinations(share, 2)))}
 
     totals = reference.all_totals(features, leaf_points, depth, nodes, min_leaf)
     # Survival is rounded to 2**-20.
-    least, loosely = (min(a for a, b in totals if abs(b) <= limit + e) for e in (-3e-6, 3e-6))
+    least, loosely = (min(a for a, *b in totals if np.abs(b).max() <= limit + e) for e in (-3e-6, 3e-6))
     got = found.values[found.best()]
     assert loosely - 1e-7 <= got[0] <= least + 1e-7
-    assert (np.abs(found.values[:, 1]) <= limit).all()
-    assert any(abs(got[0] - a) < 1e-7 and abs(abs(got[1]) - abs(b)) < 3e-6 for a, b in totals)
+    assert (np.abs(found.values[:, 1:]) <= limit).all()
+    assert min(max(abs(got[0] - a), np.abs(got[1:] - np.array(b)).max()) for a, *b in totals) < 3e-6
     check_trees(found, features, nodes, depth, min_leaf)
 
 
@@ -158,6 +172,10 @@ def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     assert whole.totals.sum(1).min() == errors[-1]
     parts = solve_front(features, ConfusionFront(y), 3, memory=1 << 19, engine="torch")
     np.testing.assert_array_equal(parts.totals, whole.totals)
+    three = GroupFairness(y, rng.permutation(np.arange(300) % 3), max_disparity=0.005)
+    found = solve_front(features, three, 3)
+    monkeypatch.undo()
+    assert found.totals[0, 0] == solve_front(features, three, 3).totals[0, 0] > errors[-1]
 
 
 def many_questions(seed):
@@ -235,11 +253,11 @@ def test_bounds_leave_no_fair_tree_out(seed, nodes):
             children = problem.split(root)
             for halves in splits(target):
                 sides = [
-                    torch.cat(list(balance.Subtrees(child, half).within(0.0, 250.0)), dim=1)
+                    torch.cat(list(balance.Subtrees(child, half).within((0.0,), 250.0)), dim=1)
                     for child, half in zip(children, halves, strict=True)
                 ]
                 sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
-                fair = sums[0, sums[1].abs() <= task.limit]
+                fair = sums[0, sums[1].abs() <= int(task.limit[0])]
                 least = min(least, fair.min().item() if len(fair) else least)
         assert found.totals[0, 0] == least
 
@@ -253,6 +271,12 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
     assert not cut.certified
     assert cut.certificate.startswith("not proved")
     assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
+    three = GroupFairness(y, rng.permutation(np.arange(200) % 3), max_disparity=0.02)
+    for depth in (2, 3):
+        whole, cut = (solve_front(features, three, depth, time_limit=limit) for limit in (None, 1e-9))
+        assert whole.certified
+        assert not cut.certified
+        assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
     calls = []
     original = bounded.cheapest_pair
 

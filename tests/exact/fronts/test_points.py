@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from sstorch.exact.fronts import search
 from sstorch.exact.fronts.nondominated import nondominated, nondominated_rows
 from sstorch.exact.fronts.problem import UNREACHABLE
 from sstorch.exact.fronts.search import cheapest_pair
@@ -43,22 +44,24 @@ def test_a_front_of_nothing():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_cheapest_pair_is_that_of_a_loop(seed):
+def test_the_cheapest_pair_is_that_of_a_loop(seed, monkeypatch):
+    monkeypatch.setattr(search, "_CHUNK", 7)
     rng = np.random.default_rng(seed)
-    sides = []
-    for _ in range(2):
-        balance = np.unique(rng.integers(-40, 40, rng.integers(1, 30)))
-        sides.append(torch.from_numpy(np.stack([rng.integers(0, 50, len(balance)), balance])))
-    limit = int(rng.integers(0, 12))
+    n_balances = 1 + seed % 3
+    sides = [torch.from_numpy(rng.integers(-40, 40, (1 + n_balances, rng.integers(1, 30)))) for _ in range(2)]
+    limits = torch.from_numpy(rng.integers(0, 30, n_balances))
+    least = float(rng.choice([10.0, float("inf")]))
+    sums = [(one + other).tolist() for one in sides[0].T for other in sides[1].T]
     pairs = [
-        (a + c, b + d) for a, b in sides[0].T.tolist() for c, d in sides[1].T.tolist() if abs(b + d) <= limit
+        (a, *b)
+        for a, *b in sums
+        if a < least and all(abs(x) <= y for x, y in zip(b, limits.tolist(), strict=True))
     ]
-    found = cheapest_pair(*sides, limit)
+    found = cheapest_pair(*sides, limits, least)
     if not pairs:
         assert found is None
         return
     cost, left, right = found
-    assert cost == min(pairs)[0]
+    assert cost == min(pairs)[0] == int(left[0] + right[0])
     assert tuple((left + right).tolist()) in pairs
-    assert int(left[0] + right[0]) == cost
-    assert cheapest_pair(sides[0], sides[1][:, :0], limit) is None
+    assert cheapest_pair(sides[0], sides[1][:, :0], limits, least) is None

@@ -1,0 +1,181 @@
+"""Branch and bound over the upper levels of a tree, with a search of all sets of features below them.
+
+Trees below a split are searched only as long as the bound of the other side leaves them a chance to be better
+than the best tree known. No tree costs less than its distinct rows as leaves of their own. A guess, the cost
+of each row by a reference model, is a tighter bound, but not a sure one: what it alone leaves out is counted
+with the sure bound, so that the result states what is proved.
+
+References:
+    Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS (reference-model bounds,
+    Section 3 and Appendix J).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from sstorch._types import FloatArray, IntArray
+from sstorch.exact.compiled.search import CompiledProblem
+from sstorch.exact.deadline import NEVER, Deadline
+from sstorch.exact.problem import INFINITY, Budget, Found, budget
+from sstorch.exact.tree import Nested, nested_size
+
+# Depth of the small trees by which splits are put in order.
+_SCOUT_DEPTH = 3
+
+Path = tuple[tuple[int, int], ...]
+
+
+class _Part(NamedTuple):
+    """Rows of a path of features with a sign each."""
+
+    path: Path
+    problem: CompiledProblem
+    rows: IntArray  # (n,), numbers of these rows among all
+    sure: float  # no tree on them costs less
+    hoped: float  # no tree on them is hoped to cost less, at least `sure`
+
+
+class _Best(NamedTuple):
+    """The best tree found on some rows: its cost, leaves' penalties included, and a bound of all of them."""
+
+    cost: float
+    bound: float
+    tree: Callable[[], Nested]
+
+
+@dataclass
+class Deep:
+    """A search for the tree of least cost of a depth, of however many nodes."""
+
+    problem: CompiledProblem
+    penalty: float  # cost of a leaf
+    floor: FloatArray  # (U,), no tree costs less for these rows
+    guess: FloatArray | None  # (U,), what rows are hoped to cost at least
+    base: int  # the depth of trees that are searched at once
+    n_threads: int
+    n_cells: int = 0
+    _known: dict[tuple[bytes, int], tuple[float, _Best]] = field(default_factory=dict)
+
+    def search(self, depth: int, deadline: Deadline = NEVER) -> Found:
+        """The best tree of a depth, and a bound of all of them."""
+        everything = self._part((), self.problem, np.arange(len(self.floor)))
+        best = self._best(everything, depth, INFINITY, deadline)
+        tree = best.tree()
+        size = nested_size(tree)
+        # No less than the best tree, but for rounding: proved.
+        bound = best.cost if best.bound >= best.cost - 8.0 * self._slack else best.bound
+        costs = {budget(*size): best.cost - self.penalty * (size.nodes + 1)}
+
+        def lower(target: Budget) -> float:
+            return bound - self.penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
+
+        return Found(costs, lambda target: tree, self.n_cells, bound >= best.cost, bound, lower)
+
+    @cached_property
+    def _slack(self) -> float:
+        """Costs that differ by less are equal."""
+        leaf = self.problem.search(0, 0).costs[Budget(0, 0)]
+        return 1e-12 * (abs(leaf) + float(np.abs(self.floor).sum()) + 8.0 * self.penalty)
+
+    def _part(self, path: Path, problem: CompiledProblem, rows: IntArray) -> _Part:
+        sure = float(self.floor[rows].sum()) + self.penalty
+        hoped = sure if self.guess is None else max(sure, float(self.guess[rows].sum()) + self.penalty)
+        return _Part(path, problem, rows, sure, hoped)
+
+    def _half(self, part: _Part, feature: int, sign: int) -> _Part:
+        here = part.rows[part.problem.literals[:, feature] == sign]
+        return self._part((*part.path, (feature, sign)), part.problem.where(feature, bool(sign)), here)
+
+    def _table(self, part: _Part, depth: int, deadline: Deadline) -> _Best:
+        """The best tree of a depth that is searched at once."""
+        found = part.problem.search(depth, 2**depth - 1, deadline, self.n_threads)
+        self.n_cells += found.n_cells
+        target = self._cheapest(found)
+        cost = found.costs[target] + self.penalty * (target.nodes + 1)
+        if not found.complete:
+            return _Best(cost, part.sure, partial(found.tree, target))
+        return _Best(cost, cost, partial(self._again, part.path, depth))
+
+    def _again(self, path: Path, depth: int) -> Nested:
+        """The best tree of a depth below a path, found once more: there is no room for all searches."""
+        part = self._part((), self.problem, np.arange(len(self.floor)))
+        for feature, sign in path:
+            part = self._half(part, feature, sign)
+        found = part.problem.search(depth, 2**depth - 1, n_threads=self.n_threads)
+        return found.tree(self._cheapest(found))
+
+    def _cheapest(self, found: Found) -> Budget:
+        return min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
+
+    def _best(self, part: _Part, depth: int, cutoff: float, deadline: Deadline) -> _Best:
+        """The best tree on some rows, as far as it is hoped to cost less than a cutoff."""
+        inside = np.zeros(len(self.floor), dtype=np.bool_)
+        inside[part.rows] = True
+        key = np.packbits(inside).tobytes(), depth
+        known = self._known.get(key)
+        if known is not None and (known[0] >= cutoff or known[1].cost < known[0]):
+            return known[1]
+        if depth <= self.base:
+            cutoff, best = INFINITY, self._table(part, depth, deadline)
+        else:
+            best = self._split(part, depth, cutoff, deadline)
+        self._known[key] = cutoff, best
+        return best
+
+    def _split(self, part: _Part, depth: int, cutoff: float, deadline: Deadline) -> _Best:
+        """The same for a tree deeper than tables; small trees below each split put splits in order."""
+        below = min(_SCOUT_DEPTH, self.base, depth - 1)
+        best, slack = self._table(part, 0, NEVER), self._slack
+        # Two leaves at least, or none of the trees is of use.
+        if part.hoped + self.penalty >= min(best.cost, cutoff) - slack:
+            return best._replace(bound=min(best.cost, part.sure + self.penalty))
+        bound, splits = best.cost, list[tuple[float, int, tuple[_Part, _Part], tuple[_Best, _Best]]]()
+        for feature in range(part.problem.literals.shape[1]):
+            halves = self._half(part, feature, 0), self._half(part, feature, 1)
+            if min(len(half.rows) for half in halves) == 0:
+                continue
+            if deadline.passed:
+                bound = min(bound, halves[0].sure + halves[1].sure)
+                continue
+            small = (
+                self._best(halves[0], below, INFINITY, NEVER),
+                self._best(halves[1], below, INFINITY, NEVER),
+            )
+            splits.append((small[0].cost + small[1].cost, feature, halves, small))
+        splits.sort(key=lambda split: split[:2])
+        for number, (cost, feature, halves, small) in enumerate(splits):
+            if not part.path:
+                deadline.say(
+                    f"trees of depth {depth}: root {number + 1} of {len(splits)}, cost {best.cost:.6g}"
+                )
+            if cost < best.cost - slack:
+                best = self._joined(part, feature, small)
+            # First the side of which least is known.
+            order = sorted((0, 1), key=lambda side: halves[side].hoped - small[side].cost)
+            sides = list(small)
+            for side in order if depth - 1 > below else ():
+                other = halves[1 - side].hoped if side == order[0] else sides[1 - side].cost
+                most = min(best.cost, cutoff) - slack - other
+                if halves[side].hoped >= most or deadline.passed:
+                    sides[side] = sides[side]._replace(bound=halves[side].sure)
+                    continue
+                found = self._best(halves[side], depth - 1, most, deadline)
+                sides[side] = min(found, small[side], key=lambda one: one.cost)._replace(bound=found.bound)
+            bound = min(bound, sides[0].bound + sides[1].bound)
+            if sides[0].cost + sides[1].cost < best.cost - slack:
+                best = self._joined(part, feature, sides)
+        return best._replace(bound=bound)
+
+    def _joined(self, part: _Part, feature: int, sides: tuple[_Best, _Best] | list[_Best]) -> _Best:
+        name, (left, right) = int(part.problem.features[feature]), sides
+
+        def tree() -> Nested:
+            return name, left.tree(), right.tree()
+
+        return _Best(left.cost + right.cost, left.bound + right.bound, tree)

@@ -1,0 +1,159 @@
+"""Branch and bound above tables: trees deeper than five, and guesses of the least loss of rows."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sstorch import OptimalSurvivalTree, Surv
+from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, reference_costs, solve
+from sstorch.exact.deadline import Deadline
+from sstorch.exceptions import ConfigError, DataError
+from tests.conftest import nightly
+from tests.exact import reference
+
+NO_GUESS = -1e9
+
+
+def least(features, cost, depth, min_leaf, penalty):
+    """Least cost, with penalties, of any tree, from every split of every set of rows."""
+
+    @functools.cache
+    def below(rows, left):
+        found = cost(rows) + penalty if len(rows) >= min_leaf else math.inf
+        for j in range(features.shape[1] if left else 0):
+            parts = [tuple(i for i in rows if features[i, j] == v) for v in (False, True)]
+            if all(parts):
+                found = min(found, below(parts[0], left - 1) + below(parts[1], left - 1))
+        return found
+
+    return below(tuple(range(len(features))), depth)
+
+
+@pytest.mark.parametrize("kind", ["log_likelihood", "integrated_brier", "classes"])
+@pytest.mark.parametrize("depth", [4, 6, 7])
+@pytest.mark.parametrize("seed", [0, nightly(1), nightly(2), nightly(3)])
+def test_trees_equal_brute_force(seed, depth, kind):
+    rng = np.random.default_rng(seed)
+    features, time, event = reference.random_problem(seed, (40, 60), (7, 7))
+    penalty, min_leaf = float(rng.choice([0.0, 0.05, 0.5])), 3
+    labels = rng.integers(0, 2, len(time))
+    hazard = reference.hazards(time.tolist(), event.tolist())
+    task, cost = {
+        "log_likelihood": (
+            LogLikelihood(time, event),
+            lambda rows: reference.deviance(rows, time.tolist(), event.tolist(), hazard),
+        ),
+        "integrated_brier": (
+            IntegratedBrier(time, event),
+            lambda rows: reference.brier(rows, time.tolist(), event.tolist()),
+        ),
+        "classes": (
+            Classification(labels),
+            lambda rows: (
+                min(labels[list(rows)].mean(), 1 - labels[list(rows)].mean()) * len(rows) / len(time)
+            ),
+        ),
+    }[kind]
+    penalty = penalty / len(time) if kind != "log_likelihood" else penalty
+    # Without a guess, tables do for depth 4.
+    guess = np.full(len(time), NO_GUESS) if depth == 4 else None
+    found = solve(
+        features, task, depth, min_leaf=min_leaf, leaf_penalty=penalty, engine="compiled", guess=guess
+    )
+    expected = least(features, cost, depth, min_leaf, penalty)
+    assert found.objective == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert found.certificate == "optimal"
+    tree = found.tree()
+    assert tree.depth <= depth
+    assert np.bincount(tree.apply(features)).min() >= min_leaf
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.0, -0.5])
+def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
+    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
+    task = LogLikelihood(time, event)
+    best = solve(features, task, 4)
+    leaf = best.tree().apply(features)
+    ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
+    costs = ratio * task.hazard - event * (1.0 + np.log(ratio))
+    costs[np.bincount(leaf, event)[leaf] == 0] = 0.0
+    found = solve(features, task, 4, engine="compiled", guess=costs - margin)
+    assert found.loss - found.gap <= best.loss + 1e-9
+    if margin >= 0.0:
+        assert found.loss == pytest.approx(best.loss, rel=1e-10)
+    else:
+        assert found.loss > best.loss
+        assert found.gap > 0.0
+
+
+def test_time_limit_leaves_a_bound(monkeypatch):
+    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
+    task = LogLikelihood(time, event)
+    best = solve(features, task, 6, min_leaf=3)
+    assert best.certificate == "optimal"
+    looks = iter(range(10**9))
+    monkeypatch.setattr(Deadline, "passed", property(lambda self: next(looks) > 30))
+    cut = solve(features, task, 6, min_leaf=3, time_limit=1e6)
+    assert cut.loss - cut.gap <= best.loss <= cut.loss
+    assert cut.gap > 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"max_depth": 9}, ConfigError, "searched for depths 0 to 8"),
+        ({"max_depth": 6, "max_nodes": 9}, ConfigError, "deeper than 5, not max_nodes=9"),
+        ({"max_depth": 6, "engine": "torch"}, ConfigError, "max_depth=6 is for the compiled engine alone"),
+        ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
+        ({"guess": [1.0]}, DataError, "guess: expected 60 numbers"),
+        (
+            {"guess": np.zeros(60), "max_nodes": 3},
+            ConfigError,
+            "guess does not go with lookahead or max_nodes",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be_raise(settings, error, message):
+    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
+    with pytest.raises(error, match=message):
+        solve(features, LogLikelihood(time, event), **settings)
+
+
+@pytest.mark.parametrize("objective", ["log_likelihood", "integrated_brier"])
+def test_costs_by_a_tree_are_those_of_its_leaves(gbsg2, objective):
+    curve = {"log_likelihood": "proportional_hazards", "integrated_brier": "kaplan_meier"}[objective]
+    weight = np.random.default_rng(0).integers(1, 3, 686).astype(float)
+    model = OptimalSurvivalTree(2, objective=objective, leaf_curve=curve, min_leaf=20)
+    model.fit(gbsg2.frame, (gbsg2.time, gbsg2.event), sample_weight=weight)
+    kind = {"log_likelihood": LogLikelihood, "integrated_brier": IntegratedBrier}[objective]
+    task = kind(gbsg2.time, gbsg2.event, sample_weight=weight)
+    costs = reference_costs(task, model, gbsg2.frame)
+    # Rows observed for less than the first event have almost no hazard, whatever the model.
+    assert task.constant + costs.sum() == pytest.approx(model.loss_, abs=0.1 if task.constant else 1e-9)
+    leaf = model.apply(gbsg2.frame)
+    late = gbsg2.time >= gbsg2.time[gbsg2.event].min()
+    if objective == "log_likelihood":
+        ratio = task.decisions(leaf, leaf.max() + 1)[leaf]
+        expected = weight * (ratio * task.hazard - gbsg2.event * (1.0 + np.log(ratio)))
+        np.testing.assert_allclose(costs[late], expected[late], rtol=1e-9, atol=1e-9)
+
+
+def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):
+    X = (gbsg2.frame.select_dtypes("number") > gbsg2.frame.select_dtypes("number").median()).astype(float)
+    X = X.assign(old=gbsg2.frame.age > 60, many=gbsg2.frame.pnodes > 9)
+    y = Surv(gbsg2.time, gbsg2.event)
+    model = OptimalSurvivalTree(6, min_leaf=20, binarize=False)
+    best, base = clone(model).fit(X, y), OptimalSurvivalTree(3, min_leaf=5, binarize=False).fit(X, y)
+    assert best.certified_
+    found = clone(model).fit(X, y, reference=base)
+    assert best.loss_ <= found.loss_ + 1e-9
+    assert found.loss_ - found.gap_ <= best.loss_
+    assert not found.certified_
+    assert found.optima_["loss"].min() == pytest.approx(found.loss_)
+    with pytest.raises(DataError, match="X: 685 rows, but the task has 686"):
+        reference_costs(LogLikelihood(gbsg2.time, gbsg2.event), base, X[1:])
+    with pytest.raises(ConfigError, match="costs of one event, not those of CompetingLogLikelihood"):
+        model.fit(X, Surv(gbsg2.time, gbsg2.event * 1, causes=("relapse",)), reference=base)
