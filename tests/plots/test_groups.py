@@ -190,6 +190,8 @@ def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
             call(OptimalTreeClassifier(1), train.frame, train.y)
     with pytest.raises(ConfigError, match="fitted soft survival tree, got OptimalSurvivalTree"):
         split_test(exact, train.frame, train.y)
+    with pytest.raises(ConfigError, match="n_terms must be at least 0"):
+        tree.describe(-1)
     with pytest.raises(NotFittedError):
         plot_survival_by_leaf(PrognosticTree(), train.frame)
     with pytest.raises(NotFittedError):
