@@ -176,7 +176,7 @@ def nearest_text(name: str, names: Iterable[str]) -> str:
     """
     proposed = names if isinstance(names, Mapping) else {n: n for n in names}
     folded = {n.casefold(): n for n in proposed}
-    hits = difflib.get_close_matches(name.casefold(), list(folded), n=1)
+    hits = difflib.get_close_matches(str(name).casefold(), list(folded), n=1)
     return f" Did you mean {proposed[folded[hits[0]]]!r}?" if hits else ""
 
 
@@ -305,6 +305,8 @@ def as_numbers(values: Any, name: str) -> FloatArray:
             if kind in kinds:
                 raise DataError(f"{expected}got {what}{_REMEDY.get(kind, '')}.")
         return array.astype(np.float64, copy=False)
+    except DataError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
         raise DataError(f"{expected}{error}.") from error
 

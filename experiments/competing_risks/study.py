@@ -201,7 +201,7 @@ def main() -> None:
         mpl.use("Agg")
         data = load_dataset("mgus2")
         tree = PrognosticTree()._fit_data(data)
-        axes = plot_incidence(tree, data.frame, (data.time, data.cause), time_unit="months")
+        axes = plot_incidence(tree, data.frame, data.y, time_unit="months")
         axes[0].figure.savefig(HERE / "mgus2.png", dpi=110)
 
 

@@ -72,7 +72,7 @@ def train_set(name: str) -> list[dict[str, object]]:
             search = leaf(numeric, train, schema)
             seconds = time.process_time() - begin
             chosen = dict(zip(("numeric", "ridge", "roughness"), search.best_name_.split(), strict=True))
-            found = scores(search, test, train)
+            found = scores(search.best_estimator_, test, train)
             rows.append({"data": name, "fold": fold, "model": model, **found, "seconds": seconds, **chosen})
         for model, options in PEERS.items() if name in FURTHER else ():
             begin = time.process_time()

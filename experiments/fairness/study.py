@@ -11,8 +11,9 @@ import pandas as pd
 import torch
 from figures import plot_curves_by_rho, plot_parity_by_rho, plot_scores_by_rho
 
-from sstorch import Penalties, SoftSurvivalTree, SurvivalData, load_dataset
+from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset
 from sstorch.bench import FairnessPath, fairness_path, leaf_table
+from sstorch.optim import Nodec
 
 HERE = Path(__file__).parent
 PAPER = (0.0, 1.0, 5.0, 10.0, 15.0, 20.0)
@@ -30,9 +31,8 @@ def load() -> SurvivalData:
 
 def train(mode: str, n_starts: int) -> FairnessPath:
     """All rhos, folds and starts of one mode, in one batch."""
-    tree = SoftSurvivalTree(
-        depth=2, init="random", n_starts=n_starts, penalties=Penalties(fairness=MODES[mode])
-    )
+    penalties = GatePenalties(fairness=MODES[mode], gate_ridge=1e-4)
+    tree = SoftSurvivalTree(trainer=Nodec(), init="random", n_starts=n_starts, penalties=penalties)
     begin = time.perf_counter()
     path = fairness_path(tree, load(), RHOS, n_folds=5, seed=0)
     print(f"{mode}: {path.batch.tree.n_problems} trees, {time.perf_counter() - begin:.0f} s", flush=True)

@@ -18,12 +18,12 @@ import pandas as pd
 import torch
 from lifelines.datasets import load_lung, load_rossi
 
-from sstorch import PrognosticTreeCV, SoftSurvivalTree, load_dataset, metrics
+from sstorch import PrognosticTree, PrognosticTreeCV, load_dataset, metrics
 from sstorch.data import stratified_folds
 
 SETS = ("veterans", "rossi", "lung", "whas500", "pbc", "gbsg2")
 SCORES = ["c_harrell", "ibs_graf", "negative_log_likelihood"]
-MODELS = {"tree": SoftSurvivalTree, "search": PrognosticTreeCV}
+MODELS = {"tree": PrognosticTree, "search": PrognosticTreeCV}
 
 
 def read(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from sstorch import GatePenalties, SoftSurvivalTree, load_dataset
 from sstorch.bench import cross_validate
+from sstorch.optim import Nodec
 
 SEEDS = (0, 1, 2)
 GATE_RIDGES = (0.0, 1e-4, 1e-3, 1e-2)
@@ -22,7 +23,7 @@ def main() -> None:
         for gate_ridge in GATE_RIDGES:
             for seed in SEEDS:
                 tree = SoftSurvivalTree(
-                    depth=2, init=init, n_starts=10, penalties=GatePenalties(gate_ridge=gate_ridge)
+                    trainer=Nodec(), init=init, penalties=GatePenalties(gate_ridge=gate_ridge)
                 )
                 result = cross_validate(tree, data, n_folds=5, seed=seed)
                 test = result.scores[result.scores["part"] == "test"]

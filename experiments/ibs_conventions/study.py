@@ -137,17 +137,17 @@ def main() -> None:
                     grid = evaluation_times(test[0], train[0], convention)
                     curves = model.predict(X[inside], grid)
                     km = np.tile(KaplanMeier.fit(train).at(grid), (inside.sum(), 1))
-                    arguments = (*test, curves, grid)
+                    arguments = (test, curves, grid)
                     rows.append(
                         {
                             "data": name,
                             "model": label,
                             "fold": k,
                             "convention": convention,
-                            "sstorch": integrated_brier_score(arguments, train=train, convention=convention),
+                            "sstorch": integrated_brier_score(*arguments, train=train, convention=convention),
                             "peer": peer_score(convention, test, train, curves, km, grid),
                             "scaled": scaled_integrated_brier_score(
-                                arguments, train=train, convention=convention
+                                *arguments, train=train, convention=convention
                             ),
                         }
                     )

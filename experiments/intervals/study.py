@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sstorch import PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, load_dataset, metrics
+from sstorch import PrognosticTree, Surv, SurvivalRegression, load_dataset, metrics
 from sstorch._types import FloatArray
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.exceptions import DataWarning
 
-TREES: dict[str, Callable[[], SoftSurvivalTree]] = {
-    "tree": SoftSurvivalTree,
+TREES: dict[str, Callable[[], PrognosticTree | SurvivalRegression]] = {
+    "tree": PrognosticTree,
     "tree, weibull": lambda: PrognosticTree(leaf="weibull"),
     "regression": lambda: SurvivalRegression(),
 }

@@ -15,12 +15,13 @@ from sstorch.nn import FAMILIES
 HERE = Path(__file__).parent
 SCORES = ("c_harrell", "ibs_sksurv", "ibs_graf", "log_likelihood")
 VARIANTS = {
-    **{name: (f"leaf={name}",) for name in FAMILIES},
+    **{name: (f"leaf={name}", "init=random") for name in FAMILIES},
     "spline_po, init=cox": ("leaf=spline_po", "init=cox"),
     "spline_ph, init=cox": ("leaf=spline_ph", "init=cox"),
-    "spline_po, monotone=false": ("leaf=spline_po", "leaf.options.monotone=false"),
-    "log_logistic, ancillary=linear": ("leaf=log_logistic", "leaf.options.ancillary=linear"),
+    "spline_po, monotone=false": ("leaf=spline_po", "init=random", "leaf.options.monotone=false"),
+    "log_logistic, ancillary=linear": ("leaf=log_logistic", "init=random", "leaf.options.ancillary=linear"),
 }
+TRAINING = ("trainer=nodec", "trainer.race=false", "tree.ridge=1e-3", "tree.gate_ridge=1e-4")
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder) / "run"
                 command = [sys.executable, "-m", "sstorch.bench.cli", *overrides, f"tree.depth={depth}"]
-                options = ["logger=none", "device.threads=1", f"hydra.run.dir={run}"]
+                options = [*TRAINING, "logger=none", "device.threads=1", f"hydra.run.dir={run}"]
                 begin = time.perf_counter()
                 subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
                 seconds = time.perf_counter() - begin

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from sstorch import SoftSurvivalTree, load_dataset
+from sstorch import GatePenalties, SoftSurvivalTree, load_dataset
 from sstorch.bench import cross_validate
 from sstorch.optim import Nodec, Race
 
@@ -28,7 +28,12 @@ def main() -> None:
         data = load_dataset(name)
         for seed in SEEDS:
             for label, race in RACES.items():
-                tree = SoftSurvivalTree(depth=2, trainer=Nodec(race=race), init="random", n_starts=N_STARTS)
+                tree = SoftSurvivalTree(
+                    trainer=Nodec(race=race),
+                    init="random",
+                    n_starts=N_STARTS,
+                    penalties=GatePenalties(gate_ridge=1e-4),
+                )
                 begin = time.perf_counter()
                 result = cross_validate(tree, data, n_folds=5, seed=seed)
                 seconds = time.perf_counter() - begin

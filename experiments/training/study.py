@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parents[1] / "scripts"))
 
 from peers import minimized_by, scipy_slsqp  # noqa: E402
 
-from sstorch import SoftSurvivalTree, SurvivalData, load_dataset, metrics  # noqa: E402
+from sstorch import GatePenalties, SoftSurvivalTree, SurvivalData, load_dataset, metrics  # noqa: E402
 from sstorch.data import Preprocessor, Schema, stratified_folds  # noqa: E402
 from sstorch.exceptions import DataWarning  # noqa: E402
 from sstorch.nn import SoftTree  # noqa: E402
@@ -115,7 +115,7 @@ def run(cell: Cell) -> pd.DataFrame:
     folds = stratified_folds(data.event, 5, seed=0)
     train, test = data.subset(folds != cell.fold), data.subset(folds == cell.fold)
     settings = SoftSurvivalTree(
-        depth=cell.depth, leaf=cell.leaf, init="random", n_starts=N_STARTS
+        cell.depth, cell.leaf, init="random", n_starts=N_STARTS, penalties=GatePenalties(gate_ridge=1e-4)
     )._batch_settings()
     preprocessor = Preprocessor(Schema.of(data.frame)).fit(train.frame)
     tree, sample = stack_splits([train], [preprocessor.transform(train.frame)], preprocessor, settings)

@@ -50,11 +50,13 @@ class Causes:
 
 
 def cause_number(cause: int | str, names: Sequence[str]) -> int:
-    """Number of a cause, 1 .. K, by itself or by its name."""
+    """Number of a cause, 1 .. K, by itself or by its name; without names there is one event, 1."""
     if isinstance(cause, str) and cause in names:
         return names.index(cause) + 1
-    if isinstance(cause, int | np.integer) and 1 <= cause <= len(names):
+    if isinstance(cause, int | np.integer) and 1 <= cause <= max(len(names), 1):
         return int(cause)
+    if not any(names):
+        raise ConfigError(f"cause must be left out, got {cause!r}: there is one event, and no cause competes")
     known = ", ".join(f"{number} ({name})" for number, name in enumerate(names, 1))
     raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
 

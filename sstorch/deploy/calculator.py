@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray
+from sstorch.checks import as_numbers
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript
 from sstorch.exceptions import ConfigError
@@ -141,7 +142,7 @@ def check_horizons(horizons: npt.ArrayLike | None, default: FloatArray, last_tim
     """Times at which the page shows probabilities, increasing, each in (0, last event]."""
     if horizons is None:
         return [*map(float, default)]
-    times = np.unique(np.asarray(horizons, dtype=np.float64))
+    times = np.unique(as_numbers(horizons, "horizons"))
     if times.size == 0 or not ((times > 0) & (times <= last_time)).all():
         raise ConfigError(
             f"horizons must be times above 0 and up to the last event of the training rows, {last_time:g}; "

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from numbers import Real
 
+from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
 
 Value = float | bool
@@ -397,7 +399,7 @@ class Formula:
 
 
 def _time(value: float, name: str) -> float:
-    if not (math.isfinite(value) and value >= 0):
+    if not is_number_of(value, Real) or not 0 <= value < math.inf:
         raise ConfigError(f"{name} must be a time >= 0, got {value!r}")
     return float(value)
 

@@ -59,7 +59,7 @@ class CompetingGroupValidation:
     def __str__(self) -> str:
         first = next(iter(self.causes.values())).hazard
         lines = [
-            f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:g} groups of 5 % or more",
+            f"Groups of held-out rows, {first.n_folds} folds: {first.n_groups:.3g} groups of 5 % or more",
             f"A{first.agreement[1:]}",
         ]
         for name, each in self.causes.items():

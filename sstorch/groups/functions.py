@@ -264,6 +264,7 @@ def concordance_of_groups(tree: GroupedTree, X: object, y: object, train: tuple[
     Raises:
         DataError: the data cannot be used, or no two rows can be compared.
     """
+    check_tree(tree, "_can_divide")
     rows, training = tree._rows(X, y), tree._rows(*train)
     leaf, known = (tree._leaf_of(data.frame) for data in (rows, training))
     return concordance_of_rows(leaf, rows, known, training)

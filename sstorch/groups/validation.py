@@ -85,7 +85,7 @@ class GroupValidation:
     def __str__(self) -> str:
         lines = [
             f"Groups of held-out rows, {self.n_folds} folds",
-            f"{self.evidence}, {self.n_groups:g} groups of 5 % or more",
+            f"{self.evidence}, {self.n_groups:.3g} groups of 5 % or more",
             self.agreement,
         ]
         return "\n".join(lines if self.differ else [*lines, self.doubt])

@@ -345,12 +345,14 @@ def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Seri
         ``statistic``, ``df``, the rank of the covariance, and ``p``.
 
     Raises:
-        ConfigError: the model has no covariance, or several causes or groups.
+        ConfigError: the model has no covariance, or several causes or groups; ``columns`` is empty.
         DataError: a column is not there.
     """
     covariance, tree = covariance_of(model), model._tree
     hazard = _only_hazard(model, covariance, "a joint test needs one hazard: a regression of one event")
     check_columns_exist(list(columns or ()), list(tree.preprocessor.schema.columns))
+    if columns is not None and not columns:
+        raise ConfigError("columns must name at least one column, or be None for all")
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     chosen = [name for name in covariance.terms if columns is None or name in columns]
     rows = contrasts.rows([name for name in chosen if contrasts.kind(name) != "curve"])

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from sstorch.checks import check_share
-from sstorch.data.coded import dense
 from sstorch.inference.model import Inferable, covariance_of
-from sstorch.inference.predictions import IDENTITY, Link, Quantity, What
+from sstorch.inference.predictions import IDENTITY, Link, Quantity, What, encoded_rows
 
 SAME_ROWS = "given the gates, which the same rows chose"
 
@@ -49,12 +48,12 @@ def groups(
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.
-        DataError: X lacks columns.
+        DataError: X lacks columns or has no rows.
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
-    x = dense(fitted.encode(model._cleaned(X)))
+    _, x = encoded_rows(model, X)
     number = fitted.apply(x)
     shown = np.unique(number).tolist()
     means: list[tuple[Tensor, Tensor]] = []

@@ -35,9 +35,9 @@ class Refitted(Inferable, Protocol):
 
 def covariance_of(model: Inferable) -> FitCovariance:
     """The covariance of a model; raises ConfigError with the reason if it has none."""
-    found: FitCovariance | None = vars(model).get("covariance_")
-    if found is None or not found.hazards:
-        raise ConfigError(no_covariance(model))
+    if reason := no_covariance(model):
+        raise ConfigError(reason)
+    found: FitCovariance = vars(model)["covariance_"]
     return found
 
 

@@ -18,7 +18,7 @@ from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.checks import check_choice, check_quantile, check_share, check_truncation
 from sstorch.data.coded import dense
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted import FittedTree
 from sstorch.fitted.incidence import panels_before
 from sstorch.inference.covariance import FitCovariance
@@ -31,6 +31,14 @@ What = Literal["survival", "incidence", "quantile", "rmst"]
 _DRAWS, _SEED = 2000, 0
 # Elements of the largest intermediate.
 _ELEMENTS = 2**21
+
+
+def encoded_rows(model: Inferable, X: object) -> tuple[pd.Index, Tensor]:
+    """Labels of rows and their encoded features, (n, p), at least one."""
+    frame = model._cleaned(X)
+    if not len(frame):
+        raise DataError("the data have no rows")
+    return frame.index, dense(model._tree.encode(frame))
 
 
 class Link(NamedTuple):
@@ -224,7 +232,7 @@ def predict(
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.
-        DataError: X lacks columns.
+        DataError: X lacks columns or has no rows.
 
     References:
         Nychka (1988), Journal of the American Statistical Association 83, 1134-1143; Marra and Wood (2012),
@@ -233,9 +241,9 @@ def predict(
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
-    frame = model._cleaned(X)
-    parts = quantity.deviations(fitted, covariance, dense(fitted.encode(frame)))
-    return quantity.intervals(parts, quantity.link, level, frame.index.tolist(), simultaneous)
+    index, x = encoded_rows(model, X)
+    parts = quantity.deviations(fitted, covariance, x)
+    return quantity.intervals(parts, quantity.link, level, index.tolist(), simultaneous)
 
 
 def limits(

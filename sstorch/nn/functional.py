@@ -105,8 +105,11 @@ class _NormalCumulativeHazard(_Elementwise):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
-        rate: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(z * math.sqrt(0.5))
-        return grads[0] * rate.clamp(max=torch.finfo(z.dtype).max)
+        largest = torch.finfo(z.dtype).max
+        # Below, where the rate is smaller than 1 / sqrt(largest), its own derivative would be inf / inf.
+        scaled = z.clamp(min=-math.sqrt(math.log(largest) - 4)) * math.sqrt(0.5)
+        rate: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(scaled)
+        return grads[0] * rate.clamp(max=largest)
 
 
 def normal_cumulative_hazard(z: Tensor) -> Tensor:

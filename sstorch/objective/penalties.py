@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from sstorch.batched import Batched
+from sstorch.batched import SHARED, Batched
 from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
+from sstorch.nn.routing import visits
 from sstorch.objective.rows import Sample
 
 
@@ -79,10 +81,11 @@ class RowPenalty(Penalty, ABC):
     """A penalty on what the tree predicts for its rows, all of them in every step.
 
     ``trains_gates`` is whether it acts where gates are trained, by a relaxation that is smooth in them;
-    ``trains_leaves`` whether it acts where leaves are.
+    ``trains_leaves`` whether it acts where leaves are. A subclass needs :meth:`forward`; terms of its own are
+    faster where much of it is frozen in a step.
     """
 
-    trains_gates: bool
+    trains_gates: bool = False
     trains_leaves: bool = True
 
     @abstractmethod
@@ -113,11 +116,55 @@ class RowPenalty(Penalty, ABC):
             node: s. The loss of the step is a mean over its rows I_s, and the term weighs against it as the
                 penalty does against the mean over all rows.
         """
-        raise NotImplementedError
+        under, device = tree.topology.leaves_under(node), sample.weight.device
+        places = torch.tensor(under, device=device) - tree.topology.leaves[0]
+        with torch.no_grad():
+            gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
+            return _LeafTermOf(self, sample, _factor_of(tree, sample, node), gates, leaves, places)
 
-    @abstractmethod
     def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> GateTerm:
         """The relaxation as a function of the gates, leaves frozen; arguments as above."""
+        with torch.no_grad():
+            factor = _factor_of(tree, sample, node)
+            return _GateTermOf(self, sample, factor, tree.leaf_parameters(), tree.family)
+
+
+@dataclass(frozen=True)
+class _LeafTermOf(LeafTerm):
+    """A penalty as a function of the leaves at some places; the gates and the other leaves are frozen."""
+
+    penalty: RowPenalty
+    sample: Sample
+    factor: Tensor  # shape (K,)
+    gates: GateParameters
+    leaves: LeafParameters
+    places: Tensor = field(metadata=SHARED)
+
+    @override
+    def value(self, leaves: LeafParameters, family: HazardFamily) -> Tensor:
+        whole = self.leaves.replaced(self.places, leaves)
+        return self.factor * self.penalty.forward(self.gates, whole, family, self.sample)
+
+
+@dataclass(frozen=True)
+class _GateTermOf(GateTerm):
+    """The relaxation of a penalty as a function of the gates; the leaves are frozen."""
+
+    penalty: RowPenalty
+    sample: Sample
+    factor: Tensor  # shape (K,)
+    leaves: LeafParameters
+    family: HazardFamily
+
+    @override
+    def value(self, gates: GateParameters) -> Tensor:
+        return self.factor * self.penalty.forward(gates, self.leaves, self.family, self.sample, True)
+
+
+def _factor_of(tree: SoftTree, sample: Sample, node: int) -> Tensor:
+    return weight_in_step(
+        sample.weight, sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
+    )
 
 
 def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:

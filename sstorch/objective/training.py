@@ -182,8 +182,8 @@ class TrainingObjective(nn.Module):
         relaxed: bool = False,
     ) -> Tensor:
         """:meth:`row_penalty` of parameters; arguments of :meth:`RowPenalty.forward`."""
-        values = [penalty(gates, leaves, family, sample, relaxed) for penalty in self.row_penalties]
-        return sum(values, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
+        zero = leaves.intercept.new_zeros(leaves.intercept.shape[:-1])
+        return _total(self.row_penalties, zero, gates, leaves, family, sample, relaxed)
 
     def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
         """Terms of those that train leaves in an LN step, by :meth:`RowPenalty.leaf_term`."""
@@ -231,11 +231,11 @@ class TrainingObjective(nn.Module):
 
     def gate_penalty(self, gates: GateParameters) -> Tensor:
         """Sum of the penalties that act on gates, shape (K,)."""
-        return _total(self.gate_penalties, gates, gates.bias.new_zeros(gates.bias.shape[:-1]))
+        return _total(self.gate_penalties, gates.bias.new_zeros(gates.bias.shape[:-1]), gates)
 
     def leaf_penalty(self, leaves: LeafParameters) -> Tensor:
         """Sum of the penalties that act on leaves, shape (K,)."""
-        return _total(self.leaf_penalties, leaves, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]))
+        return _total(self.leaf_penalties, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]), leaves)
 
     def gate_curvature(self, gates: GateParameters) -> Tensor:
         """Second derivatives of the penalties, or bounds, for each gate's weights and bias, (K, B, p + 1)."""
@@ -309,10 +309,10 @@ def _selected(penalties: nn.ModuleList, problems: Tensor | slice) -> list[Penalt
     return [penalty.select(problems) for penalty in penalties if isinstance(penalty, Penalty)]
 
 
-def _total(penalties: nn.ModuleList, parameters: GateParameters | LeafParameters, zero: Tensor) -> Tensor:
+def _total(penalties: nn.ModuleList, zero: Tensor, *arguments: object) -> Tensor:
     total = zero
     for penalty in penalties:
-        value = torch.as_tensor(penalty(parameters))
+        value = torch.as_tensor(penalty(*arguments))
         # Of another shape it would be broadcast, so that problems paid for each other.
         if value.shape != zero.shape:
             shapes = f"shape {tuple(zero.shape)}, got {tuple(value.shape)}: sum over the last axes alone"

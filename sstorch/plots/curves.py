@@ -62,9 +62,10 @@ def plot_survival_by_leaf(
         The axes.
     """
     check_tree(tree, "falling_curves")
+    leaf = tree.apply(X)
     ax = given_or_new(ax, 7, 4.5)
     grid = np.linspace(0.0, float(tree.event_times_[-1]), 101)
-    curves, leaf = np.asarray(tree.falling_curves(X, grid)), tree.apply(X)
+    curves = np.asarray(tree.falling_curves(X, grid))
     drawn = np.unique(np.linspace(0, len(leaf) - 1, max_curves).astype(int))
     for number in np.unique(leaf):
         colour = colour_of(number)

@@ -85,8 +85,9 @@ def plot_effects(
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level, intervals)
+    number = cause_number(cause, tree.causes_)
     if "cause" in table:
-        of_cause = tree.causes_[cause_number(cause, tree.causes_) - 1]
+        of_cause = tree.causes_[number - 1]
         table = table[table["cause"] == of_cause].dropna(axis="columns", how="all")
     rows = pd.Series(np.asarray(tree.apply(X))).value_counts()
     table = table[table["group"].isin(rows.index)]

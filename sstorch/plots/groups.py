@@ -80,7 +80,7 @@ def plot_groups(
         ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
             rules of groups.
     """
-    check_tree(tree, "apply")
+    check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
         raise ConfigError(f"p_value must be a probability, got {p_value!r}")
     if rules and not isinstance(tree, ReadableTree):

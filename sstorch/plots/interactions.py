@@ -55,8 +55,9 @@ def plot_interactions(
     """
     table = interactions(tree, X, n_pairs)
     title = ""
+    number = cause_number(cause, tree.causes_)
     if "cause" in table:
-        of_cause = tree.causes_[cause_number(cause, tree.causes_) - 1]
+        of_cause = tree.causes_[number - 1]
         table, title = table[table["cause"] == of_cause].dropna(axis="columns", how="all"), f" ({of_cause})"
     pairs = list(table[table["group"] == group].groupby(["column", "other"], sort=False))
     n_across, n_down = min(len(pairs), _PER_ROW), math.ceil(len(pairs) / _PER_ROW)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
+from sklearn.utils.validation import check_is_fitted
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_tree, counted
@@ -375,6 +376,7 @@ def plot_optimal_tree(
             for a tree without survival curves.
     """
     check_tree(tree, "_leaf_texts", "exact tree")
+    check_is_fitted(tree)
     exact, curves, texts = tree.tree_, getattr(tree, "curves_", None), tree._leaf_texts()
     if y is not None and (X is None or curves is None):
         raise ConfigError("y is the outcome of the rows X of a survival tree: give both, or neither")

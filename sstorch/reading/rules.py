@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from sstorch._types import FloatArray, IntArray
+from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.fitted.tree import FittedTree
@@ -146,7 +147,7 @@ class GateRule:
         beyond the eighth. None writes all.
         """
         shown = list(self.terms)
-        if n_terms is not None and len(shown) > n_terms:
+        if n_terms is not None and len(shown) > check_integer("n_terms", n_terms, 0):
             shown[n_terms:] = [Phrase.word("smaller_terms", n=len(shown) - n_terms)]
         side = self.fails if right else self.holds
         return Phrase.joined(" ", [*shown, side.full if n_terms is None else side.brief])

@@ -129,6 +129,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         tree = self._tree
         if tree.competing:
             return self._risk_of(X, cause)
+        self._number(cause)
         return tree.risk(self._encode_new(X), self.event_times_)
 
     @overload
@@ -378,7 +379,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         tree = self._tree
         horizons = round_horizons(self.event_times_, tree.time_unit)
-        name = self.causes_[self._number(cause) - 1] if tree.competing else None
+        number = self._number(cause)
+        name = self.causes_[number - 1] if tree.competing else None
         return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
 
     def summary(self, details: bool = False) -> str:

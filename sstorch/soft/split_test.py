@@ -145,8 +145,9 @@ def split_test(
     check_tree(tree, "_tree", "soft survival tree")
     data = tree._scored(X, y, sample_weight)
     fitted = tree._tree
+    number = cause_number(cause, tree.causes_)
     if fitted.competing:
-        name = fitted.causes[cause_number(cause, fitted.causes) - 1]
+        name = fitted.causes[number - 1]
         fitted, data = fitted.of_cause(name), data.of_cause(name)
     test = leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
     return replace(test, same_rows=len(fitted.group_numbers) > 1 and on_training_rows(tree, X, y))

@@ -203,6 +203,7 @@ def compare(
     check_integer("n_folds", n_folds, 2)
     check_integer("n_repeats", n_repeats, 1)
     check_integer("n_resamples", n_resamples, 20)
+    check_integer("random_state", random_state, 0)
     for model in models.values():
         check_model(model)
     if by == "data":

@@ -6,10 +6,9 @@ import numpy.typing as npt
 import torch
 
 from sstorch.checks import check_share
-from sstorch.data.coded import dense
 from sstorch.exceptions import DataError
 from sstorch.inference.model import Inferable, covariance_of
-from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What
+from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What, encoded_rows
 
 
 def contrast(
@@ -61,14 +60,12 @@ def contrast(
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
-    frames = [model._cleaned(X) for X in (X_a, X_b)]
-    if len(frames[0]) != len(frames[1]):
-        raise DataError(
-            f"X_a has {len(frames[0])} rows and X_b {len(frames[1])}: give a row of X_b for each of X_a"
-        )
-    sides = (quantity.deviations(fitted, covariance, dense(fitted.encode(frame))) for frame in frames)
+    (labels, a), (_, b) = encoded_rows(model, X_a), encoded_rows(model, X_b)
+    if len(a) != len(b):
+        raise DataError(f"X_a has {len(a)} rows and X_b {len(b)}: give a row of X_b for each of X_a")
+    sides = (quantity.deviations(fitted, covariance, x) for x in (a, b))
     differences = ((a - b, moved - other) for (a, moved), (b, other) in zip(*sides, strict=True))
-    index = frames[0].index.tolist()
+    index = labels.tolist()
     if average:
         sums = [torch.stack([part.sum(0) for part in each]) for each in zip(*differences, strict=True)]
         parts = [(sums[0].sum(0)[None] / len(index), sums[1].sum(0)[None] / len(index))]

@@ -118,14 +118,15 @@ class Cohort(NamedTuple):
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
         """Rows with their predictions at the horizon, by name of the cause; "" where there is one event."""
         y = self.y if self.after is None else self._snapped(t)
+        names = y.causes or ("",)
+        numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
         if y.causes is None:
             survival = self._survival(model, t)
             expected = self._expected(model, t)
             return {"": HorizonRows.of(y, survival, t, expected=expected, path=self.path)}
         incidence = self._incidences(model, t)
-        numbers = range(1, len(y.causes) + 1) if cause is None else [cause_number(cause, y.causes)]
         return {
-            y.causes[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k, path=self.path)
+            names[k - 1]: HorizonRows.of(y, 1.0 - incidence[:, k - 1], t, cause=k, path=self.path)
             for k in numbers
         }
 

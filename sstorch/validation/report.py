@@ -287,6 +287,7 @@ def validate(
     if check_integer("n_resamples", n_resamples, 0) and n_resamples < _LEAST_RESAMPLES:
         raise ConfigError(f"n_resamples: expected 0 or at least {_LEAST_RESAMPLES}; got {n_resamples}.")
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_integer("random_state", random_state, 0)
     cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
     parts = cohort.rows(model, at, cause)

@@ -616,6 +616,11 @@ def test_the_paper_preset_is_the_same_on_the_command_line_and_in_python(leaf: st
     assert config.estimator().penalties.gate_ridge == 0.5
 
 
+def test_three_folds_leave_the_model_as_it_is() -> None:
+    default, chosen = compose(), compose("cv=three_folds")
+    assert (chosen.cv.n_folds, str(chosen.estimator())) == (3, str(default.estimator()))
+
+
 @pytest.mark.nightly
 def test_a_run_with_a_sensitive_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -31,6 +31,7 @@ PAPER_SETS = {
 SMALL = [
     "trainer=joint",
     "cv=three_folds",
+    "cv.n_starts=2",
     "+study.soft_trees.exp={leaf: exponential, depth: [0, 1], gate_ridge: 1.0e-4}",
     "+study.soft_trees.po={leaf: spline_po, depth: 1, gate_ridge: 1.0e-4}",
     "study.models=[exp, po, kaplan_meier]",

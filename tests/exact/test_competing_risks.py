@@ -121,7 +121,7 @@ def test_what_is_refused(cohort):
         OptimalSurvivalTree(1, objective="integrated_brier").fit(frame, y)
     with pytest.raises(ConfigError, match="leaf_curve='proportional_hazards' is for one event"):
         OptimalSurvivalTree(1, leaf_curve="proportional_hazards").fit(frame, y)
-    with pytest.raises(ConfigError, match="there is no cause"):
+    with pytest.raises(ConfigError, match="there is one event"):
         OptimalSurvivalTree(1).fit(frame, (time, cause > 0)).predict(frame, cause="relapse")
     with pytest.raises(ConfigError, match="min_events"):
         OptimalSurvivalTree(min_events=-1).fit(frame, y)

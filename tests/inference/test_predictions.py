@@ -193,3 +193,12 @@ def test_bad_arguments_raise(spline: SurvivalRegression) -> None:
         inference.predict(spline, ROWS, "hazard", TIMES)
     with pytest.raises(DataError, match="a row of X_b for each of X_a"):
         contrast(spline, ROWS, ROWS[:2], TIMES)
+    for call in (inference.predict, inference.groups):
+        with pytest.raises(DataError, match="no rows"):
+            call(spline, ROWS[:0], times=TIMES)
+    with pytest.raises(DataError, match="no rows"):
+        contrast(spline, ROWS[:0], ROWS[:0], TIMES)
+    with pytest.raises(ConfigError, match="columns must name at least one"):
+        inference.wald_test(spline, [])
+    with pytest.raises(ConfigError, match="must be a fitted soft survival tree, got NoneType"):
+        inference.predict(None, ROWS, times=TIMES)  # type: ignore[arg-type]

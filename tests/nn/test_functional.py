@@ -1,9 +1,10 @@
 import math
 
 import mpmath
+import pytest
 import torch
 
-from sstorch.nn.functional import log_sigmoid_pair, softplus
+from sstorch.nn.functional import log_sigmoid_pair, normal_cumulative_hazard, softplus
 
 
 def test_values_to_full_precision() -> None:
@@ -35,3 +36,11 @@ def test_gradients_also_at_zero_and_twice() -> None:
     torch.testing.assert_close(slope, torch.sigmoid(-z), rtol=0, atol=1e-15)
     batched = torch.func.vmap(torch.func.grad(softplus))(z.detach())
     torch.testing.assert_close(batched, torch.sigmoid(z.detach()), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_second_derivative_of_the_normal_hazard_far_below_is_zero(dtype: torch.dtype) -> None:
+    z = torch.tensor([-1e6, -60.0, -27.0, -14.0, -1.0, 5.0], dtype=dtype, requires_grad=True)
+    (rate,) = torch.autograd.grad(normal_cumulative_hazard(z).sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(rate.sum(), z)
+    torch.testing.assert_close(second, (rate * (rate - z)).detach(), rtol=1e-4, atol=1e-10)

@@ -4,6 +4,7 @@ import itertools
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sstorch.exceptions import ConfigError
 from sstorch.nn import HazardFamily, PiecewiseExponential, SoftTree, Spline
-from sstorch.objective import GroupParity, L2Parity, Sample, TrainingObjective, curve_moments
+from sstorch.objective import GroupParity, L2Parity, RowPenalty, Sample, TrainingObjective, curve_moments
 from sstorch.objective.parity import log_time_quadrature
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep
 from tests.batches import random_sample, random_tree, with_groups
@@ -256,6 +257,21 @@ def test_branch_step_carries_the_relaxation_when_asked(depth: int, node: int) ->
     frozen = TrainingObjective(row_penalties=[_penalty()])
     rows = sample.restrict(tree.visits(sample.x, node))
     assert BranchStep.make(tree, frozen, rows, node, sample).terms == ()
+
+
+class ByForward(GroupParity):
+    """The penalty as a user writes one, with `forward` alone."""
+
+    leaf_term, gate_term = RowPenalty.leaf_term, RowPenalty.gate_term  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("gates", "node", "kind"), [("frozen", 3, LeafStep), ("relaxed", 2, BranchStep)])
+def test_steps_carry_a_penalty_that_has_forward_alone(
+    gates: Literal["frozen", "relaxed"], node: int, kind: type[LeafStep | BranchStep]
+) -> None:
+    penalty = _penalty(L2Parity(gates=gates))
+    penalty.__class__ = ByForward
+    _check_step(penalty, 2, node, kind)
 
 
 def test_joint_step_minimises_the_relaxation() -> None:

@@ -1,14 +1,18 @@
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from sklearn.exceptions import NotFittedError
 
 from sstorch import (
     Columns,
     GatePenalties,
     OptimalSurvivalTree,
+    OptimalTreeClassifier,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
@@ -17,8 +21,15 @@ from sstorch import (
 )
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups import Stability
-from sstorch.plots import plot_groups, plot_soft_tree, plot_stability
+from sstorch.plots import (
+    plot_groups,
+    plot_optimal_tree,
+    plot_soft_tree,
+    plot_stability,
+    plot_survival_by_leaf,
+)
 from sstorch.plots.figures import COLOURS
+from sstorch.validation import concordance_of_groups, split_test
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +185,14 @@ def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
     exact = OptimalSurvivalTree(1).fit(train.frame, train.y)
     with pytest.raises(ConfigError, match="rules are of soft trees, got OptimalSurvivalTree"):
         plot_groups(exact, train.frame, train.y, rules=True)
+    for call in (plot_groups, split_test, partial(concordance_of_groups, train=(train.frame, train.y))):
+        with pytest.raises(ConfigError, match="tree must be a fitted"):
+            call(OptimalTreeClassifier(1), train.frame, train.y)
+    with pytest.raises(ConfigError, match="fitted soft survival tree, got OptimalSurvivalTree"):
+        split_test(exact, train.frame, train.y)
+    with pytest.raises(ConfigError, match="n_terms must be at least 0"):
+        tree.describe(-1)
+    with pytest.raises(NotFittedError):
+        plot_survival_by_leaf(PrognosticTree(), train.frame)
+    with pytest.raises(NotFittedError):
+        plot_optimal_tree(OptimalSurvivalTree())

@@ -8,7 +8,7 @@ from torch import Tensor
 from sstorch import GatePenalties, GroupPenalties, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import LeafParameters
-from sstorch.objective import Offset, Penalty, Ridge, SmallLeaves
+from sstorch.objective import Offset, Penalty, Ridge, RowPenalty, SmallLeaves
 from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.optim import Leaves
 from sstorch.soft import train_batch
@@ -69,11 +69,17 @@ class Summed(Watched):
         return super().forward(leaves).sum()
 
 
+class Rows(RowPenalty):
+    def forward(self, gates, leaves, family, sample, relaxed=False) -> Tensor:  # type: ignore[no-untyped-def]
+        return leaves.linear_predictor(sample.x).square().sum()
+
+
 @pytest.mark.parametrize(
     ("own", "trainer", "message"),
     [
         (["ridge"], Leaves(), "must hold LeafPenalty, GatePenalty or RowPenalty"),
         (Watched(1.0), Leaves(), "must be a list of penalties"),
+        ([Rows(1.0)], Leaves(), r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
         ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
         ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a penalty of your own, is torch's"),
     ],

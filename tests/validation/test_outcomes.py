@@ -4,6 +4,7 @@ Numbers with many digits are those of R on the same rows, by outcomes.R.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import auc_interval, brier_interval
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.weak_calibration import observed_expected_ratio
+from sstorch.plots import plot_effects
+from sstorch.validation import split_test
 from tests.conftest import nightly
 from tests.metrics.oracles import error_of_limits
 
@@ -435,6 +438,21 @@ def test_trees_of_every_outcome_are_validated() -> None:
     found = _table(rows_of_causes, frame, split)["value"].dropna()
     assert found.index.get_level_values(1).tolist() == ["c_cause_specific"] * 2
     assert _table(rows_of_causes, frame, split, after=0.2, horizon=0.8)["value"].notna().all()
+
+
+def test_a_cause_raises_where_there_is_one_event() -> None:
+    X, y = _cohort(60)
+    model = SurvivalRegression(leaf="exponential").fit(X, y)
+    calls: list[Callable[..., object]] = [
+        model.predict,
+        model.explain,
+        partial(plot_effects, model),
+        partial(split_test, model, y=y, n_draws=19),
+        partial(validate, model, y=y, horizon=T),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match="there is one event"):
+            call(X=X, cause="death") if call != model.explain else call(X[:1], cause=2)
 
 
 def test_outcomes_without_a_measure_are_refused() -> None:

@@ -171,6 +171,7 @@ def test_figures(report: ValidationReport) -> None:
         ({"thresholds": [1.2]}, ConfigError, "thresholds: expected risks in"),
         ({"n_resamples": 5}, ConfigError, "n_resamples: expected 0 or at least 20"),
         ({"confidence": 2.0}, ConfigError, "confidence"),
+        ({"random_state": -1}, ConfigError, "random_state must be at least 0"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -121,18 +121,19 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
     # ------------------------------------------------------------------ predict
 
-    def predict(self, X: object, cause: int | str | None = None) -> FloatArray:
+    def predict(self, X: object, cause: int | str = 1) -> FloatArray:
         """Risk of each row (n,), the sum of H(t | x) over the distinct training event times.
 
         Higher = earlier event. With competing causes it is the cumulative incidence of `cause`, the first
         by default, at ``horizon_``.
 
         Raises:
-            ConfigError: there is no such cause, or the model has one event.
+            ConfigError: there is no such cause.
         """
         check_is_fitted(self, "tree_")
-        if self._competing or cause is not None:
-            return self._risk_of(X, 1 if cause is None else cause)
+        if self._competing:
+            return self._risk_of(X, cause)
+        self._number(cause)
         leaf = self._leaf(X)
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
