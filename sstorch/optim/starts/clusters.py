@@ -58,7 +58,7 @@ def initialize_random(
     n_gate, n_leaf = len(of_gates), len(of_leaves)
     draws = []
     for seed in seeds:
-        generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0] >> 1))
+        generator = torch.Generator().manual_seed(int(seed.generate_state(1, np.uint64)[0]) >> 1)
         count = len(tree.topology.branches) * (n_gate + 1) + len(tree.topology.leaves) * n_leaf
         draws.append(torch.randn(count, generator=generator, dtype=torch.float64))
     values = torch.stack(draws).to(tree.log_time_scale)
