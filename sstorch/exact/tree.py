@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -71,19 +72,23 @@ class BinaryTree:
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
         """A tree from nested (feature, subtree where 0, subtree where 1)."""
         feature: list[int] = []
-        children: list[list[int]] = []
-
-        def add(node: Nested) -> int:
-            index = len(feature)
-            feature.append(node[0] if isinstance(node, tuple) else -1)
-            children.append([-1, -1])
+        absent: list[int] = []
+        present: list[int] = []
+        # Nodes to come, with the parent of each and the children of that side. No closure that calls itself:
+        # as a cycle it would keep what it holds until the next collection.
+        waiting: list[tuple[Nested, int, list[int]]] = [(nested, 0, [0])]
+        while waiting:
+            node, parent, side = waiting.pop()
+            index = side[parent] = len(feature)
+            absent.append(-1)
+            present.append(-1)
             if isinstance(node, tuple):
-                children[index] = [add(node[1]), add(node[2])]
-            return index
-
-        add(nested)
-        pairs = np.array(children, dtype=np.int64)
-        return cls(np.array(feature, dtype=np.int64), pairs[:, 0], pairs[:, 1], tuple(names))
+                feature.append(node[0])
+                waiting += [(node[2], index, present), (node[1], index, absent)]
+            else:
+                feature.append(-1)
+        columns = (np.array(numbers, dtype=np.int64) for numbers in (feature, absent, present))
+        return cls(*columns, tuple(names))
 
     @property
     def is_leaf(self) -> BoolArray:
@@ -130,33 +135,32 @@ class BinaryTree:
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features: expected {len(self.names)} columns, got the shape {x.shape}")
         leaf = np.zeros(len(x), dtype=np.int64)
-        number = self.leaf_number
-
-        def walk(node: int, rows: IntArray) -> None:
-            feature = int(self.feature[node])
+        number = self.leaf_number.tolist()
+        rows = {0: np.arange(len(x))}
+        for node, feature, absent, present in self._nodes():
+            here = rows.pop(node)
             if feature < 0:
-                leaf[rows] = number[node]
-                return
-            answers = x[rows, feature]
-            walk(int(self.absent[node]), rows[~answers])
-            walk(int(self.present[node]), rows[answers])
-
-        walk(0, np.arange(len(x)))
+                leaf[here] = number[node]
+            else:
+                answers = x[here, feature]
+                rows[absent], rows[present] = here[~answers], here[answers]
         return leaf
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
         """The tests above every leaf, in the order of their numbers: pairs of column and answer."""
-
-        def walk(node: int, above: tuple[tuple[int, bool], ...]) -> Iterator[tuple[tuple[int, bool], ...]]:
-            feature = int(self.feature[node])
-            if feature < 0:
-                yield above
-                return
-            yield from walk(int(self.absent[node]), (*above, (feature, False)))
-            yield from walk(int(self.present[node]), (*above, (feature, True)))
-
-        found = list(walk(0, ()))
+        above: dict[int, tuple[tuple[int, bool], ...]] = {0: ()}
+        for node, feature, absent, present in self._nodes():
+            if feature >= 0:
+                path = above.pop(node)
+                above[absent], above[present] = (*path, (feature, False)), (*path, (feature, True))
+        found = [above[leaf] for leaf in sorted(above)]
         return found if self.order is None else [found[place] for place in np.argsort(self.order)]
+
+    def _nodes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Number, feature and children of each node, a node before its children."""
+        return zip(
+            count(), self.feature.tolist(), self.absent.tolist(), self.present.tolist(), strict=False
+        )
 
     def _export_text(self, n_terms: int | None = None) -> str:
         return self.text([f"leaf {number}" for number in range(self.n_leaves)])
