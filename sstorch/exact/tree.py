@@ -158,9 +158,7 @@ class BinaryTree:
 
     def _nodes(self) -> Iterator[tuple[int, int, int, int]]:
         """Number, feature and children of each node, a node before its children."""
-        return zip(
-            count(), self.feature.tolist(), self.absent.tolist(), self.present.tolist(), strict=False
-        )
+        return zip(count(), self.feature.tolist(), self.absent.tolist(), self.present.tolist(), strict=False)
 
     def _export_text(self, n_terms: int | None = None) -> str:
         return self.text([f"leaf {number}" for number in range(self.n_leaves)])

@@ -96,14 +96,29 @@ def _add_up(rows, sums, below):
 
 
 @compiled
-def _count_pairs(rows, level, feature, binomials, out, start):
-    """Sums (C, n) of the rows of a level over the pairs of features below one that all of them have."""
+def _first_from(last, begin, end, low):
+    """Where in the ascending last features begin .. end - 1 of a row those from `low` on begin."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if last[middle] < low:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@compiled
+def _count_pairs(rows, level, low, feature, binomials, out, start):
+    """Sums (C, n) of the rows of a level over pairs of features, the first one low .. feature - 1.
+
+    Above the first level `low` is 0, and all rows have the feature.
+    """
     n = binomials[feature, 2]
     # The features before this one in its chain: all rows have them.
-    rest = feature - 1 if feature < len(rows.chain) and rows.chain[feature] < feature else -1
+    rest = feature - 1 if level > 0 and rows.chain[feature] < feature else -1
     for channel in range(len(out)):
         sums, single = out[channel, start : start + n], rows.single
-        sums[:] = 0.0
+        sums[binomials[low, 2] :] = 0.0
         single[:feature] = 0.0
         total = 0.0
         for i in range(rows.size[level]):
@@ -113,8 +128,12 @@ def _count_pairs(rows, level, feature, binomials, out, start):
             if value == 0.0:
                 continue
             total += value
-            for j in range(begin, end):
+            for j in range(_first_from(rows.last, begin, end, low) if low > 0 else begin, end):
                 d = rows.last[j]
+                if d >= feature:  # of its chain a row has what comes before
+                    if rows.chain[d] >= feature:
+                        break
+                    d = feature - 1
                 single[d] += value
                 place = binomials[d, 2]
                 for k in range(begin, j):
@@ -126,7 +145,7 @@ def _count_pairs(rows, level, feature, binomials, out, start):
                 sums[place + e] = single[e]
             single[rest] = total
         _add_up(rows, single, feature)
-        for d in range(feature - 1, 0, -1):
+        for d in range(feature - 1, max(low, 1) - 1, -1):
             first, place = rows.chain[d], binomials[d, 2]
             # Rows that have the next one of the chain have this one.
             if d + 1 < feature and rows.chain[d + 1] <= d:
@@ -135,13 +154,13 @@ def _count_pairs(rows, level, feature, binomials, out, start):
                     sums[place + e] += sums[after + e]
             for e in range(first, d):
                 sums[place + e] = single[d]
-        for d in range(1, feature):
+        for d in range(max(low, 1), feature):
             _add_up(rows, sums[binomials[d, 2] : binomials[d, 2] + d], rows.chain[d])
 
 
 @compiled
 def _begin(t, rows, depth):
-    """Moments of single features and of pairs."""
+    """Moments of single features and, of a search deeper than 2, of pairs."""
     n = rows.below.shape[1]
     for channel in range(len(t.moments)):
         sums = t.moments[channel, 1 : 1 + n]
@@ -157,9 +176,8 @@ def _begin(t, rows, depth):
                 sums[rows.last[j]] += value
         _add_up(rows, sums, n)
         t.moments[channel, 0] = total
-    if depth > 1:
-        pairs, start = (t.pairs, 0) if depth == 2 else (t.moments, t.of_size[2])
-        _count_pairs(rows, 0, n, t.binomials, pairs, start)
+    if depth > 2:
+        _count_pairs(rows, 0, 0, n, t.binomials, t.moments, t.of_size[2])
 
 
 @compiled
@@ -179,13 +197,13 @@ def _visit(t, rows, depth, longest, first):
             c = prefix[size - 1]
             _keep(rows, size, c)
             if size == depth - 2:
-                _count_pairs(rows, size, c, t.binomials, t.pairs, 0)
-                absorb_prefix(t, prefix, size, depth, c)
+                _count_pairs(rows, size, 0, c, t.binomials, t.pairs, 0)
+                absorb_prefix(t, prefix, size, depth, 1, c)
             elif longest < depth - 2:
                 start = t.of_size[size + 2]
                 for i in range(size):
                     start += t.binomials[prefix[i], size + 2 - i]
-                _count_pairs(rows, size, c, t.binomials, t.moments, start)
+                _count_pairs(rows, size, 0, c, t.binomials, t.moments, start)
             after[size] = 2
         if size < longest and after[size] < prefix[size - 1]:
             prefix[size] = after[size]
@@ -197,18 +215,25 @@ def _visit(t, rows, depth, longest, first):
             entering = False
 
 
-@entry
-def begin(t, rows, literals, depth):
-    """Begin a search of depth >= 1 over sorted rows (U, F): moments of single features and of pairs.
+@compiled
+def _visit_pairs(t, rows, first, last):
+    """All pairs of a search of depth 2 whose first feature is first .. last - 1."""
+    _count_pairs(rows, 0, first, last, t.binomials, t.pairs, 0)
+    absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, 2, max(first, 1), last)
 
-    Up to depth 2 there is nothing to visit, and the search ends, too.
+
+@entry
+def begin(t, rows, literals, depth, last):
+    """Begin a search of depth >= 2 over sorted rows (U, F): moments of single features and of pairs.
+
+    At depth 2 the pairs of the features below `last` are visited, too; where these are all, the search ends.
     """
     _read(rows, literals)
     _begin(t, rows, depth)
-    if depth <= 2:
-        if depth == 2:
-            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, literals.shape[1])
-        absorb_singles(t, literals.shape[1])
+    if depth == 2:
+        _visit_pairs(t, rows, 0, last)
+        if last == literals.shape[1]:
+            absorb_singles(t, last)
 
 
 @entry
@@ -216,17 +241,20 @@ def count_triples(t, rows, n):
     """Moments of all sets of three of n features, after `begin` of a search of depth 4."""
     for first in range(2, n):
         _keep(rows, 1, first)
-        _count_pairs(rows, 1, first, t.binomials, t.moments, t.of_size[3] + t.binomials[first, 3])
+        _count_pairs(rows, 1, 0, first, t.binomials, t.moments, t.of_size[3] + t.binomials[first, 3])
 
 
 @entry
 def visit(t, rows, depth, longest, first, last, queue):
-    """Go on with a search of depth >= 3 by all sets whose first feature is first .. last - 1.
+    """Go on with a search of depth >= 2 by all sets whose first feature is first .. last - 1.
 
-    Threads that share these features take them from `queue` (1,), the last one, which has most sets, first.
+    At depth 2 one thread does so. Otherwise threads that share these features take them from `queue` (1,), the last one, which has most sets, first.
     Their tables have the moments in common, their rows are their own: first with `longest`, features of a
     prefix, = D - 3, for the moments of smaller sets, then, when all are done, with D - 2.
     """
+    if depth == 2:
+        _visit_pairs(t, rows, first, last)
+        return
     while True:
         feature = last - 1 - take(queue)
         if feature < max(first, 2):
@@ -243,7 +271,7 @@ def _absorb_first(t, size, depth, first):
         prefix[i] = size - i + 1
     i = size
     while i > 0:
-        absorb_prefix(t, prefix, size, depth, prefix[size - 1])
+        absorb_prefix(t, prefix, size, depth, 1, prefix[size - 1])
         # The last feature changes fastest.
         i = size - 1
         while i > 0 and prefix[i] + 1 == prefix[i - 1]:
@@ -262,7 +290,7 @@ def finish(t, depth, n_visited, largest, smallest, queue):
     """
     for size in range(largest, smallest - 1, -1):
         if size == 0:
-            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, n_visited)
+            absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited)
             continue
         if largest > smallest:
             queue[0] = 0

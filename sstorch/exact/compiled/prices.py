@@ -101,3 +101,11 @@ def pay(costs, rows, price, lower, upper, n, out):
     """Costs of n leaves without a feature, with what their rows and those with it pay for its test."""
     for i in range(n):
         out[lower + i] = costs[lower + i] + price[i] * (rows[lower + i] + rows[upper + i])
+
+
+@compiled
+def lower_paid(table, place, left, lower, right, upper, n, price, rows):
+    """Lower n entries to sums of costs without and with a feature and what rows pay for its test."""
+    for i in range(n):
+        paid = left[lower + i] + price[i] * (rows[lower + i] + rows[upper + i])
+        table[place + i] = min(table[place + i], paid + right[upper + i])

@@ -17,7 +17,7 @@ from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, vi
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
 from sstorch.exact.compiled.forms import Form
 from sstorch.exact.compiled.prices import Prices
-from sstorch.exact.compiled.tables import Tables, stumps_below
+from sstorch.exact.compiled.tables import Tables, costs_of_singles, pairs_below
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Found, Work, budgets, smallest, splits
@@ -29,6 +29,8 @@ _CELLS_AT_ONCE = 1 << 14
 _SUMS_AT_ONCE = 1 << 18
 # Cells between two looks at the clock, some milliseconds.
 _CELLS_A_STEP = 1 << 21
+# Rows for which pairs of features take as long as their cells.
+_ROWS_A_STEP = 256
 # Measured on one core.
 _SECONDS_PER_CELL = 3e-9
 
@@ -58,10 +60,12 @@ def estimate_compiled(
     return Work(cells, 8 * doubles, cells * _SECONDS_PER_CELL + sum(sets) * n_leaving * SECONDS_PER_ROW)
 
 
-def _steps(n: int, depth: int, n_threads: int) -> Iterator[int]:
+def _steps(n: int, depth: int, n_threads: int, n_rows: int) -> Iterator[int]:
     """Ends of ranges of first features, each with so many sets that neither calls nor waiting matter."""
     begin, most = 0, _CELLS_A_STEP
-    if n_threads > 1 and n > 0:
+    if depth == 2:  # nearly all is the counting of rows
+        most = most // max(1, n_rows // _ROWS_A_STEP)
+    elif n_threads > 1 and n > 0:
         # Threads wait for the last one at the end of a step: several features each, of which the last has
         # most sets, and not less than some tenths of a second.
         most = max(most << 7, 4 * n_threads * comb(n - 1, depth - 1) << depth)
@@ -117,7 +121,7 @@ def _plan(n: int, depth: int, max_nodes: int) -> _Plan:
     table = np.full((depth + 1, max(map(len, parts)) + 1, 3), -1, dtype=np.int64)
     for k, rows in enumerate(parts):
         table[k, : len(rows)] = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    sets, sizes = [comb(n, k) for k in range(depth + 1)], range(max(depth, 2) + 1)  # else above 64 bits
+    sets, sizes = [comb(n, k) for k in range(depth + 1)], range(depth + 1)  # else above 64 bits
     width = np.array([s << k for k, s in enumerate(sets)], dtype=np.int64)
     return _Plan(
         binomials=np.array([[comb(x, k) for k in sizes] for x in range(n + 1)], dtype=np.int64),
@@ -165,6 +169,14 @@ def _lower(tables: Tables, helpers: list[_Helper], size: int) -> None:
         np.minimum(tables.least[level], helper.tables.least[level], out=tables.least[level])
 
 
+def _of_pairs(tables: Tables) -> Tables:
+    """What is left of tables when those of sets of more than two features are not needed any more."""
+    if len(tables.budgets) == 3:  # a search of depth 2 has no others
+        return tables
+    moments, least = tables.moments[:, : tables.of_size[3]], tables.least[: tables.begin[3]]
+    return tables._replace(moments=moments.copy(), least=least.copy(), pairs=np.empty((len(moments), 0)))
+
+
 @dataclass(frozen=True)
 class CompiledProblem:
     """Distinct rows to grow trees on, sorted by their features, and what leaves cost and need."""
@@ -183,7 +195,8 @@ class CompiledProblem:
         cls, patterns: Patterns, values: FloatArray, form: Form, curves: Curves, prices: Prices
     ) -> CompiledProblem:
         """Problem of the distinct rows of a matrix; arguments as the attributes."""
-        literals = patterns.literals[:, patterns.order]
+        # Kernels are compiled anew for arrays of another layout, which indices in brackets would give.
+        literals = patterns.literals.take(patterns.order, axis=1)
         return cls(literals, patterns.chain, patterns.order, values, form, curves, prices)
 
     def where(self, feature: int, present: bool) -> CompiledProblem:
@@ -191,20 +204,20 @@ class CompiledProblem:
         kept = self.literals[:, feature] == present
         curves = self.curves.where(self.curves.literals[:, feature] == present)
         prices = self.prices.below(feature)
-        return replace(
-            self, literals=self.literals[kept], values=self.values[:, kept], curves=curves, prices=prices
-        )
+        literals, values = self.literals.compress(kept, axis=0), self.values.compress(kept, axis=1)
+        return replace(self, literals=literals, values=values, curves=curves, prices=prices)
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same."""
+        depth = min(depth, max_nodes)
+        if depth < 2:
+            return self._search_singles(depth)
         n = self.literals.shape[1]
-        depth = depth if max_nodes > 0 else 0
-        size = max(depth, 1)
-        tables, rows = self._tables(size, max_nodes), self._rows(size)
-        begin(tables, rows, self.literals, size)
-        last = n
-        if size > 2:
-            last = self._visit(tables, rows, size, deadline, n_threads)
+        tables, rows = self._tables(depth, max_nodes), self._rows(depth)
+        last = next(_steps(n, 2, 1, len(self.literals)), n) if depth == 2 else n
+        begin(tables, rows, self.literals, depth, last)
+        if depth > 2 or last < n:
+            last = self._visit(tables, rows, depth, last if depth == 2 else 0, deadline, n_threads)
         states = budgets(depth, max_nodes)
         costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
         costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
@@ -213,18 +226,37 @@ class CompiledProblem:
             costs[state] = min(costs[s] for s in fitting)
         # For the tree subtrees are searched anew, among the features that were visited.
         problem = self if last == n else self._with_first(last)
-        below = budgets(max(depth - 1, 0), max_nodes)
+        below = budgets(depth - 1, max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
-        found = _BestTrees(
-            problem, costs, dict(zip(below, singles, strict=True)), tables if depth == 2 else None, n_threads
-        )
+        of_budget = dict(zip(below, singles, strict=True))
+        trees = _BestTrees(problem, None, costs, of_budget, self._paid[:last], _of_pairs(tables), n_threads)
         n_cells = sum(comb(last, k) << k for k in range(states[-1].depth + 1))
-        return Found(costs, found.tree, n_cells, last == n)
+        return Found(costs, trees.tree, n_cells, last == n)
+
+    def _search_singles(self, depth: int) -> Found:
+        """The search for a leaf or a stump."""
+        n = self.literals.shape[1]
+        sums, cost = np.empty((len(self.values), 2 * n + 1)), np.empty(2 * n + 1)
+        costs_of_singles(self.literals, self.values, self.form, self.curves.at_work(1), sums, cost)
+        costs, singles = {Budget(0, 0): float(cost[-1])}, cost[:-1].reshape(2, n)
+        if depth == 1:
+            stump = float((singles[0] + singles[1] + self._paid).min(initial=INFINITY))
+            costs[Budget(1, 1)] = min(costs[Budget(0, 0)], stump)
+        trees = _BestTrees(self, None, costs, {Budget(0, 0): singles}, self._paid, None, 1)
+        return Found(costs, trees.tree, 1 + 2 * n * depth, True)
+
+    @cached_property
+    def _paid(self) -> FloatArray:
+        """What all rows pay for a test of each feature, (F,)."""
+        if not len(self.prices.full):
+            return np.zeros(len(self.features))
+        paid: FloatArray = self.prices.full * self.values[-len(self.form.least)].sum()
+        return paid
 
     def moments(self, size: int) -> FloatArray:
         """(C, sets), sums over the rows that have all features of a set, of all sets of up to 2 or 3."""
         tables, rows = self._tables(size + 1, 0), self._rows(size + 1)
-        begin(tables, rows, self.literals, size + 1)
+        begin(tables, rows, self.literals, size + 1, self.literals.shape[1])
         if size > 2:
             count_triples(tables, rows, self.literals.shape[1])
         return tables.moments
@@ -255,19 +287,26 @@ class CompiledProblem:
             prices=self.prices.with_first(n),
         )
 
-    def _visit(self, tables: Tables, rows: Rows, depth: int, deadline: Deadline, n_threads: int) -> int:
-        """Visit sets until the deadline and finish; returns the end of the features that they were among."""
+    def _visit(
+        self, tables: Tables, rows: Rows, depth: int, first: int, deadline: Deadline, n_threads: int
+    ) -> int:
+        """Visit sets of first features from `first` on until the deadline, and finish.
+
+        Returns the end of the features that these sets are among.
+        """
         n = self.literals.shape[1]
+        n_threads = n_threads if depth > 2 else 1
         # This thread has the tables themselves, the others their own, which in the end lower them.
         helpers = [_Helper(tables, rows) for _ in range(n_threads - 1)]
-        first = 0
         # Between steps the interpreter sees to interrupts.
-        for last in _steps(n, depth, n_threads):
+        for last in _steps(n, depth, n_threads, len(self.literals)):
+            if last <= first:
+                continue
             if deadline.passed:
                 break
             done = comb(first, depth) / max(comb(n, depth), 1)
             deadline.say(f"{done:.0%} of the sets of {depth} features")
-            for longest in range(max(1, depth - 3), depth - 1):
+            for longest in range(max(1, depth - 3), max(2, depth - 1)):
                 task = depth, longest, first, last, np.zeros(1, dtype=np.int64)
                 calls = [partial(visit, tables, rows, *task)]
                 calls += [partial(helper.visit, *task) for helper in helpers]
@@ -294,7 +333,7 @@ class CompiledProblem:
         return Tables(
             **plan._asdict(),
             moments=np.empty((n_channels, max(int(plan.of_size[depth]), 1 + n))),
-            pairs=np.empty((n_channels, comb(n, 2) if depth > 1 else 0)),
+            pairs=np.empty((n_channels, comb(n, 2))),
             least=np.full(int(plan.begin[-1]), INFINITY),
             sums=np.empty((n_channels, most)),
             costs=np.empty((int(plan.budgets[1]), most)),
@@ -304,13 +343,13 @@ class CompiledProblem:
             form=self.form,
             curves=self.curves.at_work(depth),
             prices=self.prices,
-            price=np.empty((depth if len(self.prices.full) else 0, most)),
+            price=np.empty((depth if len(self.prices.full) else 0, max(most >> 2, n))),
             paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
 
     def _rows(self, depth: int) -> Rows:
         n_rows, n = self.literals.shape
-        levels = max(depth - 1, 1)
+        levels = depth - 1
         rows = Rows(
             chain=self.chain,
             last=np.empty(int(self.literals.sum()), dtype=np.int64),
@@ -331,46 +370,59 @@ class CompiledProblem:
 class _BestTrees:
     """The way from the tables of a search to trees."""
 
-    problem: CompiledProblem  # what was searched, with the features that there was time for
+    searched: CompiledProblem  # with the features that there was time for
+    above: tuple[int, bool] | None  # of its rows those of trees, by feature and sign; None are all
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
-    tables: Tables | None  # of a search of depth 2, whose sums over pairs give the stumps below a root
+    paid: FloatArray  # (F,), what the rows pay for a test of each feature
+    tables: Tables | None  # with the least costs of pairs; None where subtrees are searched anew
     n_threads: int  # of the search
+
+    @cached_property
+    def _rows(self) -> CompiledProblem:
+        return self.searched if self.above is None else self.searched.where(*self.above)
 
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
 
-        The tables of single literals give the root; its subtrees are searched anew among its rows, or read
-        from the tables of pairs.
+        The tables of single literals give the root, those of pairs the roots below it, and what is below
+        these is searched anew among its rows.
         """
         target = smallest(self.costs, target)
         if target.nodes == 0:
             return None
         best = (INFINITY, 0, (target, target))
-        prices, problem = self.problem.prices, self.problem
-        paid = prices.full * problem.values[-len(problem.form.least)].sum() if len(prices.full) else 0.0
         for left, right in splits(target):
-            sums = self.singles[left][0] + self.singles[right][1] + paid
+            sums = self.singles[left][0] + self.singles[right][1] + self.paid
             feature = int(sums.argmin())
             if sums[feature] < best[0]:
                 best = (float(sums[feature]), feature, (left, right))
         _, feature, halves = best
+        name = int(self.searched.features[feature])
+        if target.nodes == 1:
+            return name, None, None
+        parts = None if self.tables is None else self._halves(self.tables, feature)
 
         def below(sign: int) -> Nested:
+            if parts is not None:
+                return parts[sign].tree(halves[sign])
             if halves[sign].nodes == 0:
                 return None
-            return problem.where(feature, bool(sign)).search(*halves[sign]).tree(halves[sign])
+            return self._rows.where(feature, bool(sign)).search(*halves[sign]).tree(halves[sign])
 
-        if self.tables is not None:
-            absent, present = self._stumps(self.tables, feature, halves)
-        else:
-            absent, present = on_threads(below, (0, 1), self.n_threads if target.depth > 2 else 1)
-        return int(problem.features[feature]), absent, present
+        absent, present = on_threads(below, (0, 1), self.n_threads if target.depth > 2 else 1)
+        return name, absent, present
 
-    def _stumps(self, tables: Tables, feature: int, halves: tuple[Budget, Budget]) -> Iterator[Nested]:
-        """A leaf or stump of least cost on the rows without, and with, a feature."""
-        found = np.empty((2, 3))
-        stumps_below(tables, feature, found)
-        for (leaf, stump, second), target in zip(found.tolist(), halves, strict=True):
-            best = smallest({Budget(0, 0): leaf, Budget(1, 1): min(leaf, stump)}, target)
-            yield (int(self.problem.features[int(second)]), None, None) if best.nodes else None
+    def _halves(self, tables: Tables, feature: int) -> list[_BestTrees]:
+        """Trees of the rows without a feature and of those with it."""
+        n, last = len(tables.binomials) - 1, len(self.paid)
+        found = np.empty((2, int(tables.budgets[2]) + 1, 2, n))
+        pairs_below(tables, feature, found.reshape(2, -1, 2 * n))
+        parts = []
+        for sign, least in enumerate(found[..., :last]):
+            own = {state: float(cost[sign, feature]) for state, cost in self.singles.items()}
+            # The budgets of smaller sets come first, in one order.
+            singles = dict(zip(self.singles, least[:-1], strict=False))
+            literal = feature, bool(sign)
+            parts.append(_BestTrees(self.searched, literal, own, singles, least[-1, 0], None, 1))
+        return parts

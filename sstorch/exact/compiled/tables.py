@@ -16,7 +16,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
 from sstorch.exact.compiled.forms import FOLLOWED, Form
-from sstorch.exact.compiled.prices import Prices, pay, price_below, prices_of_pairs
+from sstorch.exact.compiled.prices import Prices, lower_paid, pay, price_below, prices_of_pairs
 from sstorch.optim.compiled.jit import compare, compiled, entry
 
 
@@ -113,10 +113,11 @@ def _cells(t, prefix, size, depth, low, high):
                         t.single[lower, x] -= t.single[s, x]
                     _subtract(out, (4 * lower + 3) * n, (4 * s + 3) * n, n)
         for s in range(subsets):
+            single = t.single[s]  # not in the loop: a view counts references, which takes longer than a pair
             for d in range(low, high):
                 at = t.binomials[d, 2] - start
                 none = 4 * s * n + at
-                _four_cells(out, none, none + 2 * n, none + n, none + 3 * n, out, t.single[s], total[s], d)
+                _four_cells(out, none, none + 2 * n, none + n, none + 3 * n, out, single, total[s], d)
     return n
 
 
@@ -151,7 +152,7 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
     n_features = len(t.binomials) - 1
     least = t.least
     priced = len(t.price) > 0
-    by_d, by_e = left, left
+    by_d, by_e, rows = left, left, left
     if priced:
         by_d, by_e = t.paid[0], t.paid[1]
         rows = t.sums[len(t.sums) - len(t.form.least)]
@@ -167,12 +168,14 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         signs = 1 << (size + 1)
         block = table + signs * _rank(t.binomials, shorter, (1 << k) - 1, k, 2) + start
         bit = size + 1 - j
+        price = t.price[j] if priced else left
         for s in range(signs):
             without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
             lower, upper = without * n, (without | (1 << bit)) * n
             if priced:
-                pay(left, rows, t.price[j], lower, upper, n, by_d)
-            _lower(least, block + s * width, by_d, lower, right, upper, n)
+                lower_paid(least, block + s * width, left, lower, right, upper, n, price, rows)
+            else:
+                _lower(least, block + s * width, left, lower, right, upper, n)
     # The two last features: sets of the prefix and one of them, for which c is the pair's first.
     signs = 2 << size
     if size == 0:
@@ -184,18 +187,18 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
             table + signs * _rank(t.binomials, prefix, (1 << (size - 1)) - 1, size - 1, 2) + t.binomials[c, 2]
         )
     if priced:
+        of_d, of_e = t.price[size], t.price[size + 1]
         for s in range(1 << size):
             at = 4 * s * n
             for i in range(2):
-                pay(left, rows, t.price[size], at + i * n, at + (i + 2) * n, n, by_d)
-                pay(left, rows, t.price[size + 1], at + 2 * i * n, at + (2 * i + 1) * n, n, by_e)
+                pay(left, rows, of_d, at + i * n, at + (i + 2) * n, n, by_d)
+                pay(left, rows, of_e, at + 2 * i * n, at + (2 * i + 1) * n, n, by_e)
     t.without[:signs, :high] = math.inf
     for s in range(1 << size):
+        no_d, yes_d = t.without[2 * s], t.without[2 * s + 1]
         for d in range(low, high):
             at = 4 * s * n + t.binomials[d, 2] - start
-            least0, least1 = _without_one_of_two(
-                by_d, by_e, right, at, n, d, t.without[2 * s], t.without[2 * s + 1]
-            )
+            least0, least1 = _without_one_of_two(by_d, by_e, right, at, n, d, no_d, yes_d)
             place = block + 2 * s * width + d
             least[place] = min(least[place], least0)
             least[place + width] = min(least[place + width], least1)
@@ -206,16 +209,15 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
 
 
 @compiled
-def absorb_prefix(t, prefix, size, depth, below):
-    """All sets of a prefix and a pair of features below `below`: their cells, costs and splits.
+def absorb_prefix(t, prefix, size, depth, low, below):
+    """All sets of a prefix and a pair of features, the first one low .. below - 1: cells, costs and splits.
 
-    Sets of `depth` features take their moments from `t.pairs`.
+    `low` is 1 where there is a prefix. Sets of `depth` features take their moments from `t.pairs`.
     """
     if t.form.kind == FOLLOWED:
         sign_rows(t.curves, prefix, size)
     k = size + 2
     last = t.binomials[below if size else len(t.binomials) - 1, 2]
-    low = 1
     while low < below:
         high = low + 1
         while high < below and (t.binomials[high + 1, 2] - t.binomials[low, 2]) << k <= t.most:
@@ -279,16 +281,44 @@ def absorb_singles(t, below):
 
 
 @entry
-def stumps_below(t, feature, found):
-    """After a search of depth 2: the best trees of up to one test on the rows without, and with, a feature.
+def costs_of_singles(literals, values, form, curves, sums, costs):
+    """Costs (2 F + 1,) of leaves without each feature, with each, and of all rows.
 
-    Writes to `found` (2, 3) the cost of a leaf, that of the best stump, and the feature of this.
+    From rows, literals (U, F) and values (C, U), or, where these are followed, curves; `sums` (C, 2 F + 1)
+    are work space.
+    """
+    n = literals.shape[1]
+    for channel in range(len(values)):
+        out, total = sums[channel], 0.0
+        out[:] = 0.0
+        present = out[n : 2 * n]
+        for r in range(len(literals)):
+            value, row = values[channel, r], literals[r]
+            total += value
+            for x in range(n):
+                present[x] += value * row[x]
+        for x in range(n):
+            out[x] = total - present[x]
+        out[2 * n] = total
+    leaf_costs(sums, 2 * n + 1, form, costs)
+    if form.kind == FOLLOWED:
+        add_curves_of_singles(curves, -1, 0, sums[0], costs)
+
+
+@entry
+def pairs_below(t, feature, found):
+    """After a search of depth >= 2: least costs of a feature and each other one, without the former and with it.
+
+    Writes to `found` (2, 1 + budgets below two features, 2 F): of each sign of the feature the costs without
+    each other one, then with each, and last what its rows pay for tests of these, F numbers.
     """
     n = len(t.binomials) - 1
-    costs = t.costs[0]
+    costs, n_pairs = t.costs[0], t.binomials[n, 2]
+    whole_table = len(t.of_size) > 4  # of a deeper search moments of pairs are with those of all sets
     for sign in range(2):
         for channel in range(len(t.moments)):
-            moments, pairs, out = t.moments[channel], t.pairs[channel], t.sums[channel]
+            moments, out = t.moments[channel], t.sums[channel]
+            pairs = moments[t.of_size[2] :] if whole_table else t.pairs[channel]
             for x in range(n):
                 if x == feature:
                     both = moments[1 + x]
@@ -302,11 +332,21 @@ def stumps_below(t, feature, found):
         leaf_costs(t.sums, 2 * n + 1, t.form, costs)
         if t.form.kind == FOLLOWED:
             add_curves_of_singles(t.curves, feature, sign, t.sums[0], costs)
-        found[sign, 0], found[sign, 1], found[sign, 2] = costs[2 * n], math.inf, 0.0
         for x in range(n):
-            cost = costs[x] + costs[n + x]
+            found[sign, 0, x], found[sign, 0, n + x], paid = costs[x], costs[n + x], 0.0
             if len(t.price):
-                price = price_below(t.prices, x, t.prices.full[x], t.prices.discounted[x], feature)[0]
-                cost += price * t.sums[len(t.sums) - len(t.form.least), 2 * n]
-            if cost < found[sign, 1]:
-                found[sign, 1], found[sign, 2] = cost, x
+                paid = price_below(t.prices, x, t.prices.full[x], t.prices.discounted[x], feature)[0]
+                paid *= t.sums[len(t.sums) - len(t.form.least), 2 * n]
+            found[sign, t.budgets[2], x] = paid
+        for b in range(1, t.budgets[2]):
+            table, smaller = t.begin[2] + (b - 1) * t.width[2], t.smaller[2, b]
+            for answer in range(2):
+                for x in range(n):
+                    i = answer * n + x
+                    found[sign, b, i] = found[sign, smaller, i]
+                    if x == feature:
+                        continue
+                    # The larger feature's sign is the higher bit.
+                    signs = 2 * sign + answer if feature > x else 2 * answer + sign
+                    place = table + signs * n_pairs + t.binomials[max(x, feature), 2] + min(x, feature)
+                    found[sign, b, i] = min(found[sign, b, i], t.least[place])
