@@ -267,7 +267,8 @@ def check_choice(value: Any, name: str, choices: Collection[str]) -> None:
 def check_device(device: object) -> None:
     """Make sure that torch can use a device."""
     try:
-        kind, index = torch.device(str(device)).type, torch.device(str(device)).index
+        place = torch.device(str(device))
+        kind, index = place.type, place.index
     except RuntimeError:
         kind, index = "unknown", None
     if kind not in ("cpu", "cuda"):

@@ -60,8 +60,9 @@ class Patterns:
         packed = np.packbits(turned, axis=1)
         columns = np.flatnonzero((counts > 0) & (counts < n))
         if merge_columns:
-            first = {packed[column].tobytes(): column for column in columns[::-1]}
-            columns = np.sort(np.fromiter(first.values(), dtype=np.int64, count=len(first)))
+            bits, width = packed.tobytes(), packed.shape[1]
+            first = {bits[width * column : width * (column + 1)]: column for column in columns[::-1].tolist()}
+            columns = np.array(sorted(first.values()), dtype=np.int64)
         order, chain = _chains(packed[columns])
         index, of_row = _distinct_rows(np.ascontiguousarray(turned[columns[order]].T))
         literals = np.ascontiguousarray(turned[columns][:, index].T).view(np.uint8)
@@ -86,7 +87,7 @@ class Patterns:
     def sums(self, entries: Entries) -> FloatArray:
         """(C, U), what the entries of one step add up to in each distinct row."""
         place = self.of_row[entries.row]
-        return np.stack([np.bincount(place, weights=v, minlength=len(self.literals)) for v in entries.values])
+        return np.array([np.bincount(place, weights=v, minlength=len(self.literals)) for v in entries.values])
 
     def in_columns(self, tree: Nested) -> Nested:
         """A tree over columns of the matrix instead of features."""
@@ -159,9 +160,15 @@ def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
     padded = np.zeros((len(packed), words * 8), dtype=np.uint8)
     padded[:, : packed.shape[1]] = packed
     keys = padded.view(">u8").astype(np.uint64)
-    order = np.argsort(keys[:, 0], kind="stable") if words == 1 else np.lexsort(keys.T[::-1])
-    ordered = keys[order]
-    begins = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    begins = np.ones(len(keys), dtype=np.bool_)
+    if words == 1:
+        order = np.argsort(keys[:, 0], kind="stable")
+        ordered = keys[order, 0]
+        np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    else:
+        order = np.lexsort(keys.T[::-1])
+        ordered = keys[order]
+        begins[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     of_row = np.empty(len(order), dtype=np.int64)
     of_row[order] = np.cumsum(begins) - 1
     return order[begins].astype(np.int64), of_row

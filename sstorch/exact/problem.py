@@ -75,7 +75,7 @@ def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
 class Found:
     """Trees that a search has found, and bounds of all others; costs without the task's constant."""
 
-    costs: dict[Budget, float]  # least cost of a tree on all rows for every budget
+    costs: dict[Budget, float]  # least cost of a tree on all rows for every budget, of larger ones no more
     tree: Callable[[Budget], Nested]  # one of least cost within a budget, of equal ones one with few nodes
     n_cells: int  # leaves evaluated
     complete: bool  # no tree was left out
@@ -206,7 +206,7 @@ def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
 def _checked(task: BranchCostTask, above: IntArray, feature: IntArray) -> FloatArray:
     price = np.asarray(task.branch_cost(above, feature), dtype=np.float64)
     if price.shape != feature.shape or not (
-        price.min(initial=0.0) >= 0.0 and price.max(initial=0.0) < INFINITY
+        np.minimum.reduce(price, initial=0.0) >= 0.0 and np.maximum.reduce(price, initial=0.0) < INFINITY
     ):
         raise ConfigError(
             f"branch_cost of the task gives {price.tolist()[:3] if price.ndim else price} for "
@@ -240,7 +240,8 @@ def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
     if not has_branch_costs(task):
         return 0.0
     rows: Counter[tuple[int, ...]] = Counter()  # by the columns of a test and of those above it
-    for path, count in zip(tree.paths(), np.bincount(leaf, minlength=tree.n_leaves).tolist(), strict=True):
+    paths = tree.paths()
+    for path, count in zip(paths, np.bincount(leaf, minlength=len(paths)).tolist(), strict=True):
         columns = tuple(column for column, _ in path)
         for level in range(len(columns)):
             rows[columns[: level + 1]] += count

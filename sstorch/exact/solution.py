@@ -114,7 +114,8 @@ class Solution:
             for state, value in found.costs.items():
                 if state not in self._best or value < self._best[state][0]:
                     self._best[state] = (value, found, state)
-        self._spread()
+        if len(searches) > 1 or len(self._best) < len(budgets(max_depth, max_nodes)):
+            self._spread()
         constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, *_) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):

@@ -240,8 +240,10 @@ def _check_events(task: Task, min_events: int) -> None:
 
 def _size_entries(task: Task, n_channels: int) -> Entries:
     """Rows, and events where two channels are asked for."""
-    events = [task.event] if n_channels == 2 and has_events(task) else []
-    return Entries.of_rows(np.stack([np.ones(task.n_rows), *events]))
+    sizes = np.ones((n_channels, task.n_rows))
+    if n_channels == 2 and has_events(task):
+        sizes[1] = task.event
+    return Entries.of_rows(sizes)
 
 
 def _floor(task: Task, patterns: Patterns, entries: Entries, device: torch.device) -> FloatArray:

@@ -63,7 +63,7 @@ class DecisionCosts(OneStepTask):
 
     def leaf_costs(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Summed cost of the rows of each leaf under every decision, (n_leaves, K)."""
-        return np.column_stack([np.bincount(leaf, c, minlength=n_leaves) for c in self.costs.T])
+        return np.array([np.bincount(leaf, c, minlength=n_leaves) for c in self.costs.T]).T
 
 
 class Classification(DecisionCosts):

@@ -87,8 +87,8 @@ class BinaryTree:
                 waiting += [(node[2], index, present), (node[1], index, absent)]
             else:
                 feature.append(-1)
-        columns = (np.array(numbers, dtype=np.int64) for numbers in (feature, absent, present))
-        return cls(*columns, tuple(names))
+        nodes = np.array([feature, absent, present], dtype=np.int64)
+        return cls(nodes[0], nodes[1], nodes[2], tuple(names))
 
     @property
     def is_leaf(self) -> BoolArray:
@@ -135,16 +135,15 @@ class BinaryTree:
         if x.ndim != 2 or x.shape[1] != len(self.names):
             raise DataError(f"features: expected {len(self.names)} columns, got the shape {x.shape}")
         leaf = np.zeros(len(x), dtype=np.int64)
-        number = self.leaf_number.tolist()
-        rows = {0: np.arange(len(x))}
+        rows, place = {0: np.arange(len(x))}, count()
         for node, feature, absent, present in self._nodes():
             here = rows.pop(node)
             if feature < 0:
-                leaf[here] = number[node]
+                leaf[here] = next(place)
             else:
                 answers = x[here, feature]
                 rows[absent], rows[present] = here[~answers], here[answers]
-        return leaf
+        return leaf if self.order is None else self.order[leaf]
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
         """The tests above every leaf, in the order of their numbers: pairs of column and answer."""

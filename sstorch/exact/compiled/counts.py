@@ -248,9 +248,10 @@ def count_triples(t, rows, n):
 def visit(t, rows, depth, longest, first, last, queue):
     """Go on with a search of depth >= 2 by all sets whose first feature is first .. last - 1.
 
-    At depth 2 one thread does so. Otherwise threads that share these features take them from `queue` (1,), the last one, which has most sets, first.
-    Their tables have the moments in common, their rows are their own: first with `longest`, features of a
-    prefix, = D - 3, for the moments of smaller sets, then, when all are done, with D - 2.
+    At depth 2 by one thread. Else threads that share these features take them from `queue` (1,), the last
+    one, which has most sets, first. Their tables have the moments in common, their rows are their own: first
+    with `longest`, features of a prefix, = D - 3, for the moments of smaller sets, then, when all are done,
+    with D - 2.
     """
     if depth == 2:
         _visit_pairs(t, rows, first, last)

@@ -97,15 +97,29 @@ def prices_of_pairs(p, prefix, size, low, high, out):
 
 
 @compiled
-def pay(costs, rows, price, lower, upper, n, out):
-    """Costs of n leaves without a feature, with what their rows and those with it pay for its test."""
-    for i in range(n):
-        out[lower + i] = costs[lower + i] + price[i] * (rows[lower + i] + rows[upper + i])
+def pay(costs, rows, price, size, n, signs, by_d, by_e):
+    """Costs of leaves without d, and without e, of pairs below a prefix, with what rows pay for its test.
+
+    There are n pairs of each of `signs` signs of the other features; `price` is from `prices_of_pairs`. What
+    rows with and without the feature pay is in the cost of the leaf without it.
+    """
+    for s in range(signs):
+        without_d = (4 * (s >> 1) + (s & 1)) * n
+        without_e = 2 * s * n
+        for i in range(n):
+            both = rows[without_d + i] + rows[without_d + 2 * n + i]
+            by_d[without_d + i] = costs[without_d + i] + price[size, i] * both
+        for i in range(n):
+            both = rows[without_e + i] + rows[without_e + n + i]
+            by_e[without_e + i] = costs[without_e + i] + price[size + 1, i] * both
 
 
 @compiled
-def lower_paid(table, place, left, lower, right, upper, n, price, rows):
-    """Lower n entries to sums of costs without and with a feature and what rows pay for its test."""
-    for i in range(n):
-        paid = left[lower + i] + price[i] * (rows[lower + i] + rows[upper + i])
-        table[place + i] = min(table[place + i], paid + right[upper + i])
+def lower_paid(table, place, width, left, right, n, signs, bit, price, j, rows):
+    """Lower entries of a table as for free tests, by costs with what rows pay for a test of feature j."""
+    for s in range(signs):
+        without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
+        at, lower, upper = place + s * width, without * n, (without | (1 << bit)) * n
+        for i in range(n):
+            paid = left[lower + i] + price[j, i] * (rows[lower + i] + rows[upper + i])
+            table[at + i] = min(table[at + i], paid + right[upper + i])

@@ -68,16 +68,19 @@ def _subtract(array, lower, upper, n):
 
 
 @compiled
-def _four_cells(out, none, first, second, both, pair, single, total, d):
-    """Cells of the pairs of d with each smaller feature, from sums of those with it."""
-    with_d = single[d]
-    rest = total - with_d
-    for e in range(d):
-        p = pair[both + e]
-        no_d = single[e] - p
-        out[first + e] = with_d - p
-        out[second + e] = no_d
-        out[none + e] = rest - no_d
+def _four_cells(out, none, n, single, s, total, low, high):
+    """Cells of the pairs low <= d < high, e < d from `none` on, n of each sign, from sums with both."""
+    for d in range(low, high):
+        with_d = single[s, d]
+        rest = total - with_d
+        for e in range(d):
+            i = none + e
+            both = out[i + 3 * n]
+            no_d = single[s, e] - both
+            out[i + 2 * n] = with_d - both
+            out[i + n] = no_d
+            out[i] = rest - no_d
+        none += d
 
 
 @compiled
@@ -87,62 +90,70 @@ def _cells(t, prefix, size, depth, low, high):
     n = t.binomials[high, 2] - start
     subsets = 1 << size
     total = np.empty(8)
+    place = np.empty((3, 8), dtype=np.int64)  # of the moments with 0, 1 and 2 more features
+    for s in range(subsets):
+        k = 0
+        for i in range(size):
+            k += (s >> i) & 1
+        for more in range(3):
+            place[more, s] = t.of_size[k + more] + _rank(t.binomials, prefix, s, size, more)
+    single = t.single
     for channel in range(len(t.moments)):
         moments, out = t.moments[channel], t.sums[channel]
         for s in range(subsets):
-            k = 0
-            for i in range(size):
-                k += (s >> i) & 1
-            total[s] = moments[t.of_size[k] + _rank(t.binomials, prefix, s, size, 0)]
-            place = t.of_size[k + 1] + _rank(t.binomials, prefix, s, size, 1)
+            total[s] = moments[place[0, s]]
+            first, second, both = place[1, s], place[2, s] + start, (4 * s + 3) * n
             for x in range(high):
-                t.single[s, x] = moments[place + x]
-            both = (4 * s + 3) * n
-            if k + 2 == depth:
-                source, place = t.pairs[channel], start
+                single[s, x] = moments[first + x]
+            if size + 2 < depth or s + 1 < subsets:
+                for i in range(n):
+                    out[both + i] = moments[second + i]
             else:
-                source, place = moments, t.of_size[k + 2] + _rank(t.binomials, prefix, s, size, 2) + start
-            for i in range(n):
-                out[both + i] = source[place + i]
+                for i in range(n):
+                    out[both + i] = t.pairs[channel, start + i]
         for i in range(size):
             for s in range(subsets):
                 if (s >> i) & 1:
                     lower = s ^ (1 << i)
                     total[lower] -= total[s]
                     for x in range(high):
-                        t.single[lower, x] -= t.single[s, x]
+                        single[lower, x] -= single[s, x]
                     _subtract(out, (4 * lower + 3) * n, (4 * s + 3) * n, n)
         for s in range(subsets):
-            single = t.single[s]  # not in the loop: a view counts references, which takes longer than a pair
-            for d in range(low, high):
-                at = t.binomials[d, 2] - start
-                none = 4 * s * n + at
-                _four_cells(out, none, none + 2 * n, none + n, none + 3 * n, out, single, total[s], d)
+            _four_cells(out, 4 * s * n, n, single, s, total[s], low, high)
     return n
 
 
 @compiled
-def _lower(table, place, left, lower, right, upper, n):
-    """Lower n entries to sums of costs without and with a feature."""
-    for i in range(n):
-        table[place + i] = min(table[place + i], left[lower + i] + right[upper + i])
+def _lower(table, place, width, left, right, n, signs, bit):
+    """Lower n entries of each sign of the other features to sums of costs without and with that of a bit."""
+    for s in range(signs):
+        without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
+        at, lower, upper = place + s * width, without * n, (without | (1 << bit)) * n
+        for i in range(n):
+            table[at + i] = min(table[at + i], left[lower + i] + right[upper + i])
 
 
 @compare
-def _without_one_of_two(by_d, by_e, right, at, n, count, no_d, yes_d):
-    """Split the pairs (d, e), e < count, by e and by d: least costs by the sign of d, and of all e.
+def _lower_by_pairs(table, place, width, by_d, by_e, right, at, n, low, high, without, s):
+    """Split the pairs low <= d < high, e < d of one sign of the prefix by e, in the table, and by d.
 
-    Costs of leaves without the feature that splits are in `by_d` and `by_e`, with it in `right`.
+    Costs of leaves without the feature that splits are in `by_d` and `by_e`, with it in `right`, the pairs
+    from `at` on, n of each sign. Entries of d by its sign are from `place` on, `width` of each; those of e
+    are gathered in rows 2 s and 2 s + 1 of `without`.
     """
-    least0, least1 = math.inf, math.inf
-    for e in range(count):
-        i = at + e
-        d = right[i + 3 * n]
-        least0 = min(least0, by_e[i] + right[i + n])
-        least1 = min(least1, by_e[i + 2 * n] + d)
-        no_d[e] = min(no_d[e], by_d[i] + right[i + 2 * n])
-        yes_d[e] = min(yes_d[e], by_d[i + n] + d)
-    return least0, least1
+    for d in range(low, high):
+        least0, least1 = math.inf, math.inf
+        for e in range(d):
+            i = at + e
+            both = right[i + 3 * n]
+            least0 = min(least0, by_e[i] + right[i + n])
+            least1 = min(least1, by_e[i + 2 * n] + both)
+            without[2 * s, e] = min(without[2 * s, e], by_d[i] + right[i + 2 * n])
+            without[2 * s + 1, e] = min(without[2 * s + 1, e], by_d[i + n] + both)
+        table[place + d] = min(table[place + d], least0)
+        table[place + width + d] = min(table[place + width + d], least1)
+        at += d
 
 
 @compiled
@@ -168,14 +179,10 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
         signs = 1 << (size + 1)
         block = table + signs * _rank(t.binomials, shorter, (1 << k) - 1, k, 2) + start
         bit = size + 1 - j
-        price = t.price[j] if priced else left
-        for s in range(signs):
-            without = ((s >> bit) << (bit + 1)) | (s & ((1 << bit) - 1))
-            lower, upper = without * n, (without | (1 << bit)) * n
-            if priced:
-                lower_paid(least, block + s * width, left, lower, right, upper, n, price, rows)
-            else:
-                _lower(least, block + s * width, left, lower, right, upper, n)
+        if priced:
+            lower_paid(least, block, width, left, right, n, signs, bit, t.price, j, rows)
+        else:
+            _lower(least, block, width, left, right, n, signs, bit)
     # The two last features: sets of the prefix and one of them, for which c is the pair's first.
     signs = 2 << size
     if size == 0:
@@ -187,25 +194,16 @@ def _absorb(t, prefix, size, low, high, n, table, left, right):
             table + signs * _rank(t.binomials, prefix, (1 << (size - 1)) - 1, size - 1, 2) + t.binomials[c, 2]
         )
     if priced:
-        of_d, of_e = t.price[size], t.price[size + 1]
-        for s in range(1 << size):
-            at = 4 * s * n
-            for i in range(2):
-                pay(left, rows, of_d, at + i * n, at + (i + 2) * n, n, by_d)
-                pay(left, rows, of_e, at + 2 * i * n, at + (2 * i + 1) * n, n, by_e)
-    t.without[:signs, :high] = math.inf
+        pay(left, rows, t.price, size, n, signs, by_d, by_e)
+    without = t.without
+    without[:signs, :high] = math.inf
     for s in range(1 << size):
-        no_d, yes_d = t.without[2 * s], t.without[2 * s + 1]
-        for d in range(low, high):
-            at = 4 * s * n + t.binomials[d, 2] - start
-            least0, least1 = _without_one_of_two(by_d, by_e, right, at, n, d, no_d, yes_d)
-            place = block + 2 * s * width + d
-            least[place] = min(least[place], least0)
-            least[place + width] = min(least[place + width], least1)
+        place = block + 2 * s * width
+        _lower_by_pairs(least, place, width, by_d, by_e, right, 4 * s * n, n, low, high, without, s)
     for s in range(signs):
         for e in range(high):
             place = block + s * width + e
-            least[place] = min(least[place], t.without[s, e])
+            least[place] = min(least[place], without[s, e])
 
 
 @compiled
@@ -307,7 +305,7 @@ def costs_of_singles(literals, values, form, curves, sums, costs):
 
 @entry
 def pairs_below(t, feature, found):
-    """After a search of depth >= 2: least costs of a feature and each other one, without the former and with it.
+    """After a search of depth >= 2: least costs of pairs of a feature and each other one.
 
     Writes to `found` (2, 1 + budgets below two features, 2 F): of each sign of the feature the costs without
     each other one, then with each, and last what its rows pay for tests of these, F numbers.
