@@ -33,14 +33,14 @@ def on_threads(work: Callable[[T], R], items: Sequence[T], count: int) -> list[R
 
     For many tensors that are too small for torch to divide, where it takes one core itself.
     """
+    count = min(count, len(items))
+    if count < 2:
+        return [work(item) for item in items]
     queue = enumerate(items)
 
     def share() -> list[tuple[int, R]]:
         return [(number, work(item)) for number, item in queue]
 
-    count = min(count, len(items))
-    if count < 2:
-        return [result for _, result in share()]
     with ThreadPoolExecutor(count - 1, "sstorch", torch.set_num_threads, (1,)) as pool:
         helpers = [pool.submit(share) for _ in range(count - 1)]
         done = share()

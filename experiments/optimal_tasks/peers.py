@@ -20,7 +20,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass
 class Found:
-    """A tree of a peer over the columns of the matrix, and the seconds of its `fit`."""
+    """A tree of a peer over the columns of the matrix, and the processor seconds of its `fit`."""
 
     tree: BinaryTree
     seconds: float
@@ -37,9 +37,9 @@ def streed(make: Callable[[], Any], features: BoolArray, *target: object) -> Fou
     X, solver = features.astype(np.int32), make()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        begin = time.perf_counter()
+        begin = time.process_time()
         solver.fit(X, *target)
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
     if not solver.fit_result.is_optimal():
         raise RuntimeError("pystreed did not finish")
 
@@ -81,9 +81,9 @@ def gosdt(features: BoolArray, labels: Sequence[Any], penalty: float, depth: int
 
     solver = GOSDTClassifier(regularization=penalty, depth_budget=depth, allow_small_reg=True, **more)
     with contextlib.redirect_stdout(io.StringIO()):
-        begin = time.perf_counter()
+        begin = time.process_time()
         solver.fit(features, np.asarray(labels))
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
     if solver.result_.upperbound - solver.result_.lowerbound > 1e-6:
         raise RuntimeError("gosdt did not finish")
 

@@ -151,7 +151,7 @@ def _chains(packed: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
 
 
 def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
-    """Index of the first of each group of equal rows, and the group of every row.
+    """Index of one row of each group of equal rows, and the group of every row.
 
     Groups come in the order of their first column, then the second, and so on.
     """
@@ -162,7 +162,7 @@ def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
     keys = padded.view(">u8").astype(np.uint64)
     begins = np.ones(len(keys), dtype=np.bool_)
     if words == 1:
-        order = np.argsort(keys[:, 0], kind="stable")
+        order = np.argsort(keys[:, 0])
         ordered = keys[order, 0]
         np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     else:

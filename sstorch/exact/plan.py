@@ -241,7 +241,7 @@ def obstacle(task: Task, device: torch.device) -> str | None:
     return None
 
 
-def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memory: int) -> bool:
+def compiles(engine: Engine, task: Task, device: torch.device, work: Callable[[], Work], memory: int) -> bool:
     """Whether the compiled engine is to search, given the work for torch and the bytes that may be used.
 
     Raises ConfigError: an unknown engine, or ``"compiled"`` where it cannot; the message gives the reason.
@@ -251,7 +251,10 @@ def compiles(engine: Engine, task: Task, device: torch.device, work: Work, memor
         return False
     reason = obstacle(task, device)
     if engine == "auto":
-        return reason is None and (work.searches > 1 or work.seconds > _LONG or work.bytes > memory)
+        if reason is not None:
+            return False
+        torchs = work()
+        return torchs.searches > 1 or torchs.seconds > _LONG or torchs.bytes > memory
     if reason is not None:
         raise ConfigError(f"engine='compiled' cannot search this: {reason}; use engine='torch'")
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -121,7 +122,8 @@ def solve(
     n_threads = n_threads or torch.get_num_threads()
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     _check_events(task, min_events)
-    check_device(device)
+    if device != "cpu":
+        check_device(device)
     entries, place = task.entries(), torch.device(device)
     depth = min(max_depth, max(1, patterns.n_features))  # no path tests a feature twice
     # A test that separates no rows may still make later ones cheaper: leaves without rows are none.
@@ -129,7 +131,7 @@ def solve(
     if min_leaf > 1 or min_events > 0 or priced:
         least = (min_leaf, min_events)[: 2 if min_events else 1]
     rows = Rows(patterns, task, entries, _size_entries(task, len(least)) if least else None, least)
-    work = rows.torch_work(min(depth, MAX_EXACT_DEPTH))
+    work = partial(rows.torch_work, min(depth, MAX_EXACT_DEPTH))
     levels = lookahead if lookahead is not None and lookahead < depth else None
     if levels is not None or depth > MAX_EXACT_DEPTH:
         what = f"max_depth={max_depth}" if levels is None else "lookahead"

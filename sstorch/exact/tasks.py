@@ -228,9 +228,12 @@ class FeatureCosts:
     def price_of(self, above: IntArray, feature: IntArray) -> FloatArray:
         """Price (n,) of tests of the columns `feature`, (n,), below tests of the columns `above`, (k, n)."""
         asked = self.attribute[feature]
-        with_others = (self.column_group[above] == self.column_group[feature]).any(axis=0)
+        if not len(above):
+            return self.price[asked]
+        one_of = np.logical_or.reduce  # with less around it than `any`: most trees ask for few prices
+        with_others = one_of(self.column_group[above] == self.column_group[feature])
         price: FloatArray = np.where(with_others, self.discounted[asked], self.price[asked])
-        price[(self.attribute[above] == asked).any(axis=0)] = 0.0
+        price[one_of(self.attribute[above] == asked)] = 0.0
         return price
 
 

@@ -141,7 +141,7 @@ class BinaryTree:
             if feature < 0:
                 leaf[here] = next(place)
             else:
-                answers = x[here, feature]
+                answers = x[:, feature][here]
                 rows[absent], rows[present] = here[~answers], here[answers]
         return leaf if self.order is None else self.order[leaf]
 

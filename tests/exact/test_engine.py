@@ -5,6 +5,7 @@ import math
 import re
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -255,11 +256,11 @@ def test_a_cost_of_ones_own_is_torchs():
 
 def test_auto_is_compiled_where_torch_takes_long_or_all_memory():
     cpu, survival = torch.device("cpu"), TASKS["survival"]
-    short, long, large = Work(10, 1000, 19.0), Work(10, 1000, 21.0), Work(10, 5000, 1.0)
+    short, long, large = (partial(Work, 10, *size) for size in ((1000, 19.0), (1000, 21.0), (5000, 1.0)))
     assert not compiles("auto", survival, cpu, short, 4000)
     assert compiles("auto", survival, cpu, long, 4000)
     assert compiles("auto", survival, cpu, large, 4000)
-    assert compiles("auto", survival, cpu, Work(10, 1000, 1.0, searches=8), 4000)
+    assert compiles("auto", survival, cpu, partial(Work, 10, 1000, 1.0, searches=8), 4000)
     for task in (IntegratedBrier(TIME, EVENT, leaf_curve="ipcw"), Doubled(TIME, EVENT)):
         assert not compiles("auto", task, cpu, long, 4000)
     assert not compiles("auto", survival, torch.device("cuda"), long, 4000)

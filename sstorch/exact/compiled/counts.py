@@ -8,7 +8,7 @@ import numpy as np
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.tables import absorb_prefix, absorb_singles
-from sstorch.optim.compiled.jit import compiled, entry, take
+from sstorch.optim.compiled.jit import borrowed, compiled, entry, take
 
 
 class Rows(NamedTuple):
@@ -228,6 +228,7 @@ def begin(t, rows, literals, depth, last):
 
     At depth 2 the pairs of the features below `last` are visited, too; where these are all, the search ends.
     """
+    t, rows = borrowed(t), borrowed(rows)
     _read(rows, literals)
     _begin(t, rows, depth)
     if depth == 2:
@@ -239,6 +240,7 @@ def begin(t, rows, literals, depth, last):
 @entry
 def count_triples(t, rows, n):
     """Moments of all sets of three of n features, after `begin` of a search of depth 4."""
+    t, rows = borrowed(t), borrowed(rows)
     for first in range(2, n):
         _keep(rows, 1, first)
         _count_pairs(rows, 1, 0, first, t.binomials, t.moments, t.of_size[3] + t.binomials[first, 3])
@@ -253,6 +255,7 @@ def visit(t, rows, depth, longest, first, last, queue):
     with `longest`, features of a prefix, = D - 3, for the moments of smaller sets, then, when all are done,
     with D - 2.
     """
+    t, rows = borrowed(t), borrowed(rows)
     if depth == 2:
         _visit_pairs(t, rows, first, last)
         return
@@ -289,6 +292,7 @@ def finish(t, depth, n_visited, largest, smallest, queue):
     the search, with the root.
     Threads that share prefixes of one size take their first features from `queue` (1,).
     """
+    t = borrowed(t)
     for size in range(largest, smallest - 1, -1):
         if size == 0:
             absorb_prefix(t, np.zeros(3, dtype=np.int64), 0, depth, 1, n_visited)

@@ -9,6 +9,7 @@ integral up to the end less L + S² B(t). K and L change where S does.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -108,6 +109,7 @@ class Curves(NamedTuple):
         return cls(literals, event, weight, alive, at, gain, float(passed[-1]), *_nothing())
 
     @classmethod
+    @cache
     def none(cls, n_features: int) -> Curves:
         """Those of a task without curves."""
         empty = np.empty(0)
@@ -119,10 +121,11 @@ class Curves(NamedTuple):
             *_nothing(),
         )
 
-    def where(self, kept: BoolArray) -> Curves:
-        """Some of the rows, (R,) bool."""
+    def where(self, feature: int, present: bool) -> Curves:
+        """The rows in which the literal of a feature is 1, or is 0."""
         if not len(self.event):
             return self
+        kept = self.literals[:, feature] == present
         names = ("literals", "event", "weight", "alive", "passed", "gain")
         return self._replace(**{name: getattr(self, name)[kept] for name in names})
 
@@ -135,10 +138,12 @@ class Curves(NamedTuple):
     def at_work(self, depth: int) -> Curves:
         """The same rows with work space of their own, for sets of up to so many features."""
         n_rows, width = self.literals.shape
+        if not n_rows:
+            return self
         return self._replace(
             code=np.zeros(n_rows, dtype=np.int64),
             group=np.zeros(n_rows, dtype=np.int64),
-            state=np.empty((width * _WIDTH << depth) if n_rows else 0),
+            state=np.empty(width * _WIDTH << depth),
         )
 
     def for_another(self) -> Curves:

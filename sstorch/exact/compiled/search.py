@@ -65,6 +65,9 @@ def _steps(n: int, depth: int, n_threads: int, n_rows: int) -> Iterator[int]:
     begin, most = 0, _CELLS_A_STEP
     if depth == 2:  # nearly all is the counting of rows
         most = most // max(1, n_rows // _ROWS_A_STEP)
+        if comb(n, 2) << 2 <= most:
+            yield n
+            return
     elif n_threads > 1 and n > 0:
         # Threads wait for the last one at the end of a step: several features each, of which the last has
         # most sets, and not less than some tenths of a second.
@@ -202,10 +205,9 @@ class CompiledProblem:
     def where(self, feature: int, present: bool) -> CompiledProblem:
         """The rows in which the literal of a feature is 1, or is 0."""
         kept = self.literals[:, feature] == present
-        curves = self.curves.where(self.curves.literals[:, feature] == present)
-        prices = self.prices.below(feature)
         literals, values = self.literals.compress(kept, axis=0), self.values.compress(kept, axis=1)
-        return replace(self, literals=literals, values=values, curves=curves, prices=prices)
+        curves, prices = self.curves.where(feature, present), self.prices.below(feature)
+        return CompiledProblem(literals, self.chain, self.features, values, self.form, curves, prices)
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
         """Least costs of all budgets; by however many threads, the same."""
@@ -214,16 +216,16 @@ class CompiledProblem:
             return self._search_singles(depth)
         n = self.literals.shape[1]
         tables, rows = self._tables(depth, max_nodes), self._rows(depth)
-        last = next(_steps(n, 2, 1, len(self.literals)), n) if depth == 2 else n
+        last = next(_steps(n, 2, 1, len(self.literals))) if depth == 2 else n
         begin(tables, rows, self.literals, depth, last)
         if depth > 2 or last < n:
             last = self._visit(tables, rows, depth, last if depth == 2 else 0, deadline, n_threads)
         states = budgets(depth, max_nodes)
-        costs = {Budget(0, 0): float(tables.costs[0, 2 * n])}
-        costs |= zip(states[1:], tables.least[: len(states) - 1].tolist(), strict=True)
-        for state in states[1:]:
-            fitting = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
-            costs[state] = min(costs[s] for s in fitting)
+        least = [float(tables.costs[0, 2 * n])]
+        smaller = tables.smaller[0].tolist()
+        for number, cost in enumerate(tables.least[: len(states) - 1].tolist(), start=1):
+            least.append(min(cost, least[smaller[number]]))
+        costs = dict(zip(states, least, strict=True))
         # For the tree subtrees are searched anew, among the features that were visited.
         problem = self if last == n else self._with_first(last)
         below = budgets(depth - 1, max_nodes)

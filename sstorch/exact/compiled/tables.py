@@ -17,7 +17,7 @@ from sstorch.exact.compiled.costs import leaf_costs
 from sstorch.exact.compiled.curves import Curves, add_curves_of_pairs, add_curves_of_singles, sign_rows
 from sstorch.exact.compiled.forms import FOLLOWED, Form
 from sstorch.exact.compiled.prices import Prices, lower_paid, pay, price_below, prices_of_pairs
-from sstorch.optim.compiled.jit import compare, compiled, entry
+from sstorch.optim.compiled.jit import borrowed, compare, compiled, entry
 
 
 class Tables(NamedTuple):
@@ -310,6 +310,7 @@ def pairs_below(t, feature, found):
     Writes to `found` (2, 1 + budgets below two features, 2 F): of each sign of the feature the costs without
     each other one, then with each, and last what its rows pay for tests of these, F numbers.
     """
+    t = borrowed(t)
     n = len(t.binomials) - 1
     costs, n_pairs = t.costs[0], t.binomials[n, 2]
     whole_table = len(t.of_size) > 4  # of a deeper search moments of pairs are with those of all sets

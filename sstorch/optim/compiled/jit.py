@@ -130,6 +130,31 @@ def take(typingctx: Any, queue: Any) -> Any:
 
 
 @intrinsic
+def borrowed(typingctx: Any, value: Any) -> Any:
+    """The same array or tuple, references to which are not counted: a kernel has them while it runs.
+
+    A call counts references to all arrays of a tuple, which takes longer than the work on small ones.
+    """
+
+    def uncounted(context: Any, builder: Any, kind: Any, counted: Any) -> Any:
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, counted)
+            for owner in ("meminfo", "parent"):
+                setattr(array, owner, getattr(array, owner).type(None))
+            return array._getvalue()
+        if isinstance(kind, types.BaseTuple):
+            for place, part in enumerate(kind):
+                bare = uncounted(context, builder, part, builder.extract_value(counted, place))
+                counted = builder.insert_value(counted, bare, place)
+        return counted
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return uncounted(context, builder, signature.args[0], arguments[0])
+
+    return value(value), codegen
+
+
+@intrinsic
 def to_double(typingctx: Any, bits: Any) -> Any:
     """The double with the given bits."""
 
