@@ -214,7 +214,7 @@ GROUPS = {
 
 
 def compare(cell: Cell, repeats: int, engine: Engine = "auto") -> dict[str, object]:
-    """Take turns, in processor time; the losses of both trees are recomputed from the rows by the same code."""
+    """Take turns, in processor time; losses of both trees are recomputed from the rows by the same code."""
     theirs, ours = [], []
     if obstacle(cell.task, torch.device("cpu")) is not None:
         engine = "torch"
