@@ -83,7 +83,7 @@ def _most_cells(n_features: int, depth: int, n_channels: int) -> int:
 
 
 class _Plan(NamedTuple):
-    """What the tables of all searches of a size have in common; see :class:`Tables`."""
+    """Tables shared by all searches of a size; see :class:`Tables`."""
 
     binomials: IntArray
     of_size: IntArray
@@ -211,7 +211,7 @@ class CompiledProblem:
         for state in states[1:]:
             fitting = [s for s in costs if s.depth <= state.depth and s.nodes <= state.nodes]
             costs[state] = min(costs[s] for s in fitting)
-        # For the tree subtrees are searched anew, among the features that were visited.
+        # For the tree subtrees are searched again, among the features that were visited.
         problem = self if last == n else self._with_first(last)
         below = budgets(max(depth - 1, 0), max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
@@ -230,7 +230,7 @@ class CompiledProblem:
         return tables.moments
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
-        """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.
+        """The same rows with some features (F',) in the order of chains, sorted again; some may be equal.
 
         `chain` (F',) is where in them the chain of each begins.
         """
@@ -340,7 +340,7 @@ class _BestTrees:
     def tree(self, target: Budget) -> Nested:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
 
-        The tables of single literals give the root; its subtrees are searched anew among its rows, or read
+        The tables of single literals give the root; its subtrees are searched again among its rows, or read
         from the tables of pairs.
         """
         target = smallest(self.costs, target)
