@@ -42,7 +42,7 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
     if rows.parts[0].log_upper is not None:
-        return "interval-censored times are not supported"
+        return "times within intervals are not supported: use exact times"
     if not rows.is_whole:
         return "it takes all rows at once: use n_shards=1"
     return None
