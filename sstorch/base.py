@@ -1,4 +1,4 @@
-"""Base classes of estimators: columns to read, rows to score, times to predict at, curves as frames."""
+"""Base classes of estimators: reading of columns, scored rows, times of predictions, curves as frames."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class FrameEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _fitted_html(self) -> str:
-        """What a notebook shows of a fitted estimator above its parameters; empty before it is fitted."""
+        """HTML summary of a fitted estimator for notebooks; empty before fitting."""
         return ""
 
     def _repr_html_inner(self) -> str:
@@ -118,9 +118,9 @@ class SurvivalEstimator(FrameEstimator):
     Attributes:
         event_times_: distinct training event times, original units, increasing; of intervals the upper
             bounds.
-        zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
-        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
-        horizon_: median of the observed training event times, at which :meth:`predict` gives incidences.
+        zero_time_: replacement of a time of zero in scored rows: half the smallest training time.
+        outcome_type_: type of the training outcome; later outcomes need the same ``entry`` and ``id``.
+        horizon_: median of the observed training event times, at which :meth:`predict` computes incidences.
     """
 
     event_times_: FloatArray
@@ -130,7 +130,7 @@ class SurvivalEstimator(FrameEstimator):
 
     @property
     def causes_(self) -> tuple[str, ...]:
-        """Names of the K causes, in the order of their numbers 1 .. K; empty where causes do not compete."""
+        """Names of the K causes, in the order of their numbers 1 .. K; empty if causes do not compete."""
         check_is_fitted(self)
         return self.outcome_type_.causes or ()
 
@@ -167,37 +167,37 @@ class SurvivalEstimator(FrameEstimator):
         entry: npt.ArrayLike | None = None,
         id: object = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
-        """Survival function S(t | x), evaluated exactly at the given times.
+        """Predict the survival function S(t | x), exactly at the given times.
 
-        Beyond the last training event the curve of a soft tree's leaf follows its family, and that of
-        an exact tree keeps its value: both are extrapolations.
+        Beyond the last training event curves are extrapolated: by the family for a soft tree, as a constant
+        for an exact tree.
 
         Args:
             X: rows with the training columns, or one row as a Series or a dictionary.
             times: (n_times,), >= 0, original units, or one time; ``"events"`` for the distinct training event
-                times. By default 100 quantiles of these, or all of them if they are no more.
+                times. By default 100 quantiles of these, or all of them if there are at most 100.
             as_frame: return a DataFrame with times as columns and the index of ``X``.
-            return_array: for tools of scikit-survival, whose option this is: True for an array, False for a
-                :class:`~sstorch.step_function.StepFunction` for each row; with either, the default of
-                ``times`` is ``unique_times_``.
-            after: time at which the rows are known to be alive, or one for each row, (n,): the curves are
-                then S(after + t | x) / S(after | x), of the time that is left, and ``times`` count from
-                there, as ``conditional_after`` of lifelines has it.
-            entry: with ``id``, time from which each row of a path holds, (n,): until the next row of the same
-                subject, the last one for ever.
-            id: subject of each row (n,). Rows are then paths of time-varying covariates, and there is one
-                curve per subject, in the order in which they first appear: the product over their rows of
-                what each adds to it. Before the first entry it is 1; with ``as_frame`` the index is the ids.
+            return_array: option of scikit-survival: True for an array, False for one
+                :class:`~sstorch.step_function.StepFunction` per row. If set, the default of ``times`` is
+                ``unique_times_``.
+            after: time until which the rows are event-free, a number or (n,). The curves are then
+                conditional, S(after + t | x) / S(after | x), with ``times`` counted from ``after``, as
+                ``conditional_after`` of lifelines.
+            entry: with ``id``, start of each row of a path, (n,). A row is valid until the next row of the
+                subject, the last row without end.
+            id: subject of each row (n,). Rows are then paths of time-varying covariates. There is one curve
+                per subject, in order of first appearance: the product of the conditional survival over its
+                rows, and 1 before the first entry. With ``as_frame`` the index contains the ids.
 
         Returns:
-            shape (n_samples, n_times), in [0, 1], falling with t; or (n_samples,) of functions.
+            shape (n_samples, n_times), in [0, 1], non-increasing in t; or functions, shape (n_samples,).
 
         Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
+            DataError: a training column is missing or holds the wrong kind of value; times are not numbers;
                 predicted survival at ``after`` is 0: conditional survival is undefined.
             ConfigError: ``as_frame`` and ``return_array`` contradict each other, one of ``entry`` and ``id``
                 is missing, or the model has time-varying covariates and neither a path nor ``after`` is
-                given: one row does not determine future survival (``after=0`` if it stays as it is).
+                given: one row does not determine future survival (``after=0`` for constant covariates).
         """
         return self._predict_curves("survival", X, times, as_frame, return_array, after, entry, id)
 
@@ -213,10 +213,10 @@ class SurvivalEstimator(FrameEstimator):
         entry: npt.ArrayLike | None = None,
         id: object = None,
     ) -> npt.NDArray[Any] | pd.DataFrame:
-        """Cumulative hazard H(t | x); arguments and shape as :meth:`predict_survival_function`.
+        """Predict the cumulative hazard H(t | x); arguments, shape: :meth:`predict_survival_function`.
 
-        It is -log S, except in exact trees whose leaves are Kaplan-Meier or IPCW curves: theirs is the
-        Nelson-Aalen estimate of the leaf's rows, which is finite where S is 0.
+        It is -log S. Exact trees with Kaplan-Meier or IPCW curves return the Nelson-Aalen estimate of the
+        leaf, which is finite if S is 0.
         """
         return self._predict_curves("cumulative_hazard", X, times, as_frame, return_array, after, entry, id)
 
@@ -265,7 +265,7 @@ class SurvivalEstimator(FrameEstimator):
         return pd.DataFrame(curves, columns=grid, index=index)
 
     def _refuse_unknown_future(self, after: object, path: bool = False) -> None:
-        """Require ``after`` of a model with time-varying covariates; the remedy may be a ``path``, too."""
+        """Require ``after`` for a model with time-varying covariates; a ``path`` can also be a remedy."""
         if after is None and getattr(self, "time_varying_", False):
             along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
             zero = option_text("after", 0, "after=0")
@@ -278,7 +278,7 @@ class SurvivalEstimator(FrameEstimator):
     def _curves_along(
         self, kind: CurveKind, X: object, times: FloatArray, path: Paths, after: FloatArray
     ) -> FloatArray:
-        """Curves of subjects along their rows, (P, n_times), of the time left to those alive at ``after``."""
+        """Curves of subjects along their rows, (P, n_times), conditional on survival to ``after``."""
         at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
         within = path.within(at)
         if kind == "survival":
@@ -292,7 +292,7 @@ class SurvivalEstimator(FrameEstimator):
         return total[:, 1:] - total[:, :1]
 
     def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
-        """Curves of rows that are alive at a time of their own, (n, n_times), times counted from it."""
+        """Conditional curves of rows, (n, n_times), each from its time ``after``."""
         at = np.concatenate([after[:, None], after[:, None] + times], axis=1)
         survival = self._log_survival(X, at)
         check_alive(survival[:, 0] > -np.inf, after)
@@ -346,27 +346,27 @@ class SurvivalEstimator(FrameEstimator):
     def predict_cumulative_incidence(
         self, X: object, times: Times = None, as_frame: bool = False, *, after: float | None = None
     ) -> FloatArray | pd.DataFrame:
-        """Probability that each cause has ended a row's time by t, given that others may come first.
+        """Predict the cumulative incidence of each cause in the presence of the other causes.
 
-        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding; of a
-        single event it is 1 - S.
+        The incidences of all causes and :meth:`predict_survival_function` sum to one, up to rounding. For a
+        single event the incidence is 1 - S.
 
         Args:
             X: rows with the training columns.
             times: as in :meth:`predict_survival_function`.
             as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
-            after: time at which the rows are known to be without any event: what comes after it, with times
-                that count from there. Errors of the incidences grow by 1 / S(after).
+            after: time until which the rows are event-free. Incidences are then conditional, with times
+                counted from ``after``; their errors grow by 1 / S(after).
 
         Returns:
-            shape (n, K, n_times), in [0, 1], rising with t; causes in the order of ``causes_``, and K = 1
-            without.
+            shape (n, K, n_times), in [0, 1], non-decreasing in t; causes in the order of ``causes_``, K = 1
+            without causes.
 
         Raises:
-            DataError: a training column is missing or holds the wrong kind of value; times are no numbers;
+            DataError: a training column is missing or holds the wrong kind of value; times are not numbers;
                 predicted survival at ``after`` is 0: conditional survival is undefined.
             ConfigError: the tree was trained on time-varying covariates and ``after`` is not given: one row
-                does not determine what happens later (``after=0`` if covariates stay as they are).
+                does not determine future incidences (``after=0`` for constant covariates).
         """
         check_is_fitted(self)
         self._refuse_unknown_future(after)
@@ -388,25 +388,25 @@ class SurvivalEstimator(FrameEstimator):
         return pd.DataFrame(found.reshape(len(found), -1), columns=columns, index=index)
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Time-dependent concordance index of Harrell (Antolini): risk compared at the earlier time.
+        """Compute the time-dependent concordance index (Antolini): risks are compared at the earlier time.
 
-        Curves are compared at every distinct event time, up to 2^27 values (rows x times), and beyond at the
-        quantiles of :func:`sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. Of competing
-        causes it is the mean over causes of the concordance of their incidences, rows with another cause
-        being censored at their time; a cause that no row has is left out.
+        Curves are compared at every distinct event time up to 2^27 values (rows x times), beyond that at the
+        quantiles of :func:`sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. With competing
+        causes it is the mean concordance of the incidences over causes; rows with another cause are censored
+        at their time, and causes without rows are excluded.
 
         Args:
             X: rows with the training columns.
-            y: their outcome, as in ``fit``.
-            sample_weight: (n,), >= 0; a pair counts with the product of its weights. With left truncation
-                pairs count that were at risk together.
+            y: outcome of the rows, as in ``fit``.
+            sample_weight: (n,), >= 0; the weight of a pair is the product of its weights. With left
+                truncation, pairs must be at risk at the same time.
 
         Raises:
-            DataError: the data cannot be used, or no two rows can be compared.
+            DataError: the data are invalid, or no two rows are comparable.
         """
         data = self._scored(X, y, sample_weight)
         if not data.event.any():
-            raise DataError("no row has an event, so no two rows can be compared; score more rows")
+            raise DataError("no row has an event: no two rows are comparable; score more rows")
         n_causes = max(1, len(self.causes_))
         times = metrics.thinned(np.unique(data.time[data.event]), len(data) * n_causes)
         if not self.causes_:
@@ -421,13 +421,13 @@ class SurvivalEstimator(FrameEstimator):
         return float(np.mean(scores))
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
-        """Rows with an outcome of the kind that the model was trained on."""
+        """Rows with an outcome of the type of the training outcome."""
         check_is_fitted(self)
         outcome = outcome_of(self, y)
         # Missing values become levels where the rows are encoded, or trees trained on them.
         frame = Schema(self._schema.inputs, self._schema.categories).frame_of(X)
         return SurvivalData(
-            # The numbered rows of an array are no labels that those of y could contradict.
+            # The numbered rows of an array are not labels that those of y could contradict.
             frame if isinstance(X, pd.DataFrame) else X,
             outcome,
             sample_weight=sample_weight,
@@ -444,7 +444,7 @@ class SurvivalEstimator(FrameEstimator):
 def check_times(times: npt.ArrayLike) -> FloatArray:
     """Finite times >= 0 of predictions as an array (n_times,), one time as an array of one."""
     if isinstance(times, bool):
-        raise DataError(f"times is {times}; times are numbers: name the argument that {times} is meant for")
+        raise DataError(f"times must be numbers, got {times}; name the argument that it is for")
     try:  # neither text nor dates nor time spans, whose unit is unknown
         grid = np.atleast_1d(as_numbers(times, "times"))
     except DataError as error:

@@ -30,7 +30,7 @@ class Batched:
         return type(self)(**chosen)
 
     def replaced(self, positions: Tensor, part: Self) -> Self:
-        """The same with ``part``, J problems, in the place of those at positions (J,)."""
+        """The same with ``part``, J problems, in place of those at positions (J,)."""
         changed = {
             item.name: value if item.metadata.get("shared") else replaced(value, positions, other)
             for item in fields(self)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def _outcome(X: pd.DataFrame, options: FileOptions, causes: Sequence[str] | None
 
 
 def _named(column: pd.Series, causes: Sequence[str]) -> Sequence[str] | dict[str, str]:
-    """How the values of a column name the causes of a tree: by number, or as themselves."""
+    """Names of the causes of a tree by value of a column: by number, or the values themselves."""
     return causes if pd.api.types.is_numeric_dtype(column) else {cause: cause for cause in causes}
 
 

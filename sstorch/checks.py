@@ -28,7 +28,7 @@ from sstorch.memory import at_once
 
 _ROWS_SHOWN = 5
 _NAMES_SHOWN = 30
-# What the kinds of NumPy types that are no numbers are called in messages.
+# What the kinds of NumPy types that are not numbers are called in messages.
 _NOT_NUMBERS = {
     "U": "text",
     "S": "text",
@@ -45,12 +45,12 @@ _REMEDY = {"M": "; subtract the start and divide by one unit", "m": "; divide by
 
 @dataclass(frozen=True)
 class Wording:
-    """How messages call the rows and the options of a table that is being read."""
+    """Names of rows and options of a table in messages."""
 
     # Line of each row in its file, (n,); without it rows are called by their labels
     lines: IntArray | None = None
-    # What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line and
-    # nothing in Python; None where the table came without options
+    # What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line and nothing
+    # in Python; None if the table came without options
     options: str | None = None
     # Label of each row in the index of its frame, (n,); without it rows are called by their positions
     labels: pd.Index | None = None
@@ -214,7 +214,7 @@ def check_integer(name: str, value: object, least: int) -> int:
 def check_horizon(value: float, name: str) -> float:
     """One time, such as a truncation or a horizon: a finite number > 0."""
     if not is_number_of(value, Real) or not 0.0 < value < np.inf:
-        raise ConfigError(f"{name}: expected one finite time > 0; got {value!r}.")
+        raise ConfigError(f"{name} must be one finite time > 0, got {value!r}.")
     return float(value)
 
 
@@ -254,7 +254,7 @@ def check_part(name: str, value: object) -> float:
 def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
     """One number in (0, 1), or in (0, 1] if ``closed``; the message has what was ``expected``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
-        raise ConfigError(f"{name}: expected {expected}; got {value!r}.")
+        raise ConfigError(f"{name} must be {expected}, got {value!r}.")
     return float(value)
 
 
@@ -265,7 +265,7 @@ def check_choice(value: Any, name: str, choices: Collection[str]) -> None:
 
 
 def check_device(device: object) -> None:
-    """Make sure that torch can use a device."""
+    """Check that torch can use a device."""
     try:
         place = torch.device(str(device))
         kind, index = place.type, place.index
@@ -276,27 +276,27 @@ def check_device(device: object) -> None:
     if kind == "cuda" and (index or 0) >= torch.cuda.device_count():
         seen = torch.cuda.device_count()
         text = f"only {seen} CUDA device{'s' * (seen > 1)}" if seen else "no CUDA device"
-        raise ConfigError(f"device {device!r} asked for, but torch sees {text}; use device='cpu'")
+        raise ConfigError(f"device {device!r} requested, but torch sees {text}; use device='cpu'")
 
 
 # ---------------------------------------------------------------------- arrays
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
-    """The values, of any shape, as float64; what is no number raises a `DataError`.
+    """The values, of any shape, as float64; what is not a number raises a `DataError`.
 
     Numbers and booleans pass. Text is refused even where it spells numbers, as are dates and time spans,
     whose unit would be guessed, complex numbers, masked entries, and tensors that are not in host memory or
     carry a gradient.
     """
-    expected = f"{name}: expected an array of numbers in host memory; "
+    expected = f"{name} must be an array of numbers in host memory, "
     if isinstance(values, torch.Tensor):
         if values.requires_grad:
             raise DataError(f"{expected}got a tensor that requires grad; pass {name}.detach().")
         if values.device.type != "cpu":
             raise DataError(f"{expected}got a tensor on {values.device}; pass {name}.cpu().")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
-        raise DataError(f"{expected}got a masked array with masked entries; leave these rows out.")
+        raise DataError(f"{expected}got a masked array with masked entries; remove these rows.")
     try:
         array = np.asarray(values)
         kinds: set[str] = {array.dtype.kind}
@@ -309,7 +309,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
     except DataError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:  # of NumPy, pandas or torch
-        raise DataError(f"{expected}{error}.") from error
+        raise DataError(f"{name} must be an array of numbers: {error}.") from error
 
 
 def _kind_of(kind: type) -> str:
@@ -327,9 +327,9 @@ def check_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) ->
     """One number per row as float64, shape (n,), n > 0, without NaN; infinite ones pass."""
     array = as_numbers(values, name)
     if array.ndim != 1 or array.size == 0:
-        raise DataError(f"{name}: expected one number per row, shape (n,), n > 0; got shape {array.shape}.")
+        raise DataError(f"{name} must be one number per row, shape (n,), n > 0, got shape {array.shape}.")
     if n_rows is not None and array.size != n_rows:
-        raise DataError(f"{name}: expected {n_rows} rows, as in the other arguments; got {array.size}.")
+        raise DataError(f"{name} must have {n_rows} rows, as in the other arguments, got {array.size}.")
     missing = np.isnan(array)
     if missing.any():
         raise DataError(f"{name}: NaN in {rows_text(missing)}.")

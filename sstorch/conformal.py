@@ -1,4 +1,4 @@
-"""Lower bounds on the time of the event that hold with a chosen probability."""
+"""Conformal lower bounds of event times."""
 
 from __future__ import annotations
 
@@ -32,53 +32,53 @@ _FAR = 0.1
 class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     """Predictive lower bounds L(x) with P(T >= L(X)) >= level, for any model and any right censoring.
 
-    Weighted split conformal prediction with inverse probability of censoring weights. A part of the rows
-    trains the model and the distribution of the censoring times, G(t | x) = P(C > t | x); the others
-    calibrate. Times are looked at up to a ``cutoff`` c: min(T, c) is known of the rows with an event before
-    it and of those that are still observed at it, and a row with the values (x, t) is among these with
-    probability G(min(t, c)- | x), so that weights 1 / G make the rows that are known stand for all. A row
-    before the cutoff scores F(t | x), one at or beyond it can never be missed; the bound is the first time
-    whose score is not among the lowest 1 - level of the weighted scores, with the subject's own weight put
-    below them all.
+    Weighted split conformal prediction with inverse probability of censoring weights. One part of the rows
+    trains the model and estimates the censoring distribution, G(t | x) = P(C > t | x); the other part
+    calibrates. Times are truncated at a ``cutoff`` c: min(T, c) is known for rows with an event before c or
+    follow-up to c. A row with values (x, t) is among these with probability G(min(t, c)- | x); weights 1 / G
+    correct for this selection. The score of a row with an event before the cutoff is F(t | x); other rows
+    have an infinite score. The bound is the first time with a score above the lowest 1 - level of the
+    weighted scores, with the weight of the predicted subject added below all scores.
 
-    The coverage holds on average over subjects and calibration rows, not for each subject, in samples of any
-    size and however wrong the model is, if
+    Coverage is on average over subjects and calibration rows, not for each subject. It is valid for any
+    sample size and any model if
 
-    * subjects, those predicted too, are independent and from one population;
-    * T and C are independent given x (with ``censoring="kaplan_meier"``: C does not depend on x, either);
+    * all subjects, including those predicted, are independent and from one population;
+    * T and C are independent given x (with ``censoring="kaplan_meier"``: C is independent of x);
     * G(c- | x) > 0 for all x;
-    * G is known. As it is estimated, coverage can be below by half the mean absolute error of the normalised
+    * G is known. With an estimated G, coverage can be lower by half the mean absolute error of the normalised
       weights (Lei and Candès).
 
-    Bounds are at most the cutoff; where more than ``level`` of all reach it, they hold with a higher
-    probability than asked for.
+    Bounds are at most the cutoff. If more than ``level`` of all subjects survive to the cutoff, coverage
+    exceeds ``level``.
 
     Args:
         estimator: model, such as :class:`~sstorch.SoftSurvivalTree`; cloned and fitted.
-        level: probability that the bound holds, in (0, 1).
-        calibration: share of the rows, stratified by event, that calibrates, in (0, 1).
-        censoring: ``"kaplan_meier"``, or a model of the time of censoring given x, such as
-            ``SoftSurvivalTree(depth=0)``: cloned and fitted with the roles of event and censoring turned.
+        level: coverage, in (0, 1).
+        calibration: share of the rows for calibration, stratified by event, in (0, 1).
+        censoring: ``"kaplan_meier"``, or a model of the censoring time given x, such as
+            ``SoftSurvivalTree(depth=0)``: cloned and fitted with event and censoring exchanged.
         cutoff: c > 0, original units; None for the last training time at which a share ``uncensored`` of the
             population is not censored yet.
-        uncensored: that share, in (0, 1): the smaller, the larger the bounds and the weights can be.
+        uncensored: share for the default cutoff, in (0, 1): smaller values allow larger bounds and larger
+            weights.
         random_state: seed of the division, an integer.
 
     Attributes:
         estimator_: fitted to the training part.
         censoring_: estimate of G, a :class:`~sstorch.metrics.KaplanMeier` or a fitted model.
         cutoff_: c.
-        scores_: F(t | x) of the calibration rows that are known, increasing, +inf at and beyond the cutoff.
-        weights_: their weights.
-        effective_size_: (sum w)^2 / sum w^2 of these weights: how many equally weighted rows they are worth.
+        scores_: F(t | x) of the calibration rows with known min(T, c), increasing, +inf at and beyond the
+            cutoff.
+        weights_: weights of these rows.
+        effective_size_: effective sample size of these weights, (sum w)^2 / sum w^2.
 
     References:
         Tibshirani, Foygel Barber, Candès and Ramdas (2019), "Conformal prediction under covariate shift".
-        Candès, Lei and Ren (2023), "Conformalized survival analysis", JRSS B 85, 24-45: the cutoff and the
-        weights, for censoring times that are all observed.
-        Lei and Candès (2021), "Conformal inference of counterfactuals and individual treatment effects", JRSS
-        B 83, 911-938: estimated weights.
-        Robins and Rotnitzky (1992): the weights 1 / G of events under general right censoring.
+        Candès, Lei and Ren (2023), "Conformalized survival analysis", JRSS B 85, 24-45: cutoff and weights
+        for fully observed censoring times. Lei and Candès (2021), "Conformal inference of counterfactuals and
+        individual treatment effects", JRSS B 83, 911-938: estimated weights. Robins and Rotnitzky (1992): the
+        weights 1 / G of events under general right censoring.
 
     >>> from sstorch import SoftSurvivalTree, load_dataset
     >>> data = load_dataset("gbsg2")
@@ -115,15 +115,15 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: object, y: object) -> Self:
-        """Train on a part of the rows and calibrate on the others.
+        """Train on one part of the rows and calibrate on the other.
 
         Args:
             X: features, a DataFrame or an array (n, p).
             y: right-censored outcome, a :class:`~sstorch.Surv` or a (time, event) tuple.
 
         Raises:
-            DataError: the data cannot be used, or too few rows can calibrate.
-            ConfigError: a parameter has a value that does not exist.
+            DataError: the data are invalid, or too few rows can calibrate.
+            ConfigError: a parameter has an invalid value.
         """
         self._check()
         outcome = as_surv(y)
@@ -162,10 +162,10 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: rows with the training columns.
-            level: another level than that of the parameters; the calibration is the same.
+            level: another level with the same calibration; None for the parameter.
 
         Returns:
-            shape (n,), original units, from 0 to ``cutoff_``; 0 where too few rows have calibrated for more.
+            shape (n,), original units, from 0 to ``cutoff_``; 0 if there are too few calibration rows.
 
         Raises:
             ConfigError: ``level`` is out of range.
@@ -193,7 +193,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
     def _threshold(self, weight: FloatArray, alpha: float) -> FloatArray:
         """Largest score below which the share alpha of the weights is, with a row of ``weight`` below all.
 
-        -inf where that row alone is more than the share.
+        -inf if that row alone is more than the share.
         """
         below = np.r_[0.0, np.cumsum(self.weights_)]
         room = alpha * (below[-1] + weight) - weight

@@ -18,10 +18,10 @@ class SstorchError(Exception):
 
 
 class DataError(SstorchError, ValueError):
-    """The data cannot be used as they are: the message names column, rows and remedy.
+    """The data are invalid; the message names column, rows and remedy.
 
     Attributes:
-        parts: errors whose messages this one joins; none of a single fault.
+        parts: errors with messages combined in this one; empty for a single error.
     """
 
     parts: tuple[DataError, ...] = ()
@@ -66,7 +66,7 @@ def named(what: str) -> Iterator[None]:
 
 
 class ConfigError(SstorchError, ValueError):
-    """A setting has a value that does not exist or does not fit the others."""
+    """A setting is invalid or inconsistent with other settings."""
 
 
 class TrainingError(SstorchError, RuntimeError):
@@ -90,7 +90,7 @@ class JobError(SstorchError):
 
 
 class DataWarning(UserWarning):
-    """The data were usable only after a change, which the message names."""
+    """The data were changed or look suspicious; the message names the problem."""
 
 
 EXIT_FAILED = 1
@@ -113,7 +113,7 @@ def print_refusal(command: str, error: Exception | str, where: str = "") -> None
 
 @contextmanager
 def exit_codes(command: str, refusals: tuple[type[Exception], ...]) -> Iterator[None]:
-    """End a command with the exit code that stands for the error in its body.
+    """End a command with the exit code that represents the error in its body.
 
     `refusals` are printed in one line behind the name of the command; any other error is a defect and keeps
     its traceback.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def checkout() -> Path | None:
-    """The repository that this package runs from; None where it was installed without it."""
+    """The repository that this package runs from; None if it was installed without it."""
     root = Path(__file__).parents[1]
     complete = (root / "pyproject.toml").is_file() and (root / "configs" / "config.yaml").is_file()
     return root if complete else None

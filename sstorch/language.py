@@ -114,7 +114,7 @@ class Language:
         return cls(dict(language))
 
     def __call__(self, key: str, **values: str | int) -> str:
-        """The text of a key with values in the place of its names in braces."""
+        """The text of a key with values in place of its names in braces."""
         return _GAP.sub(lambda found: str(values[found[1]]), self.texts[key])
 
     def number(self, text: str) -> str:
@@ -152,7 +152,7 @@ class Language:
 
 
 def language_texts(language: str = "en") -> dict[str, str]:
-    """The texts of a language by key: a start for those of another one.
+    """Return the texts of a language by key, as a basis for a translation.
 
     Args:
         language: ``"en"``, ``"de"``, ``"fr"`` or ``"es"``.

@@ -1,4 +1,4 @@
-"""How much memory a step of work may take: one limit, by which every block of rows or problems is cut."""
+"""Memory limit: one limit that determines the size of blocks of rows or problems."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ _limit: ContextVar[int | None] = ContextVar("sstorch_memory", default=None)
 
 @contextmanager
 def memory(limit: int | str) -> Iterator[None]:
-    """Bound what a step of work may take, within a ``with`` block.
+    """Limit the memory of computations within a ``with`` block.
 
-    The limit cuts blocks: of rows that are predicted, scored or compared, of problems that are trained at
-    once. Results whose size is asked for, such as curves at given times, are not cut, and neither is what the
-    data themselves take; training that could not keep the limit, with what the process holds already, is
-    refused before it begins. Without a limit blocks take at most a quarter of what is free, and grids of
-    times (:func:`sstorch.metrics.thinned`) depend on rows and times alone; a limit that is set makes these
-    coarser, too, where they would not fit.
+    The limit determines the size of blocks: rows that are predicted, scored or compared, and problems that
+    are trained together. Results of a requested size, such as curves at given times, and the data are not
+    limited. Training that cannot keep the limit, including the memory already in use, raises before it
+    begins. Without a limit a block uses at most a quarter of the free memory, and grids of times
+    (:func:`sstorch.metrics.thinned`) depend only on rows and times; a limit can make these grids coarser.
 
     In the shell ``SSTORCH_MEMORY=2GiB sstorch ...`` sets the same limit.
 
@@ -47,7 +46,7 @@ def memory(limit: int | str) -> Iterator[None]:
         limit: bytes, or text such as ``"500MB"`` or ``"2GiB"``.
 
     Raises:
-        ConfigError: no positive number of bytes.
+        ConfigError: not a positive number of bytes.
 
     >>> with memory("64MiB"):
     ...     set_limit()
@@ -61,10 +60,10 @@ def memory(limit: int | str) -> Iterator[None]:
 
 
 def set_limit() -> int | None:
-    """The limit that was set, in bytes; None if blocks follow what is free.
+    """The limit in bytes; None if block sizes depend on the free memory.
 
     Raises:
-        ConfigError: the environment variable is no number of bytes.
+        ConfigError: the environment variable is not a number of bytes.
     """
     given = _limit.get()
     if given is not None:
@@ -74,7 +73,7 @@ def set_limit() -> int | None:
 
 
 def at_once(width: int, most: int) -> int:
-    """How many rows or problems of `width` elements a block takes, at least one.
+    """Number of rows or problems of `width` elements per block, at least one.
 
     A block that does not need less has at most `most` elements: what fills a cache, or what a vectorised call
     needs to be worth its while.
@@ -117,7 +116,7 @@ def free_memory() -> int:
 
 
 def resident_memory() -> int | None:
-    """Bytes of memory that this process takes; None where the system does not report it."""
+    """Bytes of memory that this process takes; None if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -128,7 +127,7 @@ def resident_memory() -> int | None:
 
 
 def peak_memory() -> int | None:
-    """The most bytes of memory that this process has taken; None where the system does not report it."""
+    """The most bytes of memory that this process has taken; None if the system does not report it."""
     if sys.platform == "win32":
         return None
     import resource
@@ -155,7 +154,7 @@ def _of_machine() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What a container leaves, by either version of Linux's control groups; None without a limit."""
+    """Memory left by the control groups of Linux, version 1 or 2; None without a limit."""
     for folder, most, used in (
         ("/sys/fs/cgroup", "memory.max", "memory.current"),
         ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),

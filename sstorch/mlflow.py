@@ -1,7 +1,7 @@
-"""MLflow flavour: fitted trees and regressions in MLflow's format, as ``save`` writes them.
+"""MLflow flavour: fitted trees and regressions in the format of MLflow, stored as by ``save``.
 
-``log_model`` puts a model into a run; ``mlflow.pyfunc.load_model`` reads it as a function of a DataFrame,
-and ``load_model`` as the estimator. The extra ``mlflow`` installs MLflow.
+``log_model`` adds a model to a run; ``mlflow.pyfunc.load_model`` loads it as a function of a DataFrame,
+``load_model`` as the estimator. The extra ``mlflow`` installs MLflow.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def save_model(
 
     Args:
         model: fitted.
-        path: folder that is written, which must not exist or be empty.
-        mlflow_model: description that is completed; a new one if None.
+        path: output folder, which must not exist or must be empty.
+        mlflow_model: description to complete; None for a new one.
         pip_requirements: lines of ``requirements.txt``.
     """
     mlflow = _mlflow()
@@ -65,7 +65,7 @@ def log_model(model: SurvivalTree, name: str, **options: Any) -> Any:
 
     Args:
         model: fitted.
-        name: of the model in the run.
+        name: name of the model in the run.
         **options: of :func:`save_model` and of :meth:`mlflow.models.Model.log`, such as
             ``registered_model_name``.
 
@@ -77,13 +77,13 @@ def log_model(model: SurvivalTree, name: str, **options: Any) -> Any:
 
 
 def load_model(model_uri: str) -> SurvivalTree:
-    """The estimator of a logged or saved model.
+    """Load the estimator of a logged or saved model.
 
     Args:
         model_uri: folder, or an address of MLflow such as ``models:/name/1``.
 
     Raises:
-        ImportError: MLflow is not installed; the message has the command.
+        ImportError: MLflow is not installed; the message contains the command.
         FormatError: the model is of another flavour, or its files are altered.
     """
     return load_tree(Path(_mlflow().artifacts.download_artifacts(artifact_uri=model_uri)) / _DATA)
@@ -100,14 +100,14 @@ class _Function:
         self._model = model
 
     def predict(self, frame: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Group, survival at ``params["times"]`` and median of rows, as ``sstorch-predict`` has them.
+        """Predict group, survival at ``params["times"]`` and median of rows, as ``sstorch-predict``.
 
-        The time is the model's ``horizon_`` where none is given.
+        The default time is ``horizon_`` of the model.
         """
         times = (params or {}).get("times", [self._model.horizon_])
         return predictions(self._model, frame, times)
 
 
 def _load_pyfunc(path: str) -> _Function:
-    """What MLflow asks of a loader module."""
+    """Loader interface of MLflow."""
     return _Function(load_tree(Path(path)))

@@ -38,16 +38,16 @@ MACRO_COLUMNS = ("problem", "macro_iteration", "objective", "best_objective", "g
 
 @dataclass
 class History:
-    """Two tables that grow while a batch is trained.
+    """Training records of a batch: two tables.
 
     ``steps`` has one row per problem and inner step: step is ``BN``, ``LN``, ``WLR`` or ``SKIP``, the
-    objectives are those of the step's own minimisation, ``rows`` counts I_s, ``left_share`` is the share
-    routed left before the step, ``restarted`` marks leaves that overflowed and began again from the family's
-    start. ``macro_iterations`` has one row per problem and macro iteration, counted
-    from 1 (0 is the initial solution), with the full objective, the best so far, whether the start was then
-    dropped from the race and, in columns ``mass_<leaf>``, the share of training rows whose path ends in each
-    leaf. For trainers other than the decomposition a macro iteration is a pass: the one joint
-    minimisation, whose step is ``JOINT`` of the root.
+    objectives are those of the minimisation in the step, ``rows`` counts I_s, ``left_share`` is the share
+    routed left before the step, ``restarted`` marks leaves that overflowed and restarted from the starting
+    values of the family. ``macro_iterations`` has one row per problem and macro iteration, counted from 1 (0
+    is the initial solution), with the full objective, the best so far, whether the start was then dropped
+    from the race and, in columns ``mass_<leaf>``, the share of training rows whose path ends in each leaf.
+    For trainers other than the decomposition a macro iteration is a pass: the one joint minimisation, whose
+    step is ``JOINT`` of the root.
     """
 
     _steps: list[Columns] = field(default_factory=list)
@@ -95,7 +95,7 @@ class History:
         return History(_only(self._steps, problem), _only(self._macro, problem))
 
     def until(self, macro_iteration: int) -> History:
-        """The records as they stood at the end of a macro iteration; the tables are shared."""
+        """Records up to the end of a macro iteration; the tables are shared."""
         return History(_until(self._steps, macro_iteration), _until(self._macro, macro_iteration))
 
     def to_arrays(self) -> Columns:
@@ -200,17 +200,17 @@ class StepContext:
 
 
 class Callback:
-    """Base of callbacks, which does nothing: override the methods of interest.
+    """Base class of callbacks without effect; override methods.
 
-    A run that is resumed from a checkpoint calls ``on_macro_iteration`` again for those that were done
-    before, in order and with the history as it was then, but not ``on_step``.
+    A run resumed from a checkpoint calls ``on_macro_iteration`` again for earlier macro iterations, in order
+    and with the history at that time, but not ``on_step``.
     """
 
     def on_compile(self) -> None:
-        """Before all else, if machine code has to be made, which takes half a minute, once on a machine."""
+        """Before compilation of machine code, which takes half a minute, once per machine."""
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:
-        """Before the first step, with the initial solutions and the most macro iterations there can be."""
+        """Before the first step, with the starting values and the maximum number of macro iterations."""
 
     def on_step(self, context: StepContext) -> None:
         """After an inner step."""
@@ -226,7 +226,7 @@ class ProgressBar(Callback):
     """One tick per macro iteration: a bar on a terminal, plain lines elsewhere."""
 
     def on_compile(self) -> None:
-        """Say what the wait is for."""
+        """Print the reason for waiting."""
         print("making machine code: about 40 seconds, once on this machine", file=sys.stderr, flush=True)
 
     def on_train_begin(self, tree: SoftTree, macro_iterations: int) -> None:

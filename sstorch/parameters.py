@@ -63,6 +63,6 @@ class NestedParameters:
 
 
 def meant(name: str, names: list[str]) -> str:
-    """What follows an unknown name in a message: the one that is meant, if one is near, and all there are."""
+    """Hint after an unknown name in a message: the nearest valid name, if any, and all valid names."""
     near = difflib.get_close_matches(name, names, 1)
     return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"

@@ -93,7 +93,7 @@ def model_folder(folder: Path) -> Path:
 
 
 def options_beside(folder: Path) -> FileOptions:
-    """How the training rows of a saved tree, or of a run, were read; the defaults where that is not saved."""
+    """Options with which the training rows of a saved tree or run were read; defaults if not saved."""
     return FileOptions.saved_with(model_folder(folder))
 
 
@@ -126,7 +126,7 @@ def predictions(
     name: str | None = None,
     after: float | None = None,
 ) -> pd.DataFrame:
-    """What a tree predicts, a row for each row.
+    """Predictions of a tree, one row per row.
 
     Args:
         model: fitted tree.
@@ -137,8 +137,8 @@ def predictions(
 
     Returns:
         ``name`` or ``row``, ``group``, ``S(t)`` for each time, with competing causes ``F(t) CAUSE``, the
-        cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf where
-        that is not so up to the last training event), with one event.
+        cumulative incidence, for each time and cause; and ``median``, the time at which S is 1/2 (inf if that
+        is not so up to the last training event), with one event.
     """
     if name is not None:
         check_columns_exist((name,), list(frame.columns))

@@ -1,4 +1,4 @@
-"""Progress of long work: which phase is at work, how much of it is done, and the memory it takes.
+"""Progress of long computations: phase, completed share and memory.
 
 Code that works reports with :func:`report`, without knowing whether anything listens; :class:`Watch` listens.
 """
@@ -25,12 +25,12 @@ _EVERY = 5.0
 
 @dataclass(frozen=True)
 class Progress:
-    """A moment of long work.
+    """State of a long computation.
 
     Attributes:
-        phase: what is being done.
-        done: number of its steps that are done; the step at work may count in part.
-        total: number of its steps.
+        phase: current phase.
+        done: number of completed steps; the current step can count partially.
+        total: number of steps.
     """
 
     phase: str
@@ -69,11 +69,11 @@ def silenced() -> Iterator[None]:
 
 
 class Watch:
-    """Call a function at each new phase, and every few seconds whatever the work does.
+    """Call a function at each new phase and every few seconds.
 
     Args:
-        note: called with the present moment, by the thread that works or by another one, never by both at a
-            time. An error that it raises is raised again where the work next reports.
+        note: called with the current state, by the working thread or another thread, never concurrently. An
+            error that it raises is raised again at the next report.
         every: seconds between two calls.
 
     >>> seen = []
@@ -152,10 +152,10 @@ class Lines:
 
 @contextmanager
 def shown(every: float = _EVERY) -> Iterator[None]:
-    """Print the phases of whatever is done in a ``with`` block to the error stream.
+    """Print the phases of the computations in a ``with`` block to the error stream.
 
     Args:
-        every: seconds between two lines; work that takes less prints nothing.
+        every: seconds between two lines; shorter computations print nothing.
     """
     with Watch(Lines(every), every):
         yield

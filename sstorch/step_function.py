@@ -1,4 +1,4 @@
-"""Step functions of time, as scikit-survival gives them."""
+"""Step functions of time, compatible with scikit-survival."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from sstorch.exceptions import DataError
 
 @dataclass(frozen=True, eq=False)
 class StepFunction:
-    """A curve of one row that jumps at some times and is flat between them, right-continuous.
+    """Right-continuous step function of one row.
 
     Attributes:
         x: times of the jumps, strictly increasing, (n_jumps,).
-        y: the values from each jump on, (n_jumps,); the last one holds for ever.
-        start: the value before the first jump: 1 of a survival curve, 0 of a cumulative hazard.
+        y: values from each jump on, (n_jumps,); constant after the last jump.
+        start: value before the first jump: 1 for a survival curve, 0 for a cumulative hazard.
 
     >>> curve = StepFunction(np.array([1.0, 2.0]), np.array([0.5, 0.25]), start=1.0)
     >>> curve([0.0, 1.0, 3.0]).tolist(), float(curve(1.5))
@@ -29,7 +29,7 @@ class StepFunction:
 
     @property
     def domain(self) -> tuple[float, float]:
-        """Times at which the function may be asked."""
+        """Range of valid times."""
         return 0.0, np.inf
 
     def __call__(self, time: npt.ArrayLike) -> FloatArray:

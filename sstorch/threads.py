@@ -1,4 +1,4 @@
-"""How many threads torch computes on."""
+"""Number of threads of torch."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _default_text(default: object) -> str:
 
 
 def check_places(words: Sequence[str]) -> None:
-    """Make sure that files and folders exist which lead the arguments, up to the first option."""
+    """Check that files and folders exist which lead the arguments, up to the first option."""
     for word in words:
         if word.startswith("-"):
             return
@@ -98,7 +98,7 @@ def check_places(words: Sequence[str]) -> None:
 
 
 def check_data_file(words: Sequence[str]) -> None:
-    """Make sure that the file of ``dataset.path=FILE`` among the settings of a run exists."""
+    """Check that the file of ``dataset.path=FILE`` among the settings of a run exists."""
     # With an option it is a sweep over files, or no run; and another data set takes no file.
     if any(word.startswith("-") for word in words) or "dataset=csv" not in words:
         return

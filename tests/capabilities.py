@@ -532,9 +532,9 @@ OF_SOFT_TREES = (
 OF_THE_SEARCH = ("fit", "predict", "score", "evaluate", "validate")
 # Below the table of operations.
 NOTES = (
-    "✓ (1): except for the estimator that reason 1 names. †: not for exact trees, whose leaves have no "
-    "regressions. Of `PrognosticTreeCV`, other operations than `fit`, `predict`, `score`, `metrics.evaluate` "
-    "and `validate` use `best_estimator_`.",
+    "✓ (1): except for the estimator in reason 1. †: not for exact trees, since their leaves have no "
+    "regressions. `PrognosticTreeCV` supports `fit`, `predict`, `score`, `metrics.evaluate` and `validate`; "
+    "use its `best_estimator_` for other operations.",
 )
 CAUSES = ("competing", "competing start-stop")
 
@@ -588,8 +588,8 @@ REASONS = [
         (),
     ),
     Reason(
-        "Which of two subjects had the event first is unknown where their intervals overlap: concordance is "
-        "not defined. Use `log_likelihood` or `metrics.evaluate`.",
+        "If the intervals of two subjects overlap, their order is unknown: concordance is not defined. "
+        "Use `log_likelihood` or `metrics.evaluate`.",
         "interval-censored",
         (),
         ("interval",),
@@ -603,23 +603,23 @@ REASONS = [
         ("validate",),
     ),
     Reason(
-        "Turnbull's estimate converges with the cube root of the number of rows and has no standard error, "
-        "so that there are no confidence limits.",
+        "Turnbull's estimate converges at the rate of the cube root of the number of rows and has no "
+        "standard error or confidence limits.",
         "interval-censored",
         (),
         ("interval",),
         ("group_table", "calculator"),
     ),
     Reason(
-        "The p-value needs simulated outcomes, and the visits that would turn simulated times into intervals "
-        "are unknown.",
+        "The p-value needs simulated outcomes. Simulated times cannot be converted to intervals, since the "
+        "visits are unknown.",
         "interval-censored",
         (),
         ("interval",),
         ("split_test",),
     ),
     Reason(
-        "Observed events by a time cannot be counted. Train a model on the new rows.",
+        "The number of events by a given time is unknown. Train a model on the new rows.",
         "interval-censored",
         (),
         ("interval",),
@@ -704,9 +704,9 @@ def page() -> str:
     lines = [
         "# Outcome types",
         "",
-        "Every cell is run by `tests/test_capabilities.py` and compared with the same data in another form, "
-        "such as integer weights with repeated rows. Numbers are reasons. Outcomes are made with "
-        "[`Surv`](fitting.md#outcomes).",
+        "`tests/test_capabilities.py` runs every cell and compares it with equivalent data, "
+        "such as integer weights with repeated rows. Numbers refer to reasons. "
+        "[`Surv`](fitting.md#outcomes) defines the outcomes.",
         "",
         "## Estimators",
         "",

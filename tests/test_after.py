@@ -174,5 +174,5 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
         tiny.predict_survival_function(far, TIMES, after=500.0)
     rising = SurvivalRegression(leaf=make_family("spline", monotone=False))
     rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    with pytest.raises(ConfigError, match="curves that cannot rise"):
+    with pytest.raises(ConfigError, match="curves that cannot increase"):
         rising.predict_survival_function(rows, TIMES, after=10.0)

@@ -30,7 +30,7 @@ _OPTIONS = {
     **dict.fromkeys(("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun"), True),
 }
 _SETTING = re.compile(r"(?P<name>\+{0,2}[\w/.@:-]+)=(?P<value>.*)", re.DOTALL)
-# Of an entry that is left out, such as ~study.soft_trees.sst_po; whole groups are not.
+# Of an entry that is excluded, such as ~study.soft_trees.sst_po; whole groups are not.
 _DELETION = re.compile(r"~[\w-]+(\.[\w-]+)+(=.*)?", re.DOTALL)
 
 
@@ -42,12 +42,12 @@ def as_hydra_takes(arguments: Sequence[str]) -> list[str]:
         if word.startswith("-"):
             option = word.partition("=")[0]
             if option not in _OPTIONS:
-                raise ConfigError(f"there is no option {option}.{nearest_text(option, list(_OPTIONS))}")
+                raise ConfigError(f"unknown option {option}.{nearest_text(option, list(_OPTIONS))}")
             out.append(word)
             if _OPTIONS[option] and "=" not in word:
                 follows = next(words, None)
                 if follows is None:
-                    raise ConfigError(f"{option} needs a word behind it, such as --cfg job")
+                    raise ConfigError(f"{option} needs a value, such as --cfg job")
                 out.append(follows)
             continue
         if _DELETION.fullmatch(word):
@@ -88,7 +88,7 @@ def _quoted(text: str) -> str:
 
 
 def refusal_text(error: HydraException) -> str:
-    """What Hydra refuses, in words of the settings."""
+    """Convert errors of Hydra to messages about settings."""
     text = " ".join(str(error).split())
     if text_of_override := override_text(error):
         return text_of_override
@@ -120,6 +120,6 @@ def refusal_text(error: HydraException) -> str:
 def all_settings_text() -> str:
     """Every setting and choice for ``configs/settings.json``, from which ``--help`` is made without torch.
 
-    ``python -c "from sstorch.bench.arguments import *; print(all_settings_text(), end='')"`` writes it anew.
+    ``python -c "from sstorch.bench.arguments import *; print(all_settings_text(), end='')"`` writes it again.
     """
     return settings_text(settings(), REGISTERED)

@@ -69,7 +69,7 @@ from sstorch.soft.batch import check_causes, events_of_causes
 # What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 
-# Metrics that are printed of every task, and of every model at the end; those of groups where there are some.
+# Metrics that are printed of every task, and of every model at the end; those of groups if any.
 _PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
 _PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
 
@@ -181,7 +181,7 @@ def _run(config: Config, config_text: str, folder: RunFolder) -> CrossValidation
     competing = data.causes is not None
     checksum = data_checksum(data)
     if folder.is_completed(config_text, checksum):
-        print(f"done: {folder.path} holds this very run, completed; nothing is left to do")
+        print(f"done: {folder.path} contains this run, already completed")
         return None
     make_folds(data, cv.n_folds, cv.seed)
     data.warn_of_few_events()
@@ -377,7 +377,7 @@ def _overrides_of(group: str) -> str:
 
 
 def _job_text() -> str:
-    """Which job of a sweep is at work, to begin a message."""
+    """Name of the current job of a sweep, for messages."""
     job = HydraConfig.get()
     return f"job {job.job.num} ({' '.join(job.overrides.task)}): "
 
@@ -428,10 +428,10 @@ def _table_text(result: CrossValidation) -> str:
 
 
 def _evidence_text(result: CrossValidation) -> str:
-    """What the evidence chose in each split, and by how much groups gain over the regression."""
+    """Choice by evidence in each split, and gain of groups over the regression."""
     names = {"chosen": "hazards of", "n_groups": "groups", "gain": "gain"}
     table = result.evidence()[list(names)].rename(columns=names).rename_axis(None)
-    return f"Evidence of the best groups less that of the regression, in nats\n{table.round(1).to_string()}"
+    return f"Evidence of the best groups minus that of the regression, in nats\n{table.round(1).to_string()}"
 
 
 def _peers_text(scores: pd.DataFrame) -> str:

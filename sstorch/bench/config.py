@@ -48,10 +48,10 @@ def setting(default: Any, text: str) -> Any:
 
 @dataclass
 class DatasetConfig(FileOptions):
-    """Where the rows come from; ``path`` and the options describe a file (``dataset=csv``)."""
+    """Source of the rows; ``path`` and the options describe a file (``dataset=csv``)."""
 
-    name: str = setting(MISSING, "of the data set; dataset=NAME chooses one")
-    path: str | None = setting(None, "file of your own, or URL of a database; data_sets.md has the kinds")
+    name: str = setting(MISSING, "name of the data set; dataset=NAME chooses one")
+    path: str | None = setting(None, "data file, or URL of a database; data_sets.md lists the formats")
 
     @property
     def label(self) -> str:
@@ -105,9 +105,9 @@ TreeConfig = make_dataclass(
 class LeafConfig:
     """Hazard family of the leaves; ``options`` are those of its class. ``auto`` depends on the outcome."""
 
-    name: str = setting(MISSING, "of the hazard family; leaf=NAME chooses one")
+    name: str = setting(MISSING, "name of the hazard family; leaf=NAME chooses one")
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"text": "of the family, such as leaf.options.knots=3"}
+        default_factory=dict, metadata={"text": "options of the family, such as leaf.options.knots=3"}
     )
 
     def build(self) -> str | HazardFamily:
@@ -115,7 +115,7 @@ class LeafConfig:
         return AUTO if self.name == AUTO and not self.options else make_family(self.name, **self.options)
 
 
-# The settings of the penalty that each choice of the group stands for.
+# The settings of the penalty that each choice of the group represents.
 _GATES: dict[str, Gates] = {"l2": "frozen", "l2_relaxed": "relaxed"}
 
 
@@ -123,17 +123,17 @@ _GATES: dict[str, Gates] = {"l2": "frozen", "l2_relaxed": "relaxed"}
 class FairnessConfig:
     """Penalty on differences between the survival curves of the groups of a sensitive column.
 
-    The column is no feature unless ``feature`` is true. With ``name=none`` a column that is named is taken
+    The column is not a feature unless ``feature`` is true. With ``name=none`` a column that is named is taken
     out of the features too, and the groups are reported.
     """
 
-    name: str = setting("none", "of the penalty: fairness=none, l2 or l2_relaxed")
-    sensitive: str | None = setting(None, "column of the groups")
-    feature: bool = setting(False, "whether that column is a feature too")
+    name: str = setting("none", "name of the penalty: fairness=none, l2 or l2_relaxed")
+    sensitive: str | None = setting(None, "column of the sensitive groups")
+    feature: bool = setting(False, "true keeps the sensitive column as a feature")
     rho: float = setting(1.0, "coefficient of the penalty")
     pairs: str = setting("mean", "mean or sum, over all pairs of rows")
-    rule: str = setting("quadrature", "where curves are compared: quadrature or observed_times")
-    n_nodes: int = setting(64, "times of the quadrature")
+    rule: str = setting("quadrature", "times of the comparison of curves: quadrature or observed_times")
+    n_nodes: int = setting(64, "number of times of the quadrature")
 
     def build(self) -> L2Parity | None:
         """Build the settings of the penalty; None without one."""
@@ -153,9 +153,9 @@ class FairnessConfig:
 class TrainerConfig:
     """Settings of a trainer; each has a class of its own, which is an option of the group ``trainer``."""
 
-    name: str = setting(MISSING, "of the trainer; trainer=NAME chooses one")
-    holdout: float = setting(0.0, "share of the training rows that stops training and chooses the start")
-    n_shards: int = setting(1, "parts of the rows that training works through one by one")
+    name: str = setting(MISSING, "name of the trainer; trainer=NAME chooses one")
+    holdout: float = setting(0.0, "share of held-out training rows for stopping and choice of the start")
+    n_shards: int = setting(1, "number of shards of the rows, which bounds memory")
 
     def build(self) -> Trainer | None:
         """Build the trainer; None leaves it to the kind of start."""
@@ -185,7 +185,7 @@ class LeavesConfig(TrainerConfig):
     """:class:`sstorch.optim.Leaves`: gates stay where the start has put them."""
 
     name: str = "leaves"
-    max_iterations: int = setting(1000, "iterations of L-BFGS at most")
+    max_iterations: int = setting(1000, "maximum number of iterations of L-BFGS")
 
     def _trainer(self) -> Trainer:
         return Leaves(LBFGSOptions(max_iterations=self.max_iterations))
@@ -196,11 +196,11 @@ class NodecConfig(TrainerConfig):
     """:class:`sstorch.optim.Nodec`; ``race`` drops the worse half of the starts of a fold after pass 3."""
 
     name: str = "nodec"
-    eps: str = setting("eps_paper", "thresholds of the gates' steps: eps_paper or eps_ordered")
-    macro_iterations: int = setting(10, "passes over the gates at most")
-    zeta: float = setting(0.8, "factor of the thresholds from pass to pass")
-    patience: int | None = setting(None, "passes without gain after which a tree stops; null: none")
-    race: bool = setting(True, "whether the worse starts are dropped on the way")
+    eps: str = setting("eps_paper", "thresholds of the steps of gates: eps_paper or eps_ordered")
+    macro_iterations: int = setting(10, "maximum number of passes over the gates")
+    zeta: float = setting(0.8, "factor of the thresholds per pass")
+    patience: int | None = setting(None, "passes without gain after which a tree stops; null: no limit")
+    race: bool = setting(True, "true drops the worse starts during training")
 
     def _trainer(self) -> Trainer:
         return self._nodec()
@@ -215,8 +215,8 @@ class JointConfig(TrainerConfig):
     """:class:`sstorch.optim.Joint`; ``race`` drops the worse half after 50, 100 and 150 iterations."""
 
     name: str = "joint"
-    max_iterations: int = setting(1000, "iterations of L-BFGS at most")
-    race: bool = setting(True, "whether the worse starts are dropped on the way")
+    max_iterations: int = setting(1000, "maximum number of iterations of L-BFGS")
+    race: bool = setting(True, "true drops the worse starts during training")
 
     def _trainer(self) -> Trainer:
         return Joint(LBFGSOptions(max_iterations=self.max_iterations), JOINT_RACE if self.race else None)
@@ -227,7 +227,7 @@ class NodecJointConfig(NodecConfig):
     """:class:`sstorch.optim.NodecJoint`; ``max_iterations`` is of the joint polish."""
 
     name: str = "nodec+joint"
-    max_iterations: int = setting(1000, "iterations of the joint polish at most")
+    max_iterations: int = setting(1000, "maximum number of iterations of the joint optimisation")
 
     def _trainer(self) -> Trainer:
         return NodecJoint(self._nodec(), Joint(LBFGSOptions(max_iterations=self.max_iterations)))
@@ -247,7 +247,7 @@ TRAINER_CONFIGS: dict[str, type[TrainerConfig]] = {
 class InitConfig:
     """Initial solutions; ``auto`` are distilled gates, or random ones for a trainer that moves them."""
 
-    name: str = setting(MISSING, "of the kind of initial solutions; init=NAME chooses one")
+    name: str = setting(MISSING, "name of the kind of starting values; init=NAME chooses one")
 
 
 # Options of groups without files, by name. Hydra copies all of them in each composition, hence no more of a
@@ -265,32 +265,30 @@ REGISTERED: dict[str, dict[str, Any]] = {
 
 @dataclass
 class CVConfig:
-    """Folds and starts (None: 1 where gates are distilled, else 10)."""
+    """Folds and starts (None: 1 if gates are distilled, else 10)."""
 
-    n_folds: int = setting(5, "folds of the cross-validation")
-    n_starts: int | None = setting(
-        None, "initial solutions tried; null: 1 where gates are distilled, else 10"
-    )
-    seed: int = setting(0, "of the folds")
-    peers: bool = setting(True, "whether reference models, such as Cox, are scored on the same folds")
+    n_folds: int = setting(5, "number of folds of the cross-validation")
+    n_starts: int | None = setting(None, "number of starts; null: 1 for distilled gates, else 10")
+    seed: int = setting(0, "random seed of the folds")
+    peers: bool = setting(True, "true also scores reference models, such as Cox, on the same folds")
 
 
 @dataclass
 class DeviceConfig:
     """Device, precision, engine, and CPU threads (None: one for a small batch, else torch's own choice)."""
 
-    name: str = setting(MISSING, "of the device: device=cpu or cuda, device.name=cuda:1")
-    dtype: str = setting("float64", "precision: float64 or float32")
-    engine: str = setting("auto", "of training: torch, compiled (on the CPU), or auto")
-    threads: int | None = setting(None, "of the CPU; null: one for a small batch, else torch's own choice")
+    name: str = setting(MISSING, "name of the device: device=cpu or cuda, device.name=cuda:1")
+    dtype: str = setting("float64", "floating-point type: float64 or float32")
+    engine: str = setting("auto", "engine of training: torch, compiled (on the CPU), or auto")
+    threads: int | None = setting(None, "CPU threads; null: one for a small batch, else set by torch")
 
 
 @dataclass
 class LoggerConfig:
     """Progress on the terminal, and TensorBoard files."""
 
-    tensorboard: bool = setting(True, "whether TensorBoard files are written")
-    progress: bool = setting(True, "whether progress is shown")
+    tensorboard: bool = setting(True, "true writes TensorBoard files")
+    progress: bool = setting(True, "true shows progress")
 
 
 @dataclass
@@ -304,7 +302,7 @@ class StudyConfig:
     ``soft_trees``. ``models`` takes some of all of these by name, and None all.
     """
 
-    folder: str = setting("runs/study", "where the results go")
+    folder: str = setting("runs/study", "folder of the results")
     datasets: list[str] | None = setting(None, "names of data sets; null: the one of dataset=")
     models: list[str] | None = setting(None, "names of some of its models; null: all")
     soft_trees: dict[str, Any] = field(
@@ -316,9 +314,9 @@ class StudyConfig:
     baselines: dict[str, Any] = field(
         default_factory=dict, metadata={"text": "other models by name, with their options"}
     )
-    engine: str = setting("processes", "what carries tasks out: processes or ray")
-    n_jobs: int = setting(1, "tasks at a time")
-    address: str | None = setting(None, "of a Ray cluster")
+    engine: str = setting("processes", "execution of tasks: processes or ray")
+    n_jobs: int = setting(1, "number of concurrent tasks")
+    address: str | None = setting(None, "address of a Ray cluster")
 
 
 @dataclass
@@ -335,7 +333,7 @@ class Config:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     fairness: FairnessConfig = field(default_factory=FairnessConfig)
     study: StudyConfig | None = None
-    seed: int = setting(0, "of everything random but the folds")
+    seed: int = setting(0, "random seed, except for the folds")
 
     def load(self) -> SurvivalData:
         """Read the data set, with the groups of the sensitive column if one is named."""
@@ -445,7 +443,7 @@ _GROUPS: dict[str, tuple[type, ...]] = {
 
 
 def override_text(error: HydraException) -> str | None:
-    """Say which setting does not exist or has a value of another type, if that is what Hydra refuses."""
+    """Name the unknown setting or the value of a wrong type in an error of Hydra."""
     cause = error.__cause__
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
         return None
@@ -459,7 +457,7 @@ def override_text(error: HydraException) -> str | None:
 
 
 def config_path() -> str:
-    """Where Hydra finds the configuration."""
+    """Search path of the configuration for Hydra."""
     folder = configuration()
     return str(folder) if isinstance(folder, Path) else "pkg://sstorch.configs"
 

@@ -56,15 +56,14 @@ class CrossValidation:
 
     Attributes:
         scores: one row per fold, start and part (``train`` or ``test``): the scores that the type of the
-            outcome has (:func:`~sstorch.bench.scores_of`), those of the groups of
-            trees with gates (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all
-            rows), those of :func:`~sstorch.bench.score_fairness` if sensitive groups are
-            known, the training objective, ``chosen``, true for the start with the lowest training objective
-            of its fold, and ``finished``, false for starts that were dropped from a race.
+            outcome has (:func:`~sstorch.bench.scores_of`), those of the groups of trees with gates
+            (``GROUP_SCORES``; ``ari`` is with the chosen trees of the other folds, on all rows), those of
+            :func:`~sstorch.bench.score_fairness` if sensitive groups are known, the training objective,
+            ``chosen``, true for the start with the lowest training objective of its fold, and ``finished``,
+            false for starts dropped from a race.
         trees: the chosen tree of each fold.
-        model: the tree trained on all rows, chosen among its own starts alike; its ``metrics_`` are the means
-            of the chosen trees' scores on the test rows of the folds, its ``group_validation_`` is that of
-            their groups.
+        model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
+            of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
         folds: fold of each row, shape (n,).
     """
@@ -83,7 +82,7 @@ class CrossValidation:
     def table(self) -> pd.DataFrame:
         """Mean and standard deviation of each score, over all starts and over the chosen one of each fold.
 
-        Of a race, over the starts that were trained to the end.
+        With a race, over the starts that were trained to the end.
         """
         finished = self.scores[self.scores["finished"]]
         name = "all starts" if len(finished) == len(self.scores) else "finished starts"
@@ -94,7 +93,7 @@ class CrossValidation:
 
     @property
     def choices(self) -> dict[str, GroupChoice]:
-        """How evidence chose the groups and the penalties of each split; empty where penalties were given."""
+        """Groups and penalties of each split, chosen by evidence; empty for fixed penalties."""
         trees = zip(self.split_names, [*self.trees, self.model], strict=True)
         return {name: tree.choice_ for name, tree in trees if tree.choice_ is not None}
 
@@ -111,14 +110,14 @@ class CrossValidation:
         return pd.concat({name: each.penalties for name, each in self.choices.items()}, names=["split"])
 
     def held_out(self, data: SurvivalData) -> pd.DataFrame:
-        """What the chosen tree of each fold predicts for the rows of the fold.
+        """Predictions of the chosen tree of each fold for the rows of the fold.
 
         Args:
             data: all rows.
 
         Returns:
             A row for each row: ``row`` from 0, ``fold``, ``group`` in the tree of the fold, and ``S(t)``, or
-            where causes compete the cumulative incidence ``F(t):cause`` of each, at round times near
+            with competing causes the cumulative incidence ``F(t):cause`` of each, at round times near
             quantiles of the event times.
         """
         times = round_horizons(data.event_times, self.model.time_unit_)
@@ -191,7 +190,7 @@ def cross_validate(
 ) -> CrossValidation:
     """Train trees outside each fold and on all rows, and score those of the folds.
 
-    All starts on all folds, and those on all rows, are one batch; where causes compete one for each cause,
+    All starts on all folds, and those on all rows, are one batch; with competing causes one for each cause,
     under gates that all share. All statistics of preprocessing and all training choices come from the
     training rows of a fold; only the vocabulary of the categorical columns is read from the whole table.
 
@@ -206,8 +205,8 @@ def cross_validate(
 
     Raises:
         DataError: too few rows or events for so many folds; raised before any training.
-        ConfigError: a parameter has a value that does not exist, gates are to be trained where causes
-            compete, or the checkpoint belongs to another run.
+        ConfigError: a parameter has an invalid value, gates are to be trained with competing causes, or the
+            checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
     settings = estimator._batch_settings()
@@ -215,8 +214,8 @@ def cross_validate(
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
         warnings.warn(
-            "rows entered late: likelihood and concordance, of pairs at risk together, take it into account; "
-            "Brier scores do not and are left out (nan)",
+            "left-truncated rows: likelihood and concordance support entry times; "
+            "Brier scores do not and are nan",
             DataWarning,
             stacklevel=2,
         )
@@ -313,7 +312,7 @@ class FairnessPath:
     estimator: SoftEstimator
 
     def tree(self, rho: float, fold: int, start: int | None = None) -> SoftEstimator:
-        """The tree of a rho, fold and start; of the start with the lowest training objective if None."""
+        """Return the tree of a rho, fold and start; None for the start with the lowest training objective."""
         k = self.batch.rhos.index(rho)
         start = self.batch.best_start(fold, k) if start is None else start
         tree: SoftEstimator = clone(self.estimator)
@@ -326,7 +325,7 @@ class FairnessPath:
     def table(self, chosen: bool = False) -> pd.DataFrame:
         """Mean of every score by part and rho, over all starts or the chosen one of each fold.
 
-        Scores that are not defined in a fold, since a group is absent there, are left out of the mean.
+        Scores that are not defined in a fold, since a group is absent there, are excluded from the mean.
         """
         runs = self.scores[self.scores["chosen"]] if chosen else self.scores
         numbers = runs.drop(columns=["fold", "start", "chosen"])
@@ -335,7 +334,7 @@ class FairnessPath:
     def pareto(
         self, accuracy: str = "c_harrell", disparity: str = "parity", part: str = "test", chosen: bool = False
     ) -> pd.DataFrame:
-        """The rhos that no other beats in both accuracy and disparity, means over the runs."""
+        """Pareto-optimal values of rho for accuracy and disparity, means over the runs."""
         table = self.table(chosen)
         rows = table[table.index.get_level_values("part") == part].droplevel("part")
         return pareto_front(rows, accuracy, disparity)
@@ -362,7 +361,7 @@ def fairness_path(
         callbacks: called at every step of the training.
 
     Raises:
-        ConfigError: no penalty is chosen, the groups are not known, or a rho is out of range.
+        ConfigError: no penalty is chosen, the groups are unknown, or a rho is out of range.
         DataError: a fold cannot be scored, or its training rows are all of one group.
     """
     known_groups(data)
@@ -407,7 +406,7 @@ def pareto_front(table: pd.DataFrame, accuracy: str, disparity: str) -> pd.DataF
     """Rows of a table that no other row beats: at least as good in both, and better in one.
 
     Args:
-        table: one row a candidate.
+        table: one row per candidate.
         accuracy: column, a metric of :func:`sstorch.metrics.evaluate`; whether more is better is known.
         disparity: column; less is better.
 

@@ -50,7 +50,7 @@ def soft_tree(**values: Any) -> SoftEstimator:
             :class:`~sstorch.Columns`, and ``holdout``, ``n_shards`` and ``engine`` of the trainer.
 
     Raises:
-        ConfigError: there is no such setting.
+        ConfigError: unknown setting.
     """
     check_names(values, SOFT_TREE, "a tree")
     given = {name: value for name, value in values.items() if value is not None or name == "gate_features"}
@@ -115,7 +115,7 @@ def _trainer(values: Mapping[str, Any], trainer: str | Trainer) -> dict[str, Any
 
 
 def check_names(values: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Make sure that parameters of `what` exist; a ConfigError names the nearest one."""
+    """Check that parameters of `what` exist; a ConfigError names the nearest one."""
     for name in values:
         if name not in known:
             raise ConfigError(f"{what} has no parameter {name!r}.{nearest_text(name, list(known))}")

@@ -44,10 +44,10 @@ MOST_FOREST_ROWS = 5_000
 def peers_of(data: SurvivalData, estimator: SoftEstimator) -> list[str]:
     """Names of the models that a tree is compared with.
 
-    Where causes compete Aalen-Johansen and cause-specific Cox regressions take the place of Kaplan-Meier and
+    With competing causes Aalen-Johansen and cause-specific Cox regressions take the place of Kaplan-Meier and
     Cox; where times are interval-censored Turnbull's curve and a Weibull AFT regression, if lifelines is
-    installed. Models that do not support entry times or weights are left out where there are some; a random
-    forest also without scikit-survival and above 5,000 rows. One leaf is the same tree with depth 0.
+    installed. Models that do not support entry times or weights are excluded if any; a random forest also
+    without scikit-survival and above 5,000 rows. One leaf is the same tree with depth 0.
     """
     plain, even = not data.entry.any(), not np.ptp(data.sample_weight)
     leaf = [ONE_LEAF] if estimator._batch_settings().depth else []
@@ -82,8 +82,8 @@ def score_peers(
         regressions: one leaf of each fold; trained here if empty.
 
     Returns:
-        Columns ``model``, ``fold`` and the scores of the outcome; nan where a score is not defined, such as
-        the likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
+        Columns ``model``, ``fold`` and the scores of the outcome; nan if a score is not defined, such as the
+        likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
     """
     parts, schema, rows = split(data, folds), Schema.of(data.frame), list[dict[str, object]]()
     for number, name in enumerate(names):
@@ -137,7 +137,7 @@ def _fits(
             yield fold, model_for(baseline, train).fit(train, schema, 0)
         except TrainingError as error:
             warnings.warn(
-                f"{name} cannot be fitted outside fold {fold} and is scored on the others: {error}",
+                f"{name} could not be fitted outside fold {fold} and is scored on the others: {error}",
                 DataWarning,
                 stacklevel=4,
             )

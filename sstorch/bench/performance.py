@@ -31,7 +31,7 @@ def title_of(score: str) -> str:
 
 
 def headlines(scores: list[str]) -> list[str]:
-    """The main scores: concordance, of each cause, or where there is none the Brier score."""
+    """The main scores: concordance, of each cause, or if there is none the Brier score."""
     main = [name for name in scores if "headline" in metric_of(name)[0].tags]
     return [name for name in main if metric_of(name)[0].higher_is_better] or main[:1]
 
@@ -146,7 +146,7 @@ def performance_tables(peers: pd.DataFrame) -> list[Table]:
     )
     result = [Table(caption, ["model", *header], lines("value", models, True), stacked=True)]
     if len(models) > 1:
-        caption = "This model less a reference model, paired by fold, with 95 % confidence interval."
+        caption = "This model minus a reference model, paired by fold, with 95 % confidence interval."
         others = lines("difference", [name for name in models if name != TREE], False)
         result.append(Table(caption, ["reference model", *header], others, stacked=True))
     return result

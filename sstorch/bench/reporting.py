@@ -40,7 +40,7 @@ def read_run(path: Path, command: str) -> Callable[[], Run] | None:
     if not folder.is_taken:
         return None
     if folder.status != "completed":
-        raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: go on with it first")
+        raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: continue it first")
     if not (path / "held_out.csv").is_file():
         raise ConfigError(f"{path} has no held_out.csv: run it again")
     show_warnings_as_notes(command)

@@ -212,7 +212,7 @@ class RunFolder:
 
         Returns:
             The figures by name of the split: the chosen tree of each fold on its test rows, and the model on
-            all rows; where causes compete the incidences of the model on all rows alone.
+            all rows; with competing causes the incidences of the model on all rows alone.
         """
         result.scores.to_csv(self.path / "scores.csv", index=False)
         result.table().to_csv(self.path / "summary.csv")

@@ -74,7 +74,7 @@ class Grouping(Protocol):
 
 
 class Score(NamedTuple):
-    """A value, NaN where the metric is not defined, and why."""
+    """A value, NaN if the metric is not defined, and why."""
 
     value: float
     reason: str = ""
@@ -122,7 +122,7 @@ def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> 
 
     Returns:
         ``c_harrell``: time-dependent concordance (higher is better); ``ibs_sksurv`` and ``ibs_graf``:
-        integrated Brier score in two conventions (lower is better), nan where rows entered late;
+        integrated Brier score in two conventions (lower is better), nan if rows entered late;
         ``log_likelihood`` per row. The scores of :func:`scores_of` for other outcomes.
     """
     found = score_predictor(tree, rows, train, names=SCORES[:-1])
@@ -153,8 +153,8 @@ def score_predictor(
             those of :func:`scores_of`.
 
     Returns:
-        The scores, NaN where one is not defined for these rows, and ``log_likelihood`` per row, NaN
-        where the model has no density.
+        The scores, NaN if one is not defined for these rows, and ``log_likelihood`` per row, NaN if the model
+        has no density.
 
     Raises:
         DataError: the outcome has competing causes and the model predicts no incidences.
@@ -223,7 +223,7 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
     """``ari`` of each fit: adjusted Rand index with the chosen fits of the other folds, mean over them.
 
     Each start has one fit in every fold, in the order of the folds; `groups` are those of all rows in each
-    fit, (n,). NaN where no model makes more than one group.
+    fit, (n,). NaN if no model makes more than one group.
     """
     others = [group for group, is_chosen in zip(groups, chosen, strict=True) if is_chosen]
     scores = [Score(np.nan, "one group")] * len(groups)
@@ -240,7 +240,7 @@ def agreements(starts: Sequence[int], chosen: Sequence[bool], groups: Sequence[I
 def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) -> dict[str, Score]:
     """The scores of competing causes or interval-censored times, and the likelihood."""
     scores = {}
-    late = "it takes every row as at risk from time zero, and some have entry times (left truncation)"
+    late = "it does not support entry times (left truncation)"
     try:
         scored = _scored(predictor, rows, train)
     except DataError as error:
@@ -259,7 +259,7 @@ def _outcome_scores(predictor: object, rows: SurvivalData, train: SurvivalData) 
 
 
 def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Scored:
-    """Rows with what is predicted for them, where causes compete or times are interval-censored."""
+    """Rows with what is predicted for them, with competing causes or interval-censored times."""
     if rows.causes is None:
         assert isinstance(predictor, Predictor)
         model = SimpleNamespace(predict_survival_function=predictor.falling_curves)
@@ -295,7 +295,7 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
 
 
 def depth_of(tree: SoftEstimator) -> int:
-    """Gates on every path of a fitted tree; its parameter may have been set anew since."""
+    """Gates on every path of a fitted tree; its parameter may have been set again since."""
     return tree.module_.topology.depth
 
 
@@ -303,7 +303,7 @@ def leaf_table(tree: SoftEstimator, rows: SurvivalData) -> pd.DataFrame:
     """Rows, Gini index and share of each sensitive group in the prognostic groups of a tree, by number.
 
     Raises:
-        ConfigError: the sensitive groups of the rows are not known.
+        ConfigError: the sensitive groups of the rows are unknown.
     """
     groups = known_groups(rows)
     n_leaves = 2 ** depth_of(tree)
@@ -320,7 +320,7 @@ def score_fairness(
 ) -> dict[str, float]:
     """Disparities between sensitive groups in the predicted survival of a tree.
 
-    Where causes compete, survival is that until any of them: an event is one of any cause.
+    With competing causes, survival is that until any of them: an event is one of any cause.
 
     Args:
         tree: fitted on ``train``.
@@ -338,7 +338,7 @@ def score_fairness(
         group that is absent from the rows, or too small, leaves undefined is NaN.
 
     Raises:
-        ConfigError: the groups of the rows are not known, or tau is outside the observed training times.
+        ConfigError: the groups of the rows are unknown, or tau is outside the observed training times.
         DataError: times are interval-censored: predicted survival is compared with that of Kaplan-Meier.
     """
     groups = known_groups(rows)
@@ -378,5 +378,5 @@ def score_fairness(
 def known_groups(rows: SurvivalData) -> Groups:
     """The sensitive groups of the rows, which must be known."""
     if rows.groups is None:
-        raise ConfigError("the sensitive groups are not known: use data.with_sensitive(column)")
+        raise ConfigError("the sensitive groups are missing: use data.with_sensitive(column)")
     return rows.groups

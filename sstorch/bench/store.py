@@ -65,11 +65,10 @@ class TaskKey:
 
 
 class ResultStore:
-    """Folder of results that any number of processes may write at once.
+    """Folder of results for concurrent processes.
 
-    A task has one file, ``results/<dataset>/<model>_d<depth>_<config>.parquet``: its rows, and in the file's
-    own metadata what is known of the task as a whole. It appears when it is complete, so that whatever ends
-    a process, the files that are there can be read.
+    A task has one file, ``results/<dataset>/<model>_d<depth>_<config>.parquet``: its rows, and facts about
+    the task in the metadata. Files are written atomically; existing files are always complete.
 
     Args:
         path: folder of the study.
@@ -84,10 +83,10 @@ class ResultStore:
         return self.path / "results"
 
     def check_writable(self) -> None:
-        """Make the folder and write a file there, before any work is done.
+        """Create the folder and test that it is writable.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: the folder is not writable.
         """
         probe = self.results / f".probe-{os.getpid()}"
         try:
@@ -100,14 +99,14 @@ class ResultStore:
             raise ConfigError(f"the study cannot be kept in {self.path}: {error}; choose another") from error
 
     def holds(self, key: TaskKey) -> bool:
-        """True if the results of a task are there."""
+        """True if the results of a task exist."""
         return (self.results / key.file).exists()
 
     def claim(self, key: TaskKey) -> BaseFileLock | None:
-        """Take a task for ourselves, until it is given back by ``unlock`` or this process ends.
+        """Lock a task, until ``unlock`` or the end of this process.
 
         Returns:
-            The lock; None if the task is done or another process is at it.
+            The lock; None if the task is finished or locked by another process.
         """
         file = self.results / key.file
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -118,15 +117,15 @@ class ResultStore:
         return lock
 
     def write(self, key: TaskKey, rows: pd.DataFrame, facts: dict[str, Any]) -> None:
-        """Add the results of a claimed task, all of them or, if they cannot be written, nothing.
+        """Write the results of a claimed task, completely or not at all.
 
         Args:
             key: of the task.
             rows: columns fold, start, part, chosen, metric, value, reason.
-            facts: what else is known of the task, as JSON can hold it.
+            facts: other facts about the task, for JSON.
 
         Raises:
-            OSError: the file cannot be written, for instance on a full disk; what was there is untouched.
+            OSError: the file cannot be written, for example on a full disk; existing files are unchanged.
         """
         task = {"dataset": key.dataset, "model": key.model, "depth": key.depth, "config": key.config}
         table = pa.Table.from_pandas(rows.assign(**task).astype(COLUMNS)[list(COLUMNS)], preserve_index=False)

@@ -67,7 +67,7 @@ def plan(
     """
     names = [(model.name, model.depth) for model in models]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a name of its own")
+        raise ConfigError(f"the study has two models {min(twice, key=str)}; give each a different name")
     if not sources or not models:
         raise ConfigError("the study has nothing to do: name data sets, and soft trees or baselines")
     for model in models:

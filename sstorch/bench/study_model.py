@@ -100,7 +100,7 @@ class StudyModel(ABC):
     @property
     @abstractmethod
     def depth(self) -> int | None:
-        """Of its trees; None without."""
+        """Depth of the trees; None for other models."""
 
     @property
     def n_starts(self) -> int:
@@ -155,7 +155,7 @@ class SoftTreeModel(StudyModel):
 
     Args:
         name: by which the results are known.
-        estimator: its parameters; the device is the study's.
+        estimator: parameters of the trees; the device is set by the study.
     """
 
     def __init__(self, name: str, estimator: SoftEstimator) -> None:
@@ -182,7 +182,7 @@ class SoftTreeModel(StudyModel):
         settings.check_columns(data)
 
     def settings(self) -> Fingerprint:
-        """The checked parameters and those of the trainer, but for the device."""
+        """The checked parameters and those of the trainer, except the device."""
         checked = replace(self.estimator._batch_settings(), device="cpu")
         return {
             **fingerprint(checked.facts(), "tree"),
@@ -209,12 +209,12 @@ class SoftTreeModel(StudyModel):
 
 
 class BaselineModel(StudyModel):
-    """A baseline, fitted on each fold for itself, on the CPU.
+    """A baseline, fitted to each fold separately on the CPU.
 
     Args:
         name: by which the results are known.
         baseline: what is fitted.
-        seed: of everything random in it.
+        seed: random seed.
     """
 
     def __init__(self, name: str, baseline: Baseline, seed: int) -> None:
@@ -223,7 +223,7 @@ class BaselineModel(StudyModel):
 
     @property
     def depth(self) -> int | None:
-        """Largest depth of its trees; None without."""
+        """Maximum depth of the trees; None for other models."""
         return getattr(self.baseline, "depth", None)
 
     def check(self) -> None:
@@ -249,11 +249,11 @@ class BaselineModel(StudyModel):
 
 
 class SoftTreeCVModel(StudyModel):
-    """Soft survival trees whose parameters are chosen within the training rows of each fold.
+    """Soft survival trees with parameters chosen on the training rows of each fold.
 
     Args:
         name: by which the results are known.
-        estimator: the search; the device is the study's.
+        estimator: the search; the device is set by the study.
     """
 
     def __init__(self, name: str, estimator: PrognosticTreeCV) -> None:
@@ -262,7 +262,7 @@ class SoftTreeCVModel(StudyModel):
 
     @property
     def depth(self) -> None:
-        """None: it is chosen; the facts of the task have it for each fold."""
+        """None, since it is chosen; the facts of the task contain it for each fold."""
         return None
 
     def check(self) -> None:
@@ -273,7 +273,7 @@ class SoftTreeCVModel(StudyModel):
         self.estimator._compared(data)
 
     def settings(self) -> Fingerprint:
-        """Everything that is compared and how, but for the device."""
+        """All candidates and settings, except the device."""
         search, found = self.estimator, Fingerprint()
         for name, each in search._compared().items():
             own = SoftTreeModel(name, each).settings()
@@ -299,11 +299,11 @@ def soft_tree_models(
     Args:
         shared: flat settings that all have, see :func:`~sstorch.bench.soft_tree`.
         entries: for each name settings of its own, which win, and ``leaf_options`` of its leaf. A list
-            stands for one model with each of its values, but for ``interactions``.
+            represents one model with each of its values, but for ``interactions``.
         where: of the configuration they are, for messages.
 
     Raises:
-        ConfigError: there is no such setting, no model of the entry uses it, or a value does not exist.
+        ConfigError: unknown setting, no model of the entry uses it, or a value does not exist.
     """
     models: list[SoftTreeModel] = []
     for name, entry in entries.items():
@@ -330,15 +330,15 @@ def baseline_models(entries: Mapping[str, Mapping[str, Any]], seed: int) -> list
 
     Args:
         entries: for each name its options, and ``baseline``, the model, if the name is not that of one. A
-            list stands for one model with each of its values. With ``optional`` a model is left out, with
-            a message, where what it needs is not installed.
+            list represents one model with each of its values. With ``optional`` a model is excluded, with a
+            message, where what it needs is not installed.
         seed: of everything random in them.
 
     Raises:
         ConfigError: there is no such baseline or option.
 
     Warns:
-        DataWarning: an optional model is left out.
+        DataWarning: an optional model is excluded.
     """
     models: list[StudyModel] = []
     for name, entry in entries.items():
@@ -361,7 +361,7 @@ def soft_search_models(
             :func:`soft_tree_models`, and without them those that the search compares by default.
 
     Raises:
-        ConfigError: there is no such setting.
+        ConfigError: unknown setting.
     """
     models: list[StudyModel] = []
     for name, entry in entries.items():

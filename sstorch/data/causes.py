@@ -25,11 +25,11 @@ _CENSORED = ("censored", "censor", "none")
 
 @dataclass(frozen=True)
 class Causes:
-    """The cause of the event of every row.
+    """Causes of the events of rows.
 
     Attributes:
-        coding: name of each cause by its value, as text; with it other rows are read alike.
-        codes: cause of each row, 1 .. K in the order of ``names``, 0 where it was censored; shape (n,).
+        coding: name of each cause by its value, as text; used to read other rows.
+        codes: cause of each row, 1 .. K in the order of ``names``, 0 if censored; shape (n,).
     """
 
     coding: Mapping[str, str]
@@ -37,7 +37,7 @@ class Causes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the causes, K of them; a subset of the rows keeps them all."""
+        """Names of the K causes; a subset of the rows keeps all."""
         return tuple(self.coding.values())
 
     def subset(self, index: IntArray) -> Causes:
@@ -58,11 +58,11 @@ def cause_number(cause: int | str, names: Sequence[str]) -> int:
     if not any(names):
         raise ConfigError(f"cause must be left out, got {cause!r}: there is one event, and no cause competes")
     known = ", ".join(f"{number} ({name})" for number, name in enumerate(names, 1))
-    raise ConfigError(f"there is no cause {cause!r}; the causes are {known}")
+    raise ConfigError(f"unknown cause {cause!r}; the causes are {known}")
 
 
 def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[FloatArray, Causes]:
-    """Times (n,) >= 0 and causes of two columns; `causes` are names by value, or ``"auto"``, as of `Surv`."""
+    """Times (n,) >= 0 and causes of two columns; `causes` are names by value, or ``"auto"``, as in `Surv`."""
     time_column, time_where, cause_column, where = split_target((time, event))
     times = times_of(time_column, time_where)
     if len(times) != len(cause_column):
@@ -79,9 +79,9 @@ def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[Float
     number = {censored: 0} | {value: k for k, value in enumerate(named, 1)}
     codes = np.array([number[word] for word in words], dtype=np.int64)
     if not named:
-        raise DataError(f"{where} names no cause: all rows are censored")
+        raise DataError(f"{where} has no cause: all rows are censored")
     if len(set(named.values())) < len(named):
-        raise ConfigError(f"two values of {where} have one name; causes that are one are one value")
+        raise ConfigError(f"two values of {where} have one name; give one value per cause")
     return times, Causes(named, codes)
 
 
@@ -120,7 +120,7 @@ def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[s
 
 
 def check_all_occur(causes: Causes) -> None:
-    """Make sure that some row has each cause."""
+    """Check that some row has each cause."""
     counts = np.bincount(causes.codes, minlength=len(causes.names) + 1)[1:]
     if (absent := counts == 0).any():
         raise DataError(

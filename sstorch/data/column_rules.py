@@ -1,4 +1,4 @@
-"""What columns of a file mean beyond their type: dates of follow-up, detection limits, coded categories."""
+"""Special columns of a file: dates of follow-up, detection limits, coded categories."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
             start += len(column)
             if (bad := (part.isna() & column.notna()).to_numpy()).any():
                 raise DataError(
-                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is no date, in "
+                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is not a date, in "
                     f"{rows_text(bad)}; correct these cells or set them to missing"
                 )
             typed[k] = part
@@ -214,7 +214,7 @@ def _plain(dates: pd.Series) -> pd.Series:
 def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit: str) -> FloatArray:
     """Time from the first to the second of two columns of dates, (n,), in days, weeks, months or years.
 
-    A month has 365.2425 / 12 days and a year 365.2425; `form` is as of `dates_of`.
+    A month has 365.2425 / 12 days and a year 365.2425; `form` is as in `dates_of`.
     """
     if len(dates) != 2:
         raise ConfigError(f"date must be two columns, start and end of follow-up, got {list(dates)}")

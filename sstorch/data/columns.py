@@ -198,7 +198,7 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
 
 
 def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
-    """What to do about limits of detection such as ``>300`` in cells that are no numbers; "" if none."""
+    """Remedy for detection limits such as ``>300`` in cells that are not numbers; "" if none."""
     words = column.astype(object)[odd].dropna().astype(str)
     for word in words.unique():
         match = _LIMIT.fullmatch(word)
@@ -206,11 +206,11 @@ def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
             rows = np.zeros(len(column), dtype=np.bool_)
             rows[odd] = [str(cell) == word for cell in column.astype(object)[odd]]
             return (
-                f"{word.strip()!r} in {rows_text(rows)} is a detection limit and no missing value: "
+                f"{word.strip()!r} in {rows_text(rows)} is a detection limit, not a missing value: "
                 + (f"give {option_text('limits', 'indicator', '')}, or " if reads_file() else "")
                 + f"write the limit, {match[2].strip()}, into these cells"
                 + (", or half of it," if match[1] in "<≤" else "")
-                + " and mark them in a 0/1 column of their own"
+                + " and mark them in a separate 0/1 column"
             )
     return ""
 
@@ -219,7 +219,7 @@ _CONVERT = "convert it with pd.to_numeric, or with astype('category') if they ar
 
 
 def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
-    """What to do about numbers that a file has as text; ``odd`` marks cells that are no numbers at all."""
+    """Remedy for numbers stored as text in a file; ``odd`` marks cells that are not numbers."""
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
         return f"if these are missing values, give {option_text('missing', words, '')}"
@@ -278,7 +278,7 @@ def _to_float(value: object) -> float:
 def numeric_values(
     column: pd.Series, where: str, remedy: str = "correct these values or set them to missing"
 ) -> FloatArray:
-    """Read a column as numbers (n,), NaN where missing; messages call it `where`, such as "column 'age'"."""
+    """Read a column as numbers (n,), NaN if missing; messages call it `where`, such as "column 'age'"."""
     _refuse_dates(column, where)
     if pdt.is_numeric_dtype(column.dtype) and not pdt.is_complex_dtype(column.dtype):
         values = np.array(column.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
@@ -290,7 +290,7 @@ def numeric_values(
         odd = bad & ~np.array([isinstance(v, str) and _looks_like_number(v) for v in column.astype(object)])
         if odd.any():
             raise DataError(
-                f"{where} holds {_first(column, odd)}, which is no number, in {rows_text(odd)}; "
+                f"{where} holds {_first(column, odd)}, which is not a number, in {rows_text(odd)}; "
                 f"{_limit_remedy(column, odd) or remedy}"
             )
         raise DataError(
@@ -321,13 +321,13 @@ def label(value: object) -> str:
 
 
 def labels(column: pd.Series) -> npt.NDArray[np.object_]:
-    """Read a column as labels (n,): text, or None where missing."""
+    """Read a column as labels (n,): text, or None if missing."""
     codes, names = label_codes(column)
     return np.asarray(np.array([*names, None], dtype=object)[codes], dtype=object)
 
 
 def label_codes(column: pd.Series) -> tuple[IntArray, list[str]]:
-    """Read a column as labels: the position of each cell's, -1 where missing, (n,), and the labels."""
+    """Read a column as labels: the position of each cell's, -1 if missing, (n,), and the labels."""
     _refuse_dates(column, f"column {str(column.name)!r}")
     if isinstance(column.dtype, pd.CategoricalDtype):
         return np.asarray(column.cat.codes, dtype=np.int64), [label(c) for c in column.cat.categories]
@@ -346,7 +346,7 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
 
 
 def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
-    """The frame with cells of some values missing; a number stands for all that are equal to it."""
+    """The frame with cells of some values missing; a number represents all that are equal to it."""
     marks = {label(value) for value in values}
     if not marks:
         return frame
@@ -371,7 +371,7 @@ def clean_features(
 ) -> pd.DataFrame:
     """Read all feature columns of a frame or an array (n, p): float64 with NaN, or categories that are text.
 
-    `faults` takes the errors of columns that cannot be read, which then are left out; None raises them. Text
+    `faults` takes the errors of columns that cannot be read, which then are excluded; None raises them. Text
     in columns that training rows had as `categories` may look like numbers.
     """
     frame = as_frame(X)

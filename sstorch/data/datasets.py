@@ -67,11 +67,11 @@ def load_file(
     limits: str | Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> SurvivalData:
-    """Read survival data from a file with a header and one row a subject, or with `id` several.
+    """Read survival data from a file with a header and one row per subject, or several with `id`.
 
     Missing values are empty cells, NA, NaN, NULL and a single point; the word None is a category. A first
-    column without a name, as R and pandas write for row names, is left out with a DataWarning. Rows
-    of a text file are called by their lines. Blanks around texts are cut off.
+    column without a name (row names of R and pandas) is excluded with a DataWarning. Rows of a text file are
+    identified by line. Leading and trailing blanks are removed.
 
     Args:
         path: Text (.csv, .tsv, .txt, also .gz), Excel (.xlsx), Stata (.dta), SPSS (.sav), SAS (.sas7bdat,
@@ -80,44 +80,44 @@ def load_file(
         time: Column of the times.
         event: Column of the event indicators.
         event_coding: ``"auto"`` (boolean or 0/1, 1 = event) or ``"1/2"`` (1 = censored, 2 = event).
-        drop: Columns that are no features, such as identifiers.
-        sep: Separator of a text file; None finds it in the header (tab for .tsv).
-        strict: Refuse feature columns that are more often an accident than meant: constant or mostly missing
-            ones, identifiers, columns that determine the time or the event, codes for missing values,
-            categories that differ by case or blanks only. False keeps them: missing values are then imputed,
-            constants have no effect, and a DataWarning names the others.
-        entry: Column of the entry times (left truncation), if rows were not observed from time zero.
-        event_value: Value of the event column that stands for an event, such as ``"yes"``.
-        missing: Values that stand for a missing one, such as ``[-999, "unknown"]``, besides those above.
-        decimal: Decimal sign of texts, ``"."`` or ``","``; None finds it in the cells of a text file.
+        drop: Columns that are not features, such as identifiers.
+        sep: Separator of a text file; None to detect it in the header (tab for .tsv).
+        strict: True raises an error for suspicious features: constant or mostly missing columns, identifiers,
+            leaks of the time or the event, codes for missing values, categories that differ only by case or
+            blanks. False keeps them: missing values are imputed, constants have no effect, and a DataWarning
+            names the others.
+        entry: Column of the entry times (left truncation).
+        event_value: Value of the event column for an event, such as ``"yes"``.
+        missing: Additional codes of missing values, such as ``[-999, "unknown"]``.
+        decimal: Decimal sign of texts, ``"."`` or ``","``; None to detect it in the cells of a text file.
         cause: Column of the competing causes, in place of `event`.
-        causes: Their names by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0 (censored) and
-            1 .. K, or text with the word censored.
-        time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
-        id: Column of the subjects, where they have several rows, each from its entry to its time.
+        causes: Names of the causes by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0
+            (censored) and 1 .. K, or text with the word censored.
+        time_unit: Unit of the times used in texts and figures, such as ``"days"``.
+        id: Column of the subjects, for several rows per subject, each from entry to time.
         weight: Column of the weights.
         lower: Column of the lower bounds of interval-censored times, with `upper` in place of `time` and
             `event`: the last time at which the event had not happened, 0 or empty for a left-censored row.
-        upper: Column of the upper bounds, the first time at which it had; empty for a right-censored row.
-        encoding: Encoding of a text file; None finds it in the bytes: UTF-8, UTF-16, cp1252 or Latin-1.
+        upper: Column of the upper bounds, the first time at which the event had happened; empty for a
+            right-censored row.
+        encoding: Encoding of a text file; None to detect it: UTF-8, UTF-16, cp1252 or Latin-1.
         table: Sheet of a workbook, data frame of an .RData file, table of a database, or a query.
-        date: Columns of the start and the end of follow-up. The time between them is in `time_unit`, by
-            default days, and has the name that `time` gives; both columns are left out.
-        date_format: Form of dates that are text, such as ``"%d/%m/%Y"``; None finds it.
-        censored_at: Time at which longer follow-up is censored, in the unit of the times.
-        category: Columns of numbers that are codes of categories.
-        limits: What becomes of detection limits such as ``>300``: ``"value"`` (300), ``"indicator"`` (300,
-            and a 0/1 column ``NAME above limit``) or ``"missing"``; a mapping gives it by column. None
-            refuses them.
-        units: Units of columns, such as ``{"age": "years"}``, which a calculator shows.
+        date: Columns of the start and the end of follow-up. The difference, in `time_unit` (default days), is
+            the column `time`; both date columns are excluded.
+        date_format: Format of dates as text, such as ``"%d/%m/%Y"``; None to detect it.
+        censored_at: Time at which follow-up is censored, in the unit of the times.
+        category: Numeric columns with codes of categories.
+        limits: Conversion of detection limits such as ``>300``: ``"value"`` (300), ``"indicator"`` (300, and
+            a 0/1 column ``NAME above limit``) or ``"missing"``, or a mapping by column. None raises an error.
+        units: Units of columns, such as ``{"age": "years"}``, for the calculator.
 
     Raises:
-        DataError: The file cannot be read or its data cannot be used; the message starts with the path.
-        ConfigError: An option does not exist.
+        DataError: The file cannot be read or its data are invalid; the message starts with the path.
+        ConfigError: An option is unknown.
 
     Warns:
-        DataWarning: What else is odd about the rows, as :meth:`SurvivalData.from_frame` warns, and how a
-            text file was read that is no UTF-8 text or has decimal commas.
+        DataWarning: Other findings about the rows, as for :meth:`SurvivalData.from_frame`; encoding or
+            decimal commas of a text file, if not UTF-8 with decimal points.
     """
     given = dict(locals())
     lists = {name: list(given[name]) for name in ("drop", "missing", "date", "category")}
@@ -129,28 +129,27 @@ def load_file(
 def load_dataset(name: str, **options: object) -> SurvivalData:
     """Load a data set by name.
 
-    Most come from optional packages, the extra ``datasets``. Those of PySurvival and
-    survivors are downloaded with pip at the first use and kept in a cache folder (the environment variable
-    ``SSTORCH_CACHE`` names another). What is loaded is compared with the rows, features and events that
-    `list_datasets` states.
+    Most come from optional packages, the extra ``datasets``. Data sets of PySurvival and survivors are
+    downloaded with pip at the first use to a cache folder (set by the environment variable
+    ``SSTORCH_CACHE``). Numbers of rows, features and events are compared with `list_datasets`.
 
     Args:
         name: One of `list_datasets`.
-        **options: ``"csv"`` takes those of `load_file`. ``"unemployment"`` takes ``sex``: True adds the
-            sensitive attribute to the features; the rows stay in their order, so that its column can also
-            stand next to the data without it. The others take none.
+        **options: ``"csv"`` accepts the options of `load_file`. ``"unemployment"`` accepts ``sex``: True adds
+            the sensitive attribute to the features, with the same order of rows. Other data sets have no
+            options.
 
     Returns:
-        The data: numbers and categories as they are measured, missing values kept, with their unit of time.
+        The data in original units, with missing values and the unit of time.
 
     Raises:
-        ConfigError: No such name, an option its loader does not have, or a package that is not installed; the
-            message gives the command that installs it.
-        DataError: The data cannot be downloaded or used, or the source holds other data than listed.
+        ConfigError: Unknown name, unknown option, or a package that is not installed; the message contains
+            the command that installs it.
+        DataError: The download failed, the data are invalid, or the source differs from the listed counts.
 
     Warns:
-        DataWarning: Times of zero were moved, ``SSTORCH_UIS`` replaced values of ``"uissurv"``, or a damaged
-            file was downloaded again.
+        DataWarning: Times of zero were replaced, ``SSTORCH_UIS`` replaced values of ``"uissurv"``, or a
+            damaged file was downloaded again.
 
     >>> len(load_dataset("gbsg2"))
     686
@@ -181,12 +180,12 @@ def optional_columns(name: str, wanted: str | None) -> tuple[str, ...]:
 
 
 def list_datasets() -> pd.DataFrame:
-    """List the data sets, without loading them.
+    """List the data sets without loading them.
 
     Returns:
-        One row a data set: name, N rows, p raw features, events, censoring (%), time_unit, source, licence,
-        needs (packages or a download; empty if nothing), notes (what is observed, until which event),
-        pitfalls (leaks of the outcome, zero times, ties).
+        One row per data set: name, N rows, p raw features, events, censoring (%), time_unit, source, licence,
+        needs (packages or a download, or empty), notes (observations and event), pitfalls (leaks of the
+        outcome, zero times, ties).
     """
     columns = ["name", "N", "p", "events", "censoring", "time_unit"]
     columns += ["source", "licence", "needs", "notes", "pitfalls"]

@@ -39,7 +39,7 @@ _LEAST_WIDTH = 1e-6
 
 
 class NumericEncoding(ABC):
-    """How a numeric column enters a linear score. Encodings with the same options are equal."""
+    """Encoding of a numeric column in a linear score. Encodings with the same options are equal."""
 
     name: ClassVar[str]
 
@@ -314,7 +314,7 @@ class ColumnEncodings:
         return all(type(each) is Linear for each in (self.default, *(each for _, each in self.named)))
 
     def settled(self, encoding: NumericEncoding) -> ColumnEncodings:
-        """The same with an encoding in the place of ``"auto"``."""
+        """The same with an encoding in place of ``"auto"``."""
 
         def settle(each: NumericEncoding) -> NumericEncoding:
             return encoding if isinstance(each, Automatic) else each
@@ -368,12 +368,12 @@ def parse_interactions(value: object) -> Interactions:
 
 @dataclass(frozen=True)
 class Encodings:
-    """What leaves and gates see of the columns."""
+    """Encodings of the columns in leaves and gates."""
 
     leaves: ColumnEncodings = ColumnEncodings()  # of the numeric columns
     gates: ColumnEncodings = ColumnEncodings()  # of the numeric columns
     interactions: Interactions = ()  # pairs of columns whose products the leaves see, or ``"all"``
-    monotone: Monotone = ()  # columns whose effect on risk goes one way
+    monotone: Monotone = ()  # columns with a monotone effect on risk
 
     @property
     def are_linear(self) -> bool:
@@ -382,7 +382,7 @@ class Encodings:
 
     @property
     def settled(self) -> Encodings:
-        """The same with what ``"auto"`` stands for: smooth curves in leaves, straight lines in gates."""
+        """The same with what ``"auto"`` represents: smooth curves in leaves, straight lines in gates."""
         return replace(self, leaves=self.leaves.settled(Smooth()), gates=self.gates.settled(Linear()))
 
     def pairs(self, columns: Sequence[str]) -> Pairs:

@@ -26,18 +26,18 @@ _LEVELS_SHOWN = 5
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What a look at a file has found.
+    """Result of :func:`check`: findings about a file or a frame.
 
     Attributes:
-        path: Of the file; None for a frame.
-        n_rows: Rows.
-        guesses: Options that were guessed, with reasons.
-        stops: What stops a run with the options that were given, with lines and remedies.
-        left: What no option mends: it stops the proposed run, too.
-        notes: What is odd, and stops no run.
-        columns: A row for each column: kind, missing values, range or levels.
-        options: Given options with the guesses and the remedies.
-        data: Rows of the proposed run in words; empty if it cannot run.
+        path: Path of the file; None for a frame.
+        n_rows: Number of rows.
+        guesses: Guessed options, with reasons.
+        stops: Errors with the given options, with lines and remedies.
+        left: Errors that no option corrects; they also stop the proposed run.
+        notes: Other findings, which do not stop a run.
+        columns: One row per column: kind, missing values, range or levels.
+        options: Given options, guesses and remedies.
+        data: Description of the rows of the proposed run; empty if it cannot run.
     """
 
     path: str | None
@@ -52,7 +52,7 @@ class FileCheck:
 
     @property
     def exit_code(self) -> int:
-        """0 if a run with the given options and the guessed columns of the outcome would start, else 1."""
+        """0 if a run with the given options and the guessed outcome columns can start, else 1."""
         return int(bool(self.stops))
 
     @property
@@ -82,18 +82,18 @@ class FileCheck:
 
 
 def check(source: str | os.PathLike[str] | pd.DataFrame, **options: object) -> FileCheck:
-    """Look at a file, or a frame, for all that would stop a run or make its results wrong.
+    """Check a file or a frame for problems that stop a run or invalidate its results.
 
-    The file is read once. Columns of the outcome, dates, codes for missing values and detection limits are
-    guessed where they are not given.
+    The file is read once. Outcome columns, dates, codes for missing values and detection limits are guessed
+    if not given.
 
     Args:
-        source: File as `load_file` takes it, or a frame.
+        source: File, as for `load_file`, or a frame.
         **options: Options of `load_file`.
 
     Raises:
         DataError: The file cannot be read.
-        ConfigError: An option does not exist.
+        ConfigError: An option is unknown.
 
     >>> frame = pd.DataFrame({"age": range(40, 70), "days": range(1, 31), "died": ["no", "yes"] * 15})
     >>> found = check(frame.assign(age=frame["age"] % 7))
@@ -167,7 +167,7 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
 
 
 def _decimal(table: Table) -> str:
-    """Decimal sign of the texts of a file that is no text: a comma where cells have one and none a point."""
+    """Decimal sign in the texts of a non-text file: a comma if cells have commas and no points."""
     cells = [
         cell for name in table.frame.select_dtypes("object") for cell in table.frame[name].dropna().unique()
     ]
@@ -177,7 +177,7 @@ def _decimal(table: Table) -> str:
 
 
 def _faults(table: Table, options: FileOptions) -> tuple[list[str], list[Oddity]]:
-    """What stops a run at once, by column, and what is odd about the columns that can be read."""
+    """Errors by column, and other findings about readable columns."""
     faults: list[str] = []
     table = table.missing(options.missing)
     try:

@@ -1,4 +1,4 @@
-"""How the columns of a file are read: its signs, the roles of its columns, and their transforms."""
+"""Options for reading a file: separators, roles of columns, and transforms."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ class FileOptions:
     time: str = option("time", "column of the times")
     event: str = option("event", "column of the events")
     event_coding: str = option("auto", "auto (0/1, 1 = event), or 1/2 (1 = censored, 2 = event)")
-    drop: list[str] = option([], "columns that are no features")
-    sep: str | None = option(None, "separator of the cells; null finds it in the header")
-    strict: bool = option(True, "refuse columns that are hardly ever meant, such as identifiers")
-    entry: str | None = option(None, "column of the times from which rows were observed")
-    id: str | None = option(None, "column of the subjects, where they have several rows")
-    event_value: str | None = option(None, "value of the event column that is an event, such as yes")
-    missing: list[Any] = option([], "values that stand for a missing one, such as [-999,unknown]")
-    decimal: str | None = option(None, "decimal sign; null finds it in the cells")
+    drop: list[str] = option([], "columns that are not features")
+    sep: str | None = option(None, "separator of the cells; null detects it")
+    strict: bool = option(True, "error for suspicious columns, such as identifiers")
+    entry: str | None = option(None, "column of the entry times (left truncation)")
+    id: str | None = option(None, "column of the subjects, for several rows per subject")
+    event_value: str | None = option(None, "value of the event column for an event, such as yes")
+    missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]")
+    decimal: str | None = option(None, "decimal sign; null detects it")
     weight: str | None = option(None, "column of the weights")
     lower: str | None = option(None, "column of the lower bounds of interval-censored times, with upper")
-    upper: str | None = option(None, "column of their upper bounds; empty where the event was not observed")
+    upper: str | None = option(None, "column of the upper bounds; empty if the event was not observed")
     cause: str | None = option(None, "column of competing causes, in place of event")
-    causes: Any = option("auto", "their names by value, such as {1: relapse, 2: death}")
+    causes: Any = option("auto", "names of the causes by value, such as {1: relapse, 2: death}")
     time_unit: str | None = option(None, "unit of the times, for texts and figures, such as days")
-    encoding: str | None = option(None, "encoding of a text file; null finds it in the bytes")
+    encoding: str | None = option(None, "encoding of a text file; null detects it")
     table: str | None = option(None, "sheet of a workbook, table of a database, or a query")
     date: list[str] = option([], "columns of the start and end of follow-up, in place of time")
-    date_format: str | None = option(None, "form of dates, such as %d/%m/%Y; null finds it")
-    censored_at: float | None = option(None, "time at which longer follow-up is censored")
-    category: list[str] = option([], "columns of numbers that are codes of categories")
+    date_format: str | None = option(None, "format of dates, such as %d/%m/%Y; null detects it")
+    censored_at: float | None = option(None, "time at which follow-up is censored")
+    category: list[str] = option([], "numeric columns with codes of categories")
     limits: Any = option(None, "detection limits such as >300: value, indicator or missing; or by column")
     units: dict[str, str] = option({}, "units of columns, such as {age: years}")
 
@@ -144,7 +144,7 @@ class FileOptions:
 
     @property
     def taken(self) -> set[str]:
-        """Columns that are no features: of the outcome, of dates, and those that are left out."""
+        """Columns that are not features: of the outcome, of dates, and those that are excluded."""
         roles = {
             k: name for k, name in self.roles.items() if k not in ("event_value", "event_coding", "causes")
         }

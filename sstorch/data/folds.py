@@ -27,13 +27,13 @@ def stratified_folds(
         event: Boolean or 0/1, 1 = event observed (n,).
         n_folds: Number of folds, at least 2.
         seed: Seed of the shuffle; equal seeds give equal folds.
-        subject: Subject of each row (n,), 0 .. P - 1, where some have several rows: all rows of a subject are
-            then in one fold, and subjects with and without an event are spread evenly. None if each row is a
+        subject: Subject of each row (n,), 0 .. P - 1, for several rows per subject: all rows of a subject are
+            in one fold, and subjects with and without an event are distributed evenly. None if each row is a
             subject.
 
     Returns:
-        Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are the test rows of the model that is
-        trained on the others.
+        Fold (n,) of each row, 0 to n_folds - 1: the rows of fold k are the test rows of the model trained on
+        the others.
 
     Raises:
         DataError: Fewer events than folds, or `event` is not (n,) of 0/1.
@@ -47,7 +47,7 @@ def stratified_folds(
 
 
 def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
-    """Folds of some rows: by subject, stratified by event, or by cause where causes compete.
+    """Assign rows to folds: by subject, stratified by event, or by cause with competing causes.
 
     Args:
         data: Rows, or their outcome.
@@ -58,7 +58,7 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
         Fold (n,) of each row, 0 to n_folds - 1.
 
     Raises:
-        DataError: An event, or a cause, is observed less often than there are folds.
+        DataError: There are fewer events, or events of a cause, than folds.
         ConfigError: `n_folds` below 2, or `seed` out of range.
     """
     if isinstance(data, SurvivalData):
@@ -111,10 +111,10 @@ class Fold:
     """One fold of a cross-validation.
 
     Attributes:
-        number: Its number, from 0.
-        inside: Whether each of all rows is a test row (n,).
-        train: Training rows, those outside.
-        test: Test rows, those inside.
+        number: Number of the fold, from 0.
+        inside: True for test rows (n,).
+        train: Training rows, outside the fold.
+        test: Test rows, inside the fold.
     """
 
     number: int

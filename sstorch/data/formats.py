@@ -132,7 +132,7 @@ def read_typed(file: Path, table: str | None) -> Table:
     name, read = _READERS[suffix]
     try:
         with warnings.catch_warnings():
-            # Of the packages: fragmented frames, and labels of Stata that stand for some values only.
+            # Of the packages: fragmented frames, and labels of Stata that represent some values only.
             warnings.simplefilter("ignore")
             frame = read(file, table)
     except (ConfigError, DataError):

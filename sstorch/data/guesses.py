@@ -43,7 +43,7 @@ _MAX_CODES = 10
 
 @dataclass(frozen=True)
 class Guess:
-    """What a column was taken for, and why."""
+    """Guessed role of a column, with the reason."""
 
     option: str  # option of a file, such as ``"time"``
     value: Any  # its value

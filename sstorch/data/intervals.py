@@ -17,11 +17,11 @@ _FIELDS = ("lower", "upper")
 
 @dataclass(frozen=True)
 class Intervals:
-    """Bounds of the event time of every row: it is after `lower`, and not after `upper`.
+    """Bounds of event times: after `lower`, and at or before `upper`.
 
     Attributes:
-        lower: (n,) >= 0; 0 where nothing is known from below: the row is left-censored, or unknown.
-        upper: (n,); inf where the row is right-censored, equal to `lower` where the time is exact.
+        lower: (n,) >= 0; 0 without a lower bound (left-censored).
+        upper: (n,); inf if right-censored, equal to `lower` if exact.
     """
 
     lower: FloatArray
@@ -29,27 +29,27 @@ class Intervals:
 
     @property
     def censored(self) -> BoolArray:
-        """Rows whose event came between two bounds, (n,): all but exact and right-censored ones."""
+        """Rows with an event between two bounds, (n,): neither exact nor right-censored."""
         return (self.lower < self.upper) & (self.upper < np.inf)
 
     @property
     def event(self) -> BoolArray:
-        """Rows whose event has come by their upper bound, (n,)."""
+        """Rows with an event by the upper bound, (n,)."""
         return self.upper < np.inf
 
     @property
     def middle(self) -> FloatArray:
-        """The middle of each interval, (n,); the lower bound of a row without an upper one."""
+        """Midpoint of each interval, (n,); the lower bound if right-censored."""
         upper = np.where(self.event, self.upper, self.lower)
         return self.lower + (upper - self.lower) / 2
 
     def moved(self, rows: BoolArray, time: FloatArray) -> Intervals:
-        """With exact and right-censored times of some rows, such as zeros, replaced."""
+        """Replace exact and right-censored times of some rows, such as zeros."""
         bound = rows & ~self.censored
         return Intervals(np.where(bound, time, self.lower), np.where(bound & self.event, time, self.upper))
 
     def subset(self, index: IntArray) -> Intervals:
-        """Those of the rows at positions ``index``."""
+        """Intervals of the rows at positions ``index``."""
         return Intervals(self.lower[index], self.upper[index])
 
 

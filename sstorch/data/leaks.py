@@ -54,7 +54,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
             if there.sum() >= _MIN_RANKED and abs(_correlation(ranks, times)) > _TELLS_TIME:
                 text = f"orders the rows as the follow-up time does (rank correlation above {_TELLS_TIME:g})"
                 found.append(
-                    Oddity.of_columns(f"column {name!r} {text}, and so is known only afterwards", [name])
+                    Oddity.of_columns(f"column {name!r} {text}: it is probably known only afterwards", [name])
                 )
                 continue
             area = _area(ranks, e[there])
@@ -68,7 +68,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
         if area > bound:
             text = (
                 f"column {name!r} separates rows with events from rows without (area under the curve "
-                f"{math.floor(1000 * area) / 1000:g}), and so is known only afterwards"
+                f"{math.floor(1000 * area) / 1000:g}): it is probably known only afterwards"
             )
             found.append(Oddity.of_columns(text, [name], area > _TELLS_EVENT))
         else:
@@ -77,7 +77,7 @@ def leaks(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list[Oddit
 
 
 def _correlation(ranks: FloatArray, others: FloatArray) -> float:
-    """Spearman's rho from two sets of ranks, 0 where one of them is constant."""
+    """Spearman's rho from two sets of ranks, 0 if one of them is constant."""
     a, b = (values - 0.5 * (len(ranks) + 1) for values in (ranks, others))
     norm = math.sqrt(float((a**2).sum()) * float((b**2).sum()))
     return float(a @ b) / norm if norm else 0.0
@@ -120,6 +120,6 @@ def _only_events(column: pd.Series, event: BoolArray) -> Iterator[Oddity]:
     named = " or ".join(words[k] for k in only[:_NAMES_SHOWN]) + (", ..." if len(only) > _NAMES_SHOWN else "")
     yield Oddity(
         f"column {str(column.name)!r} is {named} in {rows_text(np.isin(codes, only))}, all of them with "
-        "events, as where it is known only afterwards",
+        "events: it is probably known only afterwards",
         f"if it is, {drop_text([str(column.name)])}",
     )

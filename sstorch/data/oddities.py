@@ -1,4 +1,4 @@
-"""What is odd about the rows of a table: they can be used, and results would be wrong without a word.
+"""Suspicious properties of the rows of a table, which can invalidate results without an error.
 
 Each check returns its findings as :class:`Oddity`. Its thresholds are constants here; on the named data sets
 it has no false finding (``docs/data_sets.md`` lists all findings).
@@ -40,7 +40,7 @@ _SUBJECT = re.compile(
 # Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
-# Repdigits that stand for "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign.
+# Repdigits that represent "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign.
 _CODES = np.array([9.0, *(float(digit * count) for digit in "789" for count in range(2, 7))])
 _CODES = np.concatenate([_CODES, -_CODES, [99.9, 999.9, 99.99, 999.99]])
 # A code within the reach of the measurements is one if it is this often as frequent as other values are.
@@ -103,7 +103,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     n_events = int(event.sum())
     if n_events < _FEW_EVENTS:
         text = f"{n_events} event{'s' * (n_events > 1)} in {len(event)} rows"
-        return [Oddity(text, "fewer than ten hold little information on features; collect more rows")]
+        return [Oddity(text, "fewer than ten events have little information on features; collect more rows")]
     n_encoded = sum(
         int((_frequencies(frame[name]) > 0).sum()) if isinstance(kind, pd.CategoricalDtype) else 1
         for name, kind in frame.dtypes.items()
@@ -114,7 +114,7 @@ def few_events(frame: pd.DataFrame, event: BoolArray) -> list[Oddity]:
     return [
         Oddity(
             f"{n_encoded} columns after encoding, but {n_events} events",
-            "so many columns separate so few events by chance; leave columns out, or join categories",
+            "with few events many columns overfit; drop columns, or merge categories",
         )
     ]
 

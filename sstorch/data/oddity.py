@@ -10,7 +10,7 @@ from sstorch.exceptions import DataError, DataWarning
 
 @dataclass(frozen=True)
 class Oddity:
-    """What was found, and what to do about it."""
+    """A finding and its remedy."""
 
     text: str  # names column, rows and values
     remedy: str  # what to do
@@ -33,13 +33,13 @@ def report(oddities: list[Oddity], strict: bool, stacklevel: int) -> None:
     if strict and accidents:
         said = "; ".join(f"{oddity.text}: {oddity.remedy}" for oddity in accidents)
         keep = option_text("strict", False, "strict=False")
-        raise DataError(f"{said}. If all of this is meant, keep it with {keep}")
+        raise DataError(f"{said}. If this is intended, keep it with {keep}")
     for oddity in oddities:
         warnings.warn(f"{oddity.text}: {oddity.remedy}", DataWarning, stacklevel=stacklevel + 1)
 
 
 def drop_text(names: list[str]) -> str:
-    """How columns are left out, where the table comes from."""
+    """Instruction for dropping columns, depending on the source of the table."""
     it = "it" if len(names) == 1 else "them"
     option = option_text("drop", names, "")
     return f"drop {it} with {option}" if option else f"leave {it} out"

@@ -1,4 +1,4 @@
-"""What kind of outcome a model was trained on."""
+"""Type of the training outcome of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OutcomeName = Literal["right", "counting", "interval", "competing", "competing c
 
 
 class Outcome(Protocol):
-    """What is checked of a `Surv`."""
+    """Checked parts of a `Surv`."""
 
     @property
     def causes(self) -> tuple[str, ...] | None:
@@ -25,15 +25,15 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True)
 class OutcomeType:
-    """What kind of outcome a model was trained on, kept with the model.
+    """Type of the training outcome, stored in the model.
 
     Attributes:
         name: ``"right"`` (right-censored times), ``"counting"`` (rows with entry times or subjects: left
             truncation, start-stop rows), ``"interval"``, ``"competing"`` or ``"competing counting"``.
-        entry: Whether rows have entry times.
-        id: Whether rows are assigned to subjects.
-        causes: Names of the competing causes; None where there is one event.
-        recurrent: Whether the event can happen to a subject again.
+        entry: True if rows have entry times.
+        id: True if rows have subjects.
+        causes: Names of the competing causes; None for one event.
+        recurrent: True for recurrent events.
     """
 
     name: OutcomeName = "right"
@@ -43,11 +43,11 @@ class OutcomeType:
     recurrent: bool = False
 
     def check(self, y: Outcome) -> None:
-        """Make sure that an outcome holds all that the training outcome held.
+        """Check that an outcome has all parts of the training outcome.
 
         Raises:
-            DataError: Entry times, subjects or causes are missing, or there are causes where the model has
-                one event; the message has the remedy.
+            DataError: Entry times, subjects or causes are missing, or there are causes but the model has one
+                event; the message contains the remedy.
         """
         lacking = [
             part for part, wanted in (("entry", self.entry), ("id", self.id)) if wanted and not y.has(part)
@@ -71,7 +71,7 @@ class OutcomeType:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
     @classmethod

@@ -34,35 +34,35 @@ FAR = 1.0
 
 
 class Preprocessor:
-    """Imputation, one-hot encoding and scaling, and curves of the scaled columns where they are asked for.
+    """Imputation, one-hot encoding, scaling, and optional curves of the scaled columns.
 
-    Every category of the schema gives one feature (none is dropped); blocks stand at the place of their
-    column. A category that no row of `fit` had gives zero in every row, since no weight can be learned for
-    it. With ``scale="minmax"`` numeric features lie in [0, 1] on the training rows and may leave it on
-    others; a numeric feature that is constant on the training rows gives zero in every row.
+    Every category of the schema is one feature (none is dropped), at the position of its column. A category
+    without training rows is zero in every row. With ``scale="minmax"`` numeric features are in [0, 1] on the
+    training rows, but not always on other rows; a numeric feature that is constant on the training rows is
+    zero in every row.
 
     Args:
         schema: Columns and vocabularies.
-        numeric: What replaces a missing number: weighted mean or median of the training rows, the median in
-            columns whose missing values have an indicator.
-        categorical: What replaces a missing category: ``"zeros"`` leaves its block all zero,
-            ``"most_frequent"`` takes the category of most weight in the training rows (the first of a tie).
+        numeric: Imputation of numbers: weighted mean or median of the training rows; the median for columns
+            with a missing-value indicator.
+        categorical: Imputation of categories: ``"zeros"`` (all indicators 0) or ``"most_frequent"``, the
+            training category with the largest weight (the first of ties).
         scale: ``"minmax"`` or ``"none"`` (original units).
-        encodings: What gates and leaves see of the columns; the columns as they are by default.
-        offset: Numeric column whose coefficient is fixed: it is not scaled, and may not be missing.
-        strata: Categorical column whose value must be known: one without training rows is an error.
+        encodings: Encodings of the columns in gates and leaves; by default unchanged columns.
+        offset: Numeric column with a fixed coefficient: not scaled, no missing values.
+        strata: Categorical column; a category without training rows is an error.
 
     Attributes:
         offset_: (p,) float64, and
         scale_: (p,) float64, such that each scaled column or category is ``z = (x - offset_) * scale_``; x is
-            the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks what is
+            the raw number, or the 0/1 indicator of a category (offset 0, scale 1). Scale 0 marks columns
             without information in the training rows.
-        fill_: What replaces a missing number, by column.
-        mode_: Most frequent category by column, None where the training rows had none.
-        basis_: Functions of the scaled columns that take their place; None where they stay as they are.
+        fill_: Imputed number by column.
+        mode_: Most frequent category by column, None if the training rows have none.
+        basis_: Basis functions that replace the scaled columns; None for unchanged columns.
 
     Raises:
-        ConfigError: An option does not exist, or encodings do not fit the schema.
+        ConfigError: An option is unknown, or encodings do not fit the schema.
     """
 
     offset_: FloatArray
@@ -98,15 +98,15 @@ class Preprocessor:
             raise ConfigError("encodings other than linear need scale='minmax'")
 
     def filled_category(self, column: str) -> str | None:
-        """The category that a missing value of a categorical column becomes; None for none."""
+        """Imputed category of a categorical column; None for all indicators 0."""
         if column in self.schema.missing:
             return MISSING_LEVEL
         return self.mode_[column] if self.categorical == "most_frequent" else None
 
     @property
     def missing_text(self) -> str:
-        """What missing values become."""
-        levels = f"; a level of their own: {', '.join(self.schema.missing)}" if self.schema.missing else ""
+        """Description of the imputation."""
+        levels = f"; separate level: {', '.join(self.schema.missing)}" if self.schema.missing else ""
         return f"numbers: {self.numeric}; categories: {self.categorical}{levels}"
 
     @property
@@ -120,12 +120,12 @@ class Preprocessor:
 
     @property
     def gate_features(self) -> tuple[Feature, ...]:
-        """Those that gates see, the first of them all."""
+        """Features of the gates, the first of all features."""
         return self.features[: self.basis_.n_gates] if self.basis_ else self.features
 
     @property
     def leaf_features(self) -> tuple[Feature, ...]:
-        """Those that leaves see, the last of them all."""
+        """Features of the leaves, the last of all features."""
         features = self.features
         return features[len(features) - self.basis_.n_leaves :] if self.basis_ else features
 
@@ -135,7 +135,7 @@ class Preprocessor:
         return [feature.name for feature in self.features]
 
     def fit(self, X: object, weight: FloatArray | None = None) -> Self:
-        """Learn means, most frequent categories, ranges, and the knots of curves.
+        """Estimate means, most frequent categories, ranges, and knots of curves.
 
         Args:
             X: Training rows, frame or array (n, p) with the columns of the schema.
@@ -193,8 +193,8 @@ class Preprocessor:
     def transform(self, X: object) -> FloatArray:
         """Encode rows.
 
-        Columns may stand in any order; those not in the schema are ignored. A category outside the vocabulary
-        becomes an all-zero block, and a DataWarning names it.
+        Columns can be in any order; columns not in the schema are ignored. A category outside the vocabulary
+        has all indicators 0, and a DataWarning names it.
 
         Args:
             X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
@@ -210,17 +210,17 @@ class Preprocessor:
         return z if self.basis_ is None else self.basis_.transform(z)
 
     def scaled(self, X: object) -> FloatArray:
-        """Columns and categories of rows, imputed and scaled, before any curve, (n, p); see `transform`."""
+        """Impute and scale columns and categories, without curves, (n, p); see `transform`."""
         return self._scaled(X, frozenset())[0]
 
     def encode(self, X: object) -> RowFeatures:
-        """:meth:`transform` with categories of many levels stored as codes, where they are in no product.
+        """As :meth:`transform`, with categories of many levels stored as codes unless they are in a product.
 
         Args:
             X: Rows, as for :meth:`transform`.
 
         Returns:
-            (n, q) float64: a tensor where no category has more than 16 levels.
+            (n, q) float64: a tensor if no category has more than 16 levels.
         """
         coded = self._coded
         if not coded:
@@ -242,7 +242,7 @@ class Preprocessor:
 
     @property
     def coded_levels(self) -> list[int]:
-        """Levels of each category that :meth:`encode` stores as codes."""
+        """Levels of each category stored as codes by :meth:`encode`."""
         return [len(self.schema.categories[name]) for name in self._coded]
 
     @property
@@ -313,13 +313,13 @@ class Preprocessor:
         found = "missing" if pd.isna(value) else f"{str(value)!r}, which no training row had,"
         raise DataError(
             f"column {str(column.name)!r} ({what} of the model) is {found} in {rows_text(unknown)}: "
-            "there is no baseline for these rows; leave them out, or give their value"
+            "there is no baseline for these rows; remove them, or give their value"
         )
 
     def warn_of_far_values(self, X: object) -> None:
-        """Warn of numbers that lie outside the training range by more than its width.
+        """Warn about numbers outside the training range by more than its width.
 
-        Estimators ask when they predict; folds and candidates that the package itself scores are not asked.
+        Used in predictions of estimators, but not for folds and candidates scored by the package.
 
         Args:
             X: Frame (n, ...) or, if the schema was read from an array, array (n, p).
@@ -346,7 +346,7 @@ class Preprocessor:
                 )
 
     def leaf_slopes(self, column: str) -> FloatArray:
-        """Derivatives of the leaves' features by a scaled number, a row for each piece, (pieces, q)."""
+        """Derivatives of the features of leaves by a scaled number, one row per piece, (pieces, q)."""
         j = self.schema.origins.index((column, None))
         if self.basis_ is None:
             return np.eye(len(self.scale_))[j : j + 1]
@@ -374,9 +374,9 @@ class Preprocessor:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild a fitted preprocessing from `to_dict`; it transforms bit by bit alike.
+        """Restore a fitted preprocessing from `to_dict`; its transformation is identical.
 
-        The checksum of a saved model covers the entries; what an altered state raises is of any kind.
+        The checksum of a saved model covers the entries; an altered state can raise any exception.
         """
         schema = Schema.from_dict(state["schema"])
         new = cls(schema, state["numeric"], state["categorical"], state["scale"], **state["fixed"])
@@ -426,7 +426,7 @@ def _numbers(column: pd.Series) -> FloatArray:
 
 
 def _level_codes(column: pd.Series, words: tuple[str, ...]) -> IntArray:
-    """Position of each label among words, -1 where missing or unknown; a DataWarning names unknown ones."""
+    """Position of each label among words, -1 if missing or unknown; a DataWarning names unknown ones."""
     codes, found = label_codes(column)
     place = {word: k for k, word in enumerate(words)}
     levels = np.array([*(place.get(name, -2) for name in found), -1])[codes]

@@ -27,15 +27,15 @@ MISSING_LEVEL = "missing"
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order, and the vocabulary of the categorical ones.
+    """Ordered columns, and vocabularies of categorical columns.
 
-    It holds no statistic of the values, so one schema of a whole data set can serve all folds.
+    It contains no statistics of the values: one schema of the whole data set can be used in all folds.
 
     Attributes:
         columns: Names of the p raw features, in order, each number of `missing` followed by its indicator.
         categories: Vocabulary of each categorical column; the other columns are numeric.
-        missing: Columns whose missing values are a level of their own: of a category ``"missing"``, of a
-            number the value 1 of an indicator, the column ``"NAME missing"``.
+        missing: Columns with missing values as a separate level: the category ``"missing"``, or for a number
+            an indicator column ``"NAME missing"``.
     """
 
     columns: tuple[str, ...]
@@ -62,11 +62,11 @@ class Schema:
         return cls(tuple(kinds), categories)
 
     def with_missing(self, names: Sequence[str]) -> Self:
-        """The schema with a level of their own for the missing values of some columns.
+        """Return the schema with a separate level for missing values of some columns.
 
         Raises:
-            ConfigError: A name is no column.
-            DataError: There is a column of the name of an indicator.
+            ConfigError: A name is not a column.
+            DataError: A column already has the name of an indicator.
         """
         for name in names:
             if name not in self.columns:
@@ -117,16 +117,16 @@ class Schema:
         return list(self.inputs) == array_names(len(self.inputs))
 
     def frame_of(self, X: object) -> pd.DataFrame:
-        """Take the columns of a model from rows: text names, in order, the index of a DataFrame kept.
+        """Select the columns of a model from rows: names as text, in order, with the index of a DataFrame.
 
-        Missing values that are a level are one then; an indicator that the rows have is kept.
+        Missing values are converted to levels where the schema has these; existing indicators are kept.
 
         Args:
-            X: DataFrame, other columns in it ignored; one row as a Series or a dictionary; or, if the schema
+            X: DataFrame (other columns are ignored); one row as a Series or a dictionary; or, if the schema
                 was read from an array, array (n, p).
 
         Raises:
-            DataError: A column is missing, or an array cannot stand for the columns.
+            DataError: A column is missing, or an array does not fit the columns.
         """
         X = to_rows(X)
         frame = as_frame(X)
@@ -154,7 +154,7 @@ class Schema:
         return frame.set_index(X.index) if isinstance(X, pd.DataFrame) else frame
 
     def clean(self, X: object) -> pd.DataFrame:
-        """The columns of a model, with numbers and categories read as in training; see :meth:`frame_of`.
+        """Read the columns of a model as in training; see :meth:`frame_of`.
 
         Raises:
             DataError: A column is missing or holds the wrong kind of value.

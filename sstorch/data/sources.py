@@ -25,7 +25,7 @@ from sstorch.installing import install_extra
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the extra ``datasets``: imported when one of its data sets is asked for, not before."""
+    """A package of the extra ``datasets``: imported when one of its data sets is requested, not before."""
 
     distribution: str
     module: str

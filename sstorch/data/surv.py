@@ -31,26 +31,26 @@ _SHOWN = 6
 
 
 class Surv:
-    """Outcome of survival data: times, events and what else is known of them, as R's ``Surv``.
+    """Survival outcome: times, events, entry times, subjects, causes or intervals, as R's ``Surv``.
 
-    It cannot be changed. It is indexed by rows as an array is, so that ``cross_val_score``, ``GridSearchCV``,
-    ``train_test_split`` and ``joblib`` take it as ``y``. ``(time, event)`` tuples, structured arrays and
-    frames are accepted wherever a Surv is, and mean right-censored times.
+    Immutable, and indexed by rows like an array: ``cross_val_score``, ``GridSearchCV``, ``train_test_split``
+    and ``joblib`` accept it as ``y``. ``(time, event)`` tuples, structured arrays and frames are accepted in
+    place of a Surv as right-censored times.
 
     Args:
         time: Time of the event or of censoring (n,), >= 0, in the unit of the data.
-        event: Whether the event was observed (n,): boolean or 0/1, 1 = event; with `causes` the cause of
-            each event. None if every row has an event.
-        entry: Time from which each row was at risk (n,), >= 0 and below its time: left truncation (late
-            entry), or the start of a start-stop row. None if all were at risk from time zero.
-        id: Subject of each row (n,), where subjects have several rows, each from its `entry` to its `time`.
+        event: Event indicator (n,): boolean or 0/1, 1 = event; with `causes` the cause of each event. None if
+            every row has an event.
+        entry: Entry time of each row (n,), >= 0 and below its time: left truncation (late entry), or the
+            start of a start-stop row. None if all rows are at risk from time zero.
+        id: Subject of each row (n,), for several rows per subject, each from `entry` to `time`.
         causes: Competing causes: names of the codes 1 .. K, such as ``("relapse", "death")``; names by value,
             such as ``{1: "relapse", 2: "death"}``; or ``"auto"``: 0 is censored and 1 .. K are causes, the
             first level of a categorical column is censored, or the word ``censored``. None for one event.
-        recurrent: Whether the event can happen to a subject again, so that rows may follow an event.
-        event_value: Value of `event` that stands for an event, such as ``"dead"``; all others are censored.
-        event_coding: ``"auto"``, or ``"1/2"`` where 1 = censored and 2 = event.
-        weight: Weight of each row (n,), >= 0: `sample_weight` of whatever takes this outcome.
+        recurrent: True for recurrent events: rows of a subject may follow an event.
+        event_value: Value of `event` for an event, such as ``"dead"``; all other values are censored.
+        event_coding: ``"auto"``, or ``"1/2"`` for 1 = censored and 2 = event.
+        weight: Weight of each row (n,), >= 0, used as `sample_weight`.
 
     Attributes:
         time: (n,) float64; None for interval-censored times.
@@ -59,9 +59,10 @@ class Surv:
         entry: (n,) float64, or None.
         id: (n,), as given, or None.
         lower: (n,) float64, last time at which the event had not happened; None unless interval-censored.
-        upper: (n,) float64, first time at which it had, infinite if it never was seen; None likewise.
+        upper: (n,) float64, first time at which the event had happened, infinite if it was never observed;
+            None unless interval-censored.
         weight: (n,) float64, or None.
-        columns: Columns of the frame that :meth:`of` has taken, by their role.
+        columns: Columns of the frame used by :meth:`of`, by role.
 
     Raises:
         DataError: A value is missing, negative, infinite or text, lengths differ, or an entry is not before
@@ -143,17 +144,18 @@ class Surv:
 
     @classmethod
     def interval(cls, lower: object, upper: object, *, entry: object = None, weight: object = None) -> Self:
-        """Event times known up to an interval, as R's ``Surv(type = "interval2")``.
+        """Interval-censored outcome, as R's ``Surv(type = "interval2")``.
 
         Args:
             lower: Last time at which the event had not happened (n,), >= 0: 0 for a left-censored row.
-            upper: First time at which it had (n,): infinite for a right-censored row, equal to `lower` for an
-                exact time.
-            entry: Time from which each row was at risk (n,), at most its lower bound; None for time zero.
+            upper: First time at which the event had happened (n,): infinite for a right-censored row, equal
+                to `lower` for an exact time.
+            entry: Entry time of each row (n,), at most its lower bound; None for time zero.
             weight: As for the class.
 
         Raises:
-            DataError: A bound is missing, negative or text, a lower one infinite, or an interval reversed.
+            DataError: A bound is missing, negative or text, a lower bound is infinite, or an interval is
+                reversed.
         """
         check_same_order(lower=lower, upper=upper, entry=entry, weight=weight)
         bounds = read_bounds(lower, upper)
@@ -187,9 +189,9 @@ class Surv:
         event_value: object = None,
         event_coding: str = "auto",
     ) -> Self:
-        """Take the outcome from columns of a frame, which then are no features.
+        """Create the outcome from columns of a frame, which are then not features.
 
-        An estimator that is given the same frame as `X` leaves these columns out.
+        Estimators exclude these columns from the same frame as `X`.
 
         Args:
             frame: DataFrame of features and of the columns named here.
@@ -198,17 +200,17 @@ class Surv:
             entry: Column of the entry times.
             id: Column of the subjects.
             weight: Column of the weights.
-            lower: Column of the lower bounds, with `upper` in place of `time` and `event`; a missing one is
-                0, the event happened before the upper bound.
-            upper: Column of the upper bounds; a missing one is infinite, the event was not observed.
+            lower: Column of the lower bounds, with `upper` in place of `time` and `event`; a missing value is
+                0 (event before the upper bound).
+            upper: Column of the upper bounds; a missing value is infinite (event not observed).
             causes: As for the class.
             recurrent: As for the class.
             event_value: As for the class.
             event_coding: As for the class.
 
         Raises:
-            DataError: `frame` is no DataFrame or lacks a column, or its values cannot be used.
-            ConfigError: A column has two roles, or neither `time` nor bounds are named.
+            DataError: `frame` is not a DataFrame or lacks a column, or values are invalid.
+            ConfigError: A column has two roles, or neither `time` nor bounds are given.
 
         >>> frame = pd.DataFrame({"age": [61, 54], "days": [300, 210], "died": [True, False]})
         >>> Surv.of(frame, time="days", event="died")
@@ -279,10 +281,10 @@ class Surv:
         return self._of_parts(**self._parts() | parts)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Surv cannot be changed: make a new one to set {name!r}")
+        raise AttributeError(f"a Surv is immutable: make a new one to set {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Surv cannot be changed: {name!r} stays")
+        raise AttributeError(f"a Surv is immutable: {name!r} stays")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._parts())
@@ -301,13 +303,13 @@ class Surv:
 
     @property
     def outcome_type(self) -> OutcomeType:
-        """The type with what a model keeps of it."""
+        """The type of the outcome, as stored in a model."""
         return OutcomeType(
             self.type, self.entry is not None, self.id is not None, self.causes, self.recurrent
         )
 
     def has(self, part: str) -> bool:
-        """Whether a part, such as ``"entry"`` or ``"id"``, is there."""
+        """True if the outcome has a part, such as ``"entry"`` or ``"id"``."""
         return getattr(self, part) is not None
 
     @property
@@ -336,7 +338,7 @@ class Surv:
         return None if self.intervals is None else self.intervals.upper
 
     def right_censored(self, what: str) -> tuple[FloatArray, BoolArray, FloatArray]:
-        """Times, events (of any cause) and entry times, (n,) each; entry 0 where rows entered at time zero.
+        """Return times, events (of any cause) and entry times, (n,) each; entry is 0 without left truncation.
 
         Args:
             what: Name of the method that needs exact or right-censored times, for the message.
@@ -408,34 +410,34 @@ class Surv:
         return self._of_parts(**parts)
 
     def weighted(self, weight: object) -> Self:
-        """The same outcome with other weights (n,), >= 0, or None.
+        """Return the outcome with other weights (n,), >= 0, or None.
 
         Raises:
-            DataError: Weights that cannot be used.
+            DataError: Invalid weights.
         """
         return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
-        """One cause as the event, with rows censored where another cause ended them."""
+        """Return the outcome with one cause as the event; events of other causes are censored."""
         assert self._causes is not None
         event = self._causes.codes == self._causes.number(cause)
         return self._with(event=event, causes=None)
 
     def any_cause(self) -> Self:
-        """Each cause as the event; the same outcome where there is one event."""
+        """Return the outcome with any cause as the event; unchanged for one event."""
         return self._with(causes=None)
 
     def from_landmark(self, after: float) -> Self:
-        """The same outcome with times that count from a landmark, before which no row ended."""
+        """Return the outcome with times counted from a landmark before the end of every row."""
         assert self.time is not None
         entry = None if self.entry is None else np.maximum(self.entry - after, 0.0)
         return self._with(time=self.time - after, entry=entry)
 
     def followed_from(self, after: float) -> tuple[IntArray, Self]:
-        """The rows at risk at a time, and their outcome from there on, in time that counts from it.
+        """Return the rows at risk at a landmark and their outcome, with times counted from it.
 
-        A row at risk is followed through the later rows of its subject, up to the first event or gap: the end
-        of a start-stop row is a change of covariates, not the end of follow-up.
+        Follow-up continues through the later rows of the subject, up to the first event or gap: the end of a
+        start-stop row is a change of covariates, not the end of follow-up.
 
         Args:
             after: the landmark.
@@ -458,11 +460,11 @@ class Surv:
         return rows, y._with(time=y.right_censored("a landmark")[0] - after, entry=None, id=id)
 
     def entering(self, after: float) -> tuple[IntArray, Self]:
-        """As :meth:`followed_from`, in the time of these data: `after` is the entry of all rows."""
+        """As :meth:`followed_from`, on the original time scale: `after` is the entry of all rows."""
         time, event, entry = self.right_censored("a landmark")
         rows = np.flatnonzero((time > after) & (entry <= after))
         if not rows.size:
-            raise DataError(f"no row is at risk at after={after:g}: all entered later or left before")
+            raise DataError(f"no row is at risk at after={after:g}: all entered later or ended before")
         at = end = self[rows]
         if self.id is not None:
             subject = parse_subjects(self.id, len(self))[0]
@@ -471,10 +473,10 @@ class Surv:
         return rows, end._with(weight=at.weight, index=at.index, entry=np.full(rows.size, float(after)))
 
     def recoded(self, names: Sequence[str]) -> Self:
-        """The same outcome with the causes in the order of a model, some of which may be absent here.
+        """Return the outcome with causes in the order of a model; causes without events are allowed.
 
         Raises:
-            DataError: A cause is none of `names`.
+            DataError: A cause is not in `names`.
         """
         assert self._causes is not None
         if self._causes.names == tuple(names):
@@ -482,7 +484,7 @@ class Surv:
         unknown = [name for name in self._causes.names if name not in names]
         if unknown:
             raise DataError(
-                f"y has the cause {', '.join(map(repr, unknown))}; the model knows {', '.join(names)}: name "
+                f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name "
                 "the causes alike, Surv(time, cause, causes={value: name})"
             )
         codes = np.array([0, *(names.index(name) + 1 for name in self._causes.names)])[self._causes.codes]
@@ -493,10 +495,10 @@ class Surv:
     # ------------------------------------------------------------------ other forms
 
     def to_structured(self) -> npt.NDArray[np.void]:
-        """Structured array with the fields ``event`` and ``time``, as scikit-survival has it.
+        """Return a structured array with the fields ``event`` and ``time``, as in scikit-survival.
 
         Raises:
-            DataError: The outcome is not right-censored, so that such an array would lose a part of it.
+            DataError: The outcome is not right-censored: the array would lose information.
         """
         if self.type != "right":
             raise DataError(f"a structured array of event and time cannot hold {self.type} outcomes")
@@ -582,14 +584,14 @@ def parse_entry(entry: object, time: FloatArray) -> FloatArray | None:
 
 
 def as_surv(y: object) -> Surv:
-    """Any accepted form of an outcome as a :class:`Surv`.
+    """Convert any accepted form of an outcome to a :class:`Surv`.
 
     Args:
         y: A Surv; a tuple (time, event); a DataFrame with the columns ``time`` and ``event``, or ``lower``
             and ``upper``; or a structured array, whose fields are found by these names or by type.
 
     Raises:
-        DataError: Another form, or values that cannot be used.
+        DataError: Unsupported form, or invalid values.
     """
     if isinstance(y, Surv):
         return y
@@ -603,17 +605,18 @@ def as_surv(y: object) -> Surv:
 
 
 def outcome_of(model: object, y: object) -> Surv:
-    """An outcome that a fitted model is to be compared with, of the kind that the model was trained on.
+    """Convert an outcome for a fitted model, and check its type.
 
     Args:
-        model: Fitted; models without ``outcome_type_``, such as those of other packages, take any outcome.
+        model: Fitted model; models without ``outcome_type_``, such as those of other packages, accept any
+            outcome.
         y: In a form of :func:`as_surv`.
 
     Returns:
         The outcome, with causes in the order of the model.
 
     Raises:
-        DataError: As :func:`as_surv` and :meth:`OutcomeType.check`, or a cause that the model does not know.
+        DataError: As :func:`as_surv` and :meth:`OutcomeType.check`, or a cause unknown to the model.
     """
     outcome, trained = as_surv(y), getattr(model, "outcome_type_", None)
     if isinstance(trained, OutcomeType):

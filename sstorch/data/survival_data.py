@@ -49,46 +49,44 @@ _MIN_DISTINCT_TIMES = 10
 
 
 class SurvivalData:
-    """Survival data that passed all checks: features, outcome, weights.
+    """Validated survival data: features, outcome, weights.
 
-    Rows of X, y and weights belong together by position. Times of zero have no logarithm and are moved to
-    half the smallest positive time; a DataWarning has their number. Other DataWarnings name what is odd about
-    training rows, by index labels or by lines of a file: identifiers, codes for missing values, categories
-    spelled in several ways, columns that determine the time or the event, numbers far from all others, two
-    units in a column, columns of more than 100 categories, columns that are missing in half of the rows,
-    repeated rows.
+    Rows of X, y and weights correspond by position. Times of zero have no logarithm: they are replaced by
+    half the smallest positive time, and a DataWarning states their number. Other DataWarnings report problems
+    of training rows, by index labels or lines of a file: identifiers, codes for missing values, categories in
+    several spellings, leaks of the time or the event, outliers, two units in a column, more than 100
+    categories, missing values in half of the rows, repeated rows.
 
     Args:
-        X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns of a frame
-            that `Surv.of` took into `y` are left out.
-        y: Outcome: a `Surv`, or a right-censored one in a form that `as_surv` accepts.
-        sample_weight: Weight of each row (n,), >= 0; None means those of `y`, or one each.
-        zero_time: What replaces a time of zero, unless a positive time is as small; by default half the
-            smallest positive time. Give that of the training rows where others are scored.
-        require_events: False for data that are only scored: they may then hold no event, one single row, or
-            a column without values.
-        sensitive: Group of each row (n,), for fairness, or the name of a column of `X`, which then is no
+        X: Features, DataFrame or array (n, p); array columns are named ``x0``, ``x1``, ... Columns used by
+            `Surv.of` for `y` are excluded.
+        y: Outcome: a `Surv`, or a right-censored outcome in a form accepted by `as_surv`.
+        sample_weight: Weight of each row (n,), >= 0; None for the weights of `y`, or 1.
+        zero_time: Replacement of a time of zero, unless a positive time is as small; by default half the
+            smallest positive time. For scored rows, pass the value of the training rows.
+        require_events: False for data that are only scored: no events, a single row, or a column without
+            values are then allowed.
+        sensitive: Group of each row (n,), for fairness, or the name of a column of `X`, which then is not a
             feature.
-        time_unit: Unit of the times as texts and figures name it, such as ``"days"``; None if not known.
+        time_unit: Unit of the times in texts and figures, such as ``"days"``; None if undefined.
 
     Attributes:
         frame: Features (n, p), rows numbered from 0: float64 columns with NaN for missing, and categorical
             columns whose categories are text.
-        event: (n,) bool, True = event observed, be it in an interval.
-        intervals: What is known of each row's time where some are intervals; None where all are exact or
-            right-censored.
+        event: (n,) bool, True = event observed, exactly or in an interval.
+        intervals: Intervals of the times; None if all times are exact or right-censored.
         sample_weight: (n,) float64.
-        entry: (n,) float64 >= 0, 0 where a row was at risk from the beginning.
+        entry: (n,) float64 >= 0, 0 if a row is at risk from time zero.
         groups: Sensitive groups of the rows; None if not given.
         causes: Cause of each row's event; None if there is one event.
-        time_unit: Unit of the times; None if not known.
+        time_unit: Unit of the times; None if undefined.
         subject: Subject of each row, (n,), 0 .. P - 1 in the order of their first rows; None without id.
         outcome_type: Type of the outcome, which a model keeps.
-        file_options: How the rows were read from a file, as `load_file` takes it; None of other rows.
+        file_options: Options of `load_file` for rows read from a file, else None.
 
     Raises:
-        DataError: The data cannot be used; the message names column, rows and remedy.
-        ConfigError: Weights are given twice, or `time_unit` is no text.
+        DataError: The data are invalid; the message names column, rows and remedy.
+        ConfigError: Weights are given twice, or `time_unit` is not a text.
 
     >>> data = SurvivalData(np.array([[1.0], [2.0], [4.0]]), ([5.0, 3.0, 8.0], [1, 0, 1]))
     >>> data.describe()
@@ -181,7 +179,7 @@ class SurvivalData:
         return odd
 
     def _oddities(self, of_histories: list[Oddity]) -> list[Oddity]:
-        """What is odd about the training rows of positive weight."""
+        """Findings about the training rows of positive weight."""
         used = self.sample_weight > 0.0
         frame, time, event = self.frame, self.nominal_time, self.event
         if not used.all():
@@ -204,27 +202,27 @@ class SurvivalData:
         censored_at: float | None = None,
         **outcome: Any,
     ) -> Self:
-        """Take the outcome from columns of a frame, as `Surv.of` does; all other columns are features.
+        """Create data from a frame with the outcome as in `Surv.of`; other columns are features.
 
-        What is odd about the rows is named as for the class.
+        Problems of the rows are reported as for the class.
 
         Args:
-            frame: Rows are subjects, or with `id` parts of their histories.
+            frame: One row per subject, or with `id` several start-stop rows per subject.
             time: Column of the times.
             event: Column of the event indicators, or with `causes` of the causes.
-            drop: Columns that are no features, such as identifiers.
-            missing: Values that stand for a missing one in any column, such as ``[-999, "unknown"]``.
-            strict: Refuse features that are hardly ever meant as they are: constant or mostly missing ones,
-                identifiers, columns that determine the time or the event, codes for missing values, and
-                categories that differ by case or blanks only.
-            time_unit: Unit of the times as texts and figures name it, such as ``"days"``.
+            drop: Columns that are not features, such as identifiers.
+            missing: Codes of missing values in all columns, such as ``[-999, "unknown"]``.
+            strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
+                leaks of the time or the event, codes for missing values, and categories that differ only by
+                case or blanks.
+            time_unit: Unit of the times used in texts and figures, such as ``"days"``.
             censored_at: Time at which longer follow-up is censored; see the method of this name.
             **outcome: Other columns and options of `Surv.of`: `entry`, `id`, `weight`, `causes`, `recurrent`,
                 `event_value`, `event_coding`, or `lower` and `upper` in place of `time` and `event`.
 
         Raises:
-            DataError: A named column does not exist, or the data cannot be used.
-            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is no
+            DataError: A column does not exist, or the data are invalid.
+            ConfigError: As `Surv.of`; `drop` and the columns of the outcome overlap, or `time_unit` is not a
                 text.
         """
         names = [str(c) for c in frame.columns]
@@ -264,15 +262,15 @@ class SurvivalData:
         return data if censored_at is None else data.censored_at(censored_at)
 
     def censored_at(self, time: float) -> Self:
-        """The same rows with follow-up that ends at a time: later events are censored at it.
+        """Return the rows with follow-up censored at a time.
 
-        Rows that begin at it or later are left out.
+        Rows with entry at this time or later are excluded.
 
         Args:
             time: End of follow-up, > 0, in the unit of the data.
 
         Raises:
-            ConfigError: `time` is no positive number.
+            ConfigError: `time` is not a positive number.
             DataError: No event is left.
         """
         end = check_horizon(time, "censored_at")
@@ -290,10 +288,10 @@ class SurvivalData:
         return part
 
     def joined(self) -> Self:
-        """The same histories in as few rows as possible.
+        """Merge rows of subjects where possible.
 
-        Consecutive rows of a subject without a gap or an event, with equal covariates, weight and group, are
-        merged, so that results do not depend on where a history was cut.
+        Consecutive rows of a subject with equal covariates, weight and group are merged, unless there is a
+        gap or an event between them. Results then do not depend on how follow-up is split.
         """
         if (runs := self._runs()) is None:
             return self
@@ -304,12 +302,12 @@ class SurvivalData:
 
     @property
     def run_ends(self) -> IntArray:
-        """Positions (m,) of the rows that stand for those of :meth:`joined`, in its order."""
+        """Positions (m,) of the last row of each merged row of :meth:`joined`, in its order."""
         runs = self._runs()
         return np.arange(len(self)) if runs is None else runs[1]
 
     def _runs(self) -> tuple[IntArray, IntArray] | None:
-        """First and last of the rows that become one, (m,) each; None where no rows do."""
+        """First and last of the rows that become one, (m,) each; None if no rows do."""
         if self.subject is None:
             return None
         same = [self.subject, self.sample_weight, *([] if self.groups is None else [self.groups.codes])]
@@ -321,14 +319,14 @@ class SurvivalData:
         return None if len(first) == len(self) else (first, last)
 
     def with_sensitive(self, sensitive: object, feature: bool = False) -> Self:
-        """The same rows with their sensitive groups known.
+        """Return the rows with sensitive groups.
 
         Args:
             sensitive: Group of each row (n,), or the name of a feature.
             feature: True to keep a named feature as a feature.
 
         Raises:
-            DataError: No such feature, or its values cannot be groups; see `parse_groups`.
+            DataError: The feature does not exist, or its values are not valid groups; see `parse_groups`.
         """
         data = copy(self)
         data._set_groups(sensitive, feature)
@@ -356,13 +354,13 @@ class SurvivalData:
         """Times (n,) float64 > 0, exact or right-censored, in the unit of the data.
 
         Raises:
-            DataError: Some are intervals, see `refuse_intervals`; `nominal_time` holds their middles.
+            DataError: Some times are intervals, see `refuse_intervals`; `nominal_time` has their midpoints.
         """
         self.refuse_intervals()
         return self.nominal_time
 
     def refuse_intervals(self) -> None:
-        """Raise where exact or right-censored times are needed: middles must not stand for them in silence.
+        """Raise if exact or right-censored times are needed: midpoints are never used implicitly.
 
         Raises:
             DataError: Some times are intervals.
@@ -377,13 +375,13 @@ class SurvivalData:
 
     @property
     def event_times(self) -> FloatArray:
-        """Distinct times by which events had come, increasing: of intervals the upper bounds."""
+        """Distinct event times, increasing; for intervals the upper bounds."""
         time = self.nominal_time if self.intervals is None else self.intervals.upper
         return np.unique(time[self.event])
 
     @property
     def y(self) -> Surv:
-        """The outcome with times of zero moved, and without the weights."""
+        """The outcome with times of zero replaced and without weights."""
         kind = self.outcome_type
         return Surv._of_parts(
             time=None if self.intervals is not None else self.nominal_time,
@@ -397,19 +395,19 @@ class SurvivalData:
 
     @property
     def weighted_y(self) -> Surv:
-        """The outcome with the weights, as metrics take it."""
+        """The outcome with the weights, as used by metrics."""
         return self.y.weighted(self.sample_weight)
 
     @property
     def given_y(self) -> Surv:
-        """The outcome as it was given: times of zero not moved, and with the weights if they differ."""
+        """The original outcome: times of zero not replaced, with the weights if they differ."""
         time = None if self.intervals is not None else self.given_time
         return self.y._with(time=time, weight=self.uneven_weight)
 
     def at_middles(self) -> Self:
-        """The same rows as if each interval were an exact time in its middle.
+        """Return the rows with each interval replaced by its midpoint.
 
-        What is learned from them is the worse the wider the intervals are.
+        The bias of estimates increases with the width of the intervals.
         """
         part = copy(self)
         part.intervals = None
@@ -418,19 +416,19 @@ class SurvivalData:
 
     @property
     def uneven_weight(self) -> FloatArray | None:
-        """Weights (n,); None where all rows have the same one."""
+        """Weights (n,); None if all are equal."""
         return self.sample_weight if np.ptp(self.sample_weight) else None
 
     @property
     def time_varying(self) -> bool:
-        """Whether some subjects have several rows, whose covariates can differ."""
+        """True if some subjects have several rows."""
         return self.subject is not None and int(self.subject.max()) + 1 < len(self)
 
     def check_causes(self, wanted: bool) -> None:
-        """Make sure that there is one event, or that there are competing causes.
+        """Check that there is one event, or that there are competing causes.
 
         Raises:
-            DataError: It is the other way round.
+            DataError: The outcome has the other form.
         """
         if wanted and self.causes is None:
             raise DataError(
@@ -446,24 +444,24 @@ class SurvivalData:
 
     @property
     def n_moved(self) -> int:
-        """Number of rows whose time was zero and has been moved."""
+        """Number of rows with a replaced time of zero."""
         return int(self._moved.sum())
 
     @property
     def given_time(self) -> FloatArray:
-        """Times (n,) as they were given, zeros not moved."""
+        """Original times (n,), zeros not replaced."""
         return np.where(self._moved, 0.0, self.nominal_time)
 
     @property
     def zero_time(self) -> float:
-        """The time that replaces zeros, or would: half the smallest positive time."""
+        """Replacement of zeros: half the smallest positive time."""
         if self._moved.any():
             return float(self.nominal_time[self._moved][0])
         return 0.5 * float(self.nominal_time.min())
 
     @property
     def n_subjects(self) -> int:
-        """Number of subjects; of rows where no subject has several."""
+        """Number of subjects; number of rows without ``id``."""
         return len(self) if self.subject is None else int(np.unique(self.subject).size)
 
     @property
@@ -477,7 +475,7 @@ class SurvivalData:
         return list(self.frame.columns)
 
     def subset(self, rows: object) -> Self:
-        """Return some rows; nothing is checked again, so a subset may hold no event.
+        """Return a subset of the rows without new checks; it may have no event.
 
         Args:
             rows: Positions (m,), repetitions allowed, or a boolean mask (n,).
@@ -504,7 +502,7 @@ class SurvivalData:
         for name in ("groups", "causes", "intervals"):
             own = getattr(self, name)
             setattr(part, name, None if own is None else own.subset(index))
-        # Subjects keep their order, and are numbered anew without those that have no row.
+        # Subjects keep their order, and are numbered again without those that have no row.
         part.subject = (
             None if self.subject is None else np.unique(self.subject[index], return_inverse=True)[1]
         )
@@ -512,10 +510,10 @@ class SurvivalData:
 
     @property
     def cause(self) -> IntArray:
-        """Cause of each row's event (n,), 1 .. K, 0 where it was censored.
+        """Cause of each row's event (n,), 1 .. K, 0 if it was censored.
 
         Raises:
-            DataError: Causes were not asked for.
+            DataError: Causes were not requested.
         """
         return self._known_causes.codes
 
@@ -524,19 +522,19 @@ class SurvivalData:
         """Names of the K causes.
 
         Raises:
-            DataError: Causes were not asked for.
+            DataError: Causes were not requested.
         """
         return self._known_causes.names
 
     def of_cause(self, cause: int | str) -> Self:
-        """The same rows with one event, a cause by number or name; rows with another are censored there.
+        """Return the rows with one cause, by number or name, as the event; other causes are censored.
 
-        Models of them estimate the cause-specific hazard; 1 - S is not the probability of the cause, as it
-        ignores the competing events.
+        Models of these rows estimate the cause-specific hazard; 1 - S is not the probability of the cause,
+        since it ignores competing events.
 
         Raises:
-            DataError: Causes were not asked for.
-            ConfigError: There is no such cause.
+            DataError: Causes were not requested.
+            ConfigError: Unknown cause.
         """
         part = copy(self)
         part.event, part.causes = self.cause == self._known_causes.number(cause), None
@@ -550,13 +548,14 @@ class SurvivalData:
         return self.causes
 
     def reweighted(self, factor: npt.ArrayLike) -> Self:
-        """The same rows with their weights multiplied; those of factor zero are left out.
+        """Return the rows with weights multiplied by a factor; rows with factor zero are excluded.
 
         Args:
-            factor: (n,), >= 0, such as how often each row is drawn in a resample.
+            factor: (n,), >= 0, such as the number of draws of each row in a resample.
 
         Raises:
-            DataError: No factor is positive, one is negative or not finite, or they do not fit the data.
+            DataError: No factor is positive, one is negative or not finite, or the number of factors is
+                wrong.
         """
         weight = check_weight(factor, len(self))
         assert weight is not None
@@ -565,11 +564,11 @@ class SurvivalData:
         return part
 
     def warn_of_few_events(self) -> None:
-        """Warn, before a model is fitted, of fewer than ten events or fewer than encoded columns."""
+        """Warn before fitting about fewer than ten events, or fewer events than encoded columns."""
         report(few_events(self.frame, self.event), strict=False, stacklevel=2)
 
     def describe(self) -> str:
-        """Say in one line what the data hold."""
+        """Describe the data in one line."""
         n, p = self.frame.shape
         n_categorical = sum(isinstance(d, pd.CategoricalDtype) for d in self.frame.dtypes)
         in_unit = f" {self.time_unit}" if self.time_unit else ""
@@ -633,7 +632,7 @@ def _check_trainable(
         raise DataError("every row with an event has sample_weight 0: no event to learn from")
     if len(distinct := np.unique(time[weight > 0])) == 1:
         value = f"{distinct[0]:g}" if distinct[0] else "zero"
-        raise DataError(f"all times are {value}: nothing to learn about time; check the time column")
+        raise DataError(f"all times are {value}: a model of time cannot be fitted; check the time column")
     check_not_all_missing(frame[weight > 0])
     if len(np.unique(time)) >= _MIN_DISTINCT_TIMES:
         for name in frame.columns:

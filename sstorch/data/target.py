@@ -1,4 +1,4 @@
-"""Event times and sensitive groups: the columns of a table that are no features."""
+"""Event times and sensitive groups: the columns of a table that are not features."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _MAX_CODES = 10
 
 @dataclass(frozen=True)
 class Groups:
-    """The sensitive group of every row.
+    """Sensitive groups of rows.
 
     Attributes:
-        name: of the sensitive column.
-        labels: names of the groups, G of them; a subset of the rows keeps them all.
+        name: name of the sensitive column.
+        labels: names of the G groups; a subset of the rows keeps all.
         codes: group of each row, 0 .. G - 1, shape (n,).
     """
 
@@ -64,7 +64,7 @@ class Groups:
         return Groups(self.name, self.labels, self.codes[index])
 
     def check_pairs(self, weight: FloatArray, where: str) -> None:
-        """Make sure that at least two groups have rows with weight; the message begins with ``where``."""
+        """Check that at least two groups have rows with weight; the message begins with ``where``."""
         present = np.unique(self.codes[weight > 0])
         if len(present) < 2:
             only = self.labels[present[0]] if len(present) else "none"
@@ -80,10 +80,10 @@ def parse_groups(values: object, n: int, name: str = "sensitive") -> Groups:
     Args:
         values: one label for each row: text, numbers, booleans or categories.
         n: number of rows.
-        name: of the column; that of a Series goes first.
+        name: name of the column; the name of a Series has priority.
 
     Raises:
-        DataError: values are missing, of the wrong number, all alike or too many.
+        DataError: values are missing, the length is wrong, or there is a single group or too many.
     """
     if isinstance(values, pd.Series):
         name = name if values.name is None else str(values.name)
@@ -119,18 +119,18 @@ def parse_target(
         y: A tuple (time, event) of two arrays, Series or lists; a DataFrame with columns ``time`` and
             ``event``; or a structured array, whose fields are found by these two names, else by type (boolean
             or integer: event, float: time).
-        event_coding: ``"auto"`` takes booleans and 0/1 with 1 = event observed; ``"1/2"`` takes 1 = censored
-            and 2 = event.
-        event_value: Value of `event` that stands for an event, compared as text; all others are censored.
-            None if `event_coding` has the coding.
+        event_coding: ``"auto"``: booleans or 0/1 with 1 = event observed; ``"1/2"``: 1 = censored and 2 =
+            event.
+        event_value: Value of `event` for an event, compared as text; all other values are censored. None to
+            use `event_coding`.
 
     Returns:
-        Times (n,) float64 >= 0, in the unit of the data, zeros kept; and events (n,) bool, True = observed.
+        Times (n,) float64 >= 0, in the unit of the data, including zeros; events (n,) bool, True = observed.
 
     Raises:
-        DataError: Form not accepted, lengths differ, or a value is missing, infinite, negative, text or
-            outside the coding. Rows are given as 0-based positions.
-        ConfigError: `event_coding` does not exist or is given with an `event_value`.
+        DataError: Unsupported form, different lengths, or a value that is missing, infinite, negative, text
+            or outside the coding. Rows are given as 0-based positions.
+        ConfigError: `event_coding` is unknown or given together with `event_value`.
     """
     if event_coding not in ("auto", "1/2"):
         raise ConfigError(f"event_coding must be 'auto' (0/1, boolean) or '1/2', got {event_coding!r}")
@@ -209,7 +209,7 @@ def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
 
 
 def _where(values: object, name: str) -> str:
-    """How messages call a part of a target: by the name of its column, if it has one."""
+    """Name of a part of a target in messages: that of its column, if any."""
     named = isinstance(values, pd.Series) and values.name is not None
     return f"column {str(values.name)!r}" if named else name  # type: ignore[attr-defined]
 
@@ -242,7 +242,7 @@ def times_of(column: pd.Series, where: str) -> FloatArray:
 
 
 def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
-    """Rows whose label is the value that stands for an event."""
+    """Rows whose label is the value that represents an event."""
     if pdt.is_bool_dtype(column.dtype):  # however a file spells true
         value = value.capitalize()
     words = labels(column)
@@ -270,7 +270,7 @@ def _events(column: pd.Series, where: str, coding: str) -> BoolArray:
     if coding == "1/2":
         if pdt.is_bool_dtype(column.dtype):
             raise DataError(
-                f"{where} is boolean, but event_coding='1/2' was asked for; use event_coding='auto'"
+                f"{where} is boolean, but event_coding='1/2' was requested; use event_coding='auto'"
             )
         if (bad := ~np.isin(values, (1.0, 2.0))).any():
             raise DataError(

@@ -33,7 +33,7 @@ def read_text(
     """Read a text file with a header.
 
     None finds `sep` in the header (tab for .tsv), `decimal` in the cells and `encoding` in the bytes: UTF-8,
-    UTF-16, cp1252 or Latin-1. `missing` stands for a missing value besides the usual words.
+    UTF-16, cp1252 or Latin-1. `missing` represents a missing value besides the usual words.
     """
     for name, sign in (("sep", sep), ("decimal", decimal)):
         if sign is not None and len(sign) != 1:
@@ -78,7 +78,7 @@ def read_text(
     except (OSError, EOFError) as error:
         raise DataError(f"cannot be read ({' '.join(str(error).split())})") from error
     if header[0] == "":
-        _note(f"{file}: the first column has no name and is left out as row names")
+        _note(f"{file}: the first column has no name and is dropped as row names")
         frame = frame.iloc[:, 1:]
     found = {"encoding": codec.removesuffix("-sig"), "sep": sep, "decimal": sign}
     kind = "text" if encoding is not None or codec.startswith("utf-8") else f"{codec} text"

@@ -26,7 +26,7 @@ HORIZON_SHARES = (0.25, 0.5, 0.9)
 
 
 def check_time_unit(value: object) -> str | None:
-    """The unit of times as texts and figures name it, such as ``"days"``; None where it is not known."""
+    """The unit of times used in texts and figures, such as ``"days"``; None where it is unknown."""
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():

@@ -1,4 +1,4 @@
-"""What a fitted model keeps of its training columns: distributions that later rows are compared with."""
+"""Distributions of the training columns, stored in a fitted model for comparison with later rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NumericColumn:
 
     @classmethod
     def of(cls, values: FloatArray) -> Self:
-        """Read the values (n,) of a column, NaN where missing, some of them not missing."""
+        """Read the values (n,) of a column, NaN if missing, some of them not missing."""
         present = np.sort(values[~np.isnan(values)])
         some = np.concatenate((present[:1], present[1:][np.diff(present) > 0][:_N_BINS]))
         if len(some) > _N_BINS:  # quantiles that are values of the column
@@ -66,7 +66,7 @@ class CategoricalColumn:
 class TrainingRecord:
     """Distributions of the columns in the training rows, which are saved with a model.
 
-    Rows of positive weight count once each, whatever they weigh.
+    Rows of positive weight count once each, unweighted.
     """
 
     n_rows: int  # training rows

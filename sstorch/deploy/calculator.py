@@ -64,7 +64,7 @@ class PageGroup:
 
 @dataclass(frozen=True)
 class Front:
-    """What pages and workbooks show in addition to inputs and results."""
+    """Additional contents of pages and workbooks."""
 
     title: str  # of the page
     subtitle: str  # what the model was trained on, and what is supposed of a patient
@@ -78,7 +78,7 @@ class Front:
 
 @dataclass(frozen=True)
 class Calculator:
-    """What the page shows."""
+    """Contents of the page."""
 
     front: Front  # texts, fields and horizons
     formula: Formula  # of the model

@@ -1,4 +1,4 @@
-"""What functions that export a fitted tree need of it."""
+"""Interface of fitted trees for exports."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from sstorch.language import Language, Phrase
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows of a tree or of a group.
+    """Counts of a tree or a group.
 
     Attributes:
-        rows: how many.
-        events: of each of several causes, by name; of one event by an empty name.
-        median: predicted, of the time free of any event, not finite where it is not reached; None where none
-            is reported.
+        rows: number of rows.
+        events: number of events by cause; an empty name for a single event.
+        median: predicted median of the event-free time, not finite if not reached; None if not reported.
     """
 
     rows: int
@@ -33,11 +32,11 @@ class Counts:
     median: float | None = None
 
     def text(self, language: Language, unit: str | None = None) -> str:
-        """The numbers, such as ``"92 rows, 56 events, median 2 years"``.
+        """Format the counts, such as ``"92 rows, 56 events, median 2 years"``.
 
         Args:
-            language: of the text.
-            unit: of the median.
+            language: language of the text.
+            unit: unit of the median.
         """
         if not self.rows:
             return language("no_rows")
@@ -53,7 +52,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What is reported of a tree, apart from its formula.
+    """Reported facts about a tree, apart from its formula.
 
     Attributes:
         kind: what it is, such as "Soft survival tree of depth 2".
@@ -61,7 +60,7 @@ class Deployed:
         fields: columns with ranges and typical values as far as the tree knows them.
         nodes: the tree as one reads it, the root first.
         groups: rows of each group, by its number.
-        time_unit: of the times; None if not known.
+        time_unit: of the times; None if unknown.
         recalibrated: whether the rows are those of a recalibration.
     """
 
@@ -81,7 +80,7 @@ class Deployed:
 
 
 class Deployable(SurvivalEstimator):
-    """Base class of fitted trees that can be exported: what the functions of this package ask of them."""
+    """Base class of fitted trees that can be exported: the interface used by this package."""
 
     @abstractmethod
     def _formula(self, level: float | None = None) -> Formula:
@@ -93,7 +92,7 @@ class Deployable(SurvivalEstimator):
 
     @abstractmethod
     def _deployed(self, medians: bool) -> Deployed:
-        """What the page and the head of the code report, with or without medians of the groups."""
+        """Facts for the page and the head of the code, with or without medians of the groups."""
 
     def _write_program(self, path: Path, after: float | None) -> None:
         """Write the prediction as a program of torch; `after` is checked."""
@@ -110,14 +109,14 @@ class Deployable(SurvivalEstimator):
 def conditional_formula(tree: Deployable, after: float | None, level: float | None = None) -> Formula:
     """The formula of S(t), or of S(after + t) / S(after), with confidence limits of a level.
 
-    Raises ConfigError if `tree` cannot be exported, `after` is no time, or None where the model has
+    Raises ConfigError if `tree` cannot be exported, `after` is not a time, or None if the model has
     time-varying covariates, or if there are no limits of this level.
     """
     check_tree(tree, "_deployed")
     if level is not None:
         check_share(level, "level", "a share in (0, 1), or None", closed=False)
         if reason := no_limits(tree, after):
-            raise ConfigError(f"level={level!r} asks for confidence limits, but {reason}; leave level out")
+            raise ConfigError(f"level={level!r} requests confidence limits, but {reason}; leave level out")
     formula = tree._formula(level)
     tree._refuse_unknown_future(after)
     return formula.conditional(after)
@@ -129,7 +128,7 @@ def no_limits(tree: Deployable, after: float | None) -> str:
 
 
 def headline(tree: Deployable) -> str:
-    """What the tree is, in one line above its code."""
+    """Description of the tree in one line, for the head of the code."""
     facts = tree._deployed(medians=False)
     unit = f" Time is in {facts.time_unit}." if facts.time_unit else ""
     return f"{facts.subtitle(Language.of('en'))}.{unit}"

@@ -61,7 +61,7 @@ def _slope(a: Expression, slope: Callable[[Expression], Expression]) -> Expressi
 
 
 def product(a: Expression, b: Expression | float) -> Expression:
-    """A product that is zero where a factor is the constant zero, even if the other is infinite."""
+    """A product that is zero if a factor is the constant zero, even if the other is infinite."""
     b = as_expression(b)
     return _ZERO if a.is_number(0) or b.is_number(0) else a * b
 

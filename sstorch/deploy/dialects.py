@@ -35,7 +35,7 @@ class Dialect:
     upper: bool = False  # whether plain names are stored in capitals
 
     def quoted(self, name: str) -> str:
-        """A name as the database stores it; in Oracle plain names stand for capitals, as without quotes."""
+        """A name as the database stores it; in Oracle plain names represent capitals, as without quotes."""
         if self.upper and re.fullmatch(r"[A-Za-z][A-Za-z0-9_$#]*", name):
             name = name.upper()
         left, right = self.quotes[0], self.quotes[1]

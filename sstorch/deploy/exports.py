@@ -62,49 +62,47 @@ def export_code(
     table: str = "patients",
     key: str | Sequence[str] = (),
 ) -> str:
-    """The tree as source code that needs neither this package nor torch, with imputation and scaling.
+    """Export the tree as source code with imputation and scaling, independent of this package and torch.
 
-    ``"python"`` (standard library alone), ``"javascript"`` and ``"r"`` (base R) give functions of a patient,
-    a dictionary, object or list of the columns in original units (missing where None, null, NA or NaN):
-    ``group(patient)``, the number of the group, ``survival(patient, time)``, S(t), free of any event, and of
-    competing causes ``incidence(patient, time)``, F(t) by cause. In R a patient may be a data frame: the
-    functions then give a vector with an entry for each row. ``"sql"`` gives a query with a row for each row
-    of a table of these columns, NULL where missing: ``predicted_group``, ``predicted_survival``, and of
-    competing causes ``predicted_incidence_CAUSE`` for each. Predictions are those of
-    ``predict_survival_function`` and ``predict_cumulative_incidence`` to rounding. A query checks no columns.
+    ``"python"`` (standard library only), ``"javascript"`` and ``"r"`` (base R) define functions of a patient,
+    a dictionary, object or list of columns in original units (missing: None, null, NA or NaN):
+    ``group(patient)``, the number of the group; ``survival(patient, time)``, (event-free) survival S(t); with
+    competing causes ``incidence(patient, time)``, F(t) by cause. In R a patient can be a data frame; the
+    functions then return a vector with one entry per row. ``"sql"`` is a query that returns one row per row
+    of a table of these columns (missing: NULL): ``predicted_group``, ``predicted_survival``, and with
+    competing causes ``predicted_incidence_CAUSE``. Predictions equal ``predict_survival_function`` and
+    ``predict_cumulative_incidence`` up to rounding. A query does not check columns.
 
     Args:
         tree: fitted, soft or exact.
         language: ``"python"``, ``"javascript"``, ``"r"`` or ``"sql"``.
-        path: file to write; None writes none.
-        horizon: time of the query, which needs one, or of functions that are called without a time. A query
-            takes several as well: the names of its columns then end with ``_TIME``.
-        after: time at which the patients are at risk: the code then computes S(after + t) / S(after) and
-            (F(after + t) - F(after)) / S(after) of a patient whose covariates stay as given, times count from
-            there, as its head notes. nan (NULL) where S(after) is 0. A model with time-varying covariates
-            needs it; 0 is time zero.
-        level: of confidence limits, in (0, 1): functions then include ``survival_limits(patient, time)``, of
-            competing causes ``incidence_limits(patient, time)`` as well, with ``lower`` and ``upper``, those
-            of :func:`sstorch.inference.predict`. None exports none.
-        missing: ``"raise"``: functions raise an error where a patient lacks a column that the model uses, or
-            has an unknown category there, as where one is misspelt; ``"typical"``: the column is then filled
-            as in the training rows, and the category counts as none.
-        dialect: database of the query: ``"postgresql"`` (12 or later), ``"sqlite"`` (3.35), ``"duckdb"``,
-            ``"tsql"`` (SQL Server), ``"mysql"`` (8.0.17), ``"oracle"``, ``"bigquery"``.
-        table: of the query, as the database stores its name, with a schema before a point.
-        key: columns that identify a row of the table: the query returns them in place of the columns of the
+        path: output file; None for no file.
+        horizon: time of the query (required), or default time of the functions. A query also accepts several
+            times; the names of its columns then end with ``_TIME``.
+        after: time at which the patients are at risk. The code computes S(after + t) / S(after) and (F(after
+            + t) - F(after)) / S(after) for constant covariates, with times counted from ``after``; nan (NULL)
+            if S(after) is 0. Required for models with time-varying covariates; 0 is time zero.
+        level: level of confidence limits, in (0, 1), or None. Adds functions ``survival_limits(patient,
+            time)`` and, with competing causes, ``incidence_limits(patient, time)``, which return ``lower``
+            and ``upper`` as :func:`sstorch.inference.predict`.
+        missing: ``"raise"``: functions raise an error for a missing column of the model or an unknown (for
+            example misspelt) category; ``"typical"``: the column is imputed as in training, and all
+            indicators of the category are 0.
+        dialect: database system of the query: ``"postgresql"`` (12 or later), ``"sqlite"`` (3.35),
+            ``"duckdb"``, ``"tsql"`` (SQL Server), ``"mysql"`` (8.0.17), ``"oracle"``, ``"bigquery"``.
+        table: name of the table as stored in the database, with the schema before a point.
+        key: columns that identify a row of the table; the query returns them instead of the columns of the
             model, for a join. In ``tsql``, ``mysql``, ``oracle`` and ``bigquery`` the incidences of competing
-            causes of soft trees need it, and are NULL where several rows have one key.
+            causes of soft trees need a key, and are NULL if several rows have the same key.
 
     Returns:
         the code.
 
     Raises:
-        ConfigError: the language or dialect does not exist, a query has no horizon, the file cannot be
-            written, the leaves are of a family without a formula (``generalized_gamma``), or the model has
-            time-varying covariates and ``after`` is None; ``level`` is given for a query, with ``after``
-            above 0, or for a model without a covariance; ``dialect``, ``table`` or ``key`` is given for
-            another language.
+        ConfigError: the language or dialect is unknown; a query has no horizon; the file cannot be written;
+            the leaf family has no formula (``generalized_gamma``); the model has time-varying covariates and
+            ``after`` is None; ``level`` is given for a query, with ``after`` above 0, or for a model without
+            a covariance; ``dialect``, ``table`` or ``key`` is given for another language.
     """
     check_choice(language, "language", get_args(Language))
     if language == "sql":
@@ -123,9 +121,9 @@ def export_code(
 def export_onnx(tree: Deployable, path: str | Path, *, after: float | None = None) -> None:
     """Write the tree as an ONNX graph, with imputation and scaling; needs the extra ``deploy``.
 
-    Inputs are the columns by name, (N, 1): float64 with NaN where missing, or strings, "" where missing;
-    and ``time`` (1, T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1), and of competing causes
-    ``incidence`` (N, K, T).
+    Inputs are the columns by name, (N, 1): float64 (missing: NaN) or strings (missing: ""), and ``time`` (1,
+    T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1) and, with competing causes, ``incidence``
+    (N, K, T).
 
     Args:
         tree: fitted, soft or exact.
@@ -152,15 +150,14 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     Args:
         tree: fitted, soft.
         path: file, by convention ``*.pt2``.
-        after: time at which the rows are at risk: the program then gives S(after + t | x) / S(after | x) of
-            rows that stay as they are, nan where S(after | x) is 0; ``sstorch.json`` holds it as ``after``. A
-            model with time-varying covariates needs it; 0 is time zero.
+        after: time at which the rows are at risk. The program then returns S(after + t | x) / S(after | x)
+            for constant covariates, nan if S(after | x) is 0; ``sstorch.json`` stores ``after``. Required for
+            models with time-varying covariates; 0 is time zero.
 
     Raises:
-        ConfigError: the tree is exact, the file cannot be written, the leaves are of a family that torch
-            cannot trace (``generalized_gamma``), or the model has time-varying covariates and ``after`` is
-            None.
-        DataError: ``after`` is no time.
+        ConfigError: the tree is exact, the file cannot be written, torch cannot trace the leaf family
+            (``generalized_gamma``), or the model has time-varying covariates and ``after`` is None.
+        DataError: ``after`` is not a time >= 0.
     """
     check_tree(tree, "_deployed")
     tree._refuse_unknown_future(after)
@@ -181,29 +178,29 @@ def export_workbook(
     missing: Missing = "raise",
     language: str | Mapping[str, str] = "en",
 ) -> None:
-    """Write a workbook (.xlsx) in which one enters a patient; needs the extra ``files``.
+    """Write a calculator for one patient as a workbook (.xlsx); needs the extra ``files``.
 
-    Results are formulas of cells, without macros or links: the group, survival and of competing causes the
-    cumulative incidence of each, those of ``predict_survival_function`` and ``predict_cumulative_incidence``.
-    Empty cells are filled as in the training rows. Horizons are cells, too, except where competing causes of
-    a soft tree are integrated. A value that is no number, or an unknown category, has a note with the remedy,
-    and the results are that text.
+    Results are cell formulas without macros or links: the group, survival and, with competing causes, the
+    cumulative incidence of each cause; they equal ``predict_survival_function`` and
+    ``predict_cumulative_incidence``. Empty cells are imputed as in training. Horizons are also cells, except
+    for soft trees with integrated competing causes. For a value that is not a number, or an unknown category,
+    a note with the remedy replaces the results.
 
     Args:
         tree: fitted, soft or exact.
         path: file, by convention ``*.xlsx``.
-        X: rows whose ranges and typical values the fields have, as in :func:`export_calculator`.
-        title: of the first sheet; None names the outcome.
-        horizons: times of the results; None takes round ones.
-        labels: names of columns as the workbook calls them.
+        X: rows for ranges and typical values of the fields, as in :func:`export_calculator`.
+        title: title of the first sheet; None for the name of the outcome.
+        horizons: times of the results; None for round times.
+        labels: labels of columns.
         units: of numeric columns.
         outcome: what S(t) is called.
         after: as in :func:`export_code`.
-        missing: ``"raise"``, or ``"typical"``: an unknown category counts as none.
-        language: of the texts, as in :func:`export_calculator`.
+        missing: ``"raise"``, or ``"typical"``: all indicators of an unknown category are 0.
+        language: language of the texts, as in :func:`export_calculator`.
 
     Raises:
-        ConfigError: as in :func:`export_calculator`, or a formula is longer than Excel takes.
+        ConfigError: as in :func:`export_calculator`, or a formula exceeds the limit of Excel.
         DataError: the rows cannot be read.
         ImportError: openpyxl is not installed.
     """
@@ -228,40 +225,40 @@ def export_calculator(
     level: float | None = 0.95,
     language: str | Mapping[str, str] = "en",
 ) -> None:
-    """Write a page in which one enters a patient: one HTML file that needs no network and sends nothing.
+    """Write a calculator for one patient: one HTML file that needs no network and sends no data.
 
-    It shows the patient's way through the tree, the group, and the gates between it and the next group by
-    prognosis; the curve, with Kaplan-Meier of the group and its 95 % confidence band; the median, survival at
-    some horizons, and how much each value raises and lowers it against the typical one. Of competing causes
-    it shows the cumulative incidence of each. Values outside the training range are marked. Probabilities
-    at the horizons have confidence limits where the model has a covariance (:mod:`sstorch.inference`).
+    It shows the path through the tree, the group, and the gates between this group and the next by prognosis;
+    the survival curve, with the Kaplan-Meier estimate of the group and its 95 % confidence band; the median;
+    survival at some horizons, and the effect of each value compared with the typical value. With competing
+    causes it shows the cumulative incidence of each cause. Values outside the training range are marked.
+    Probabilities at the horizons have confidence limits if the model has a covariance
+    (:mod:`sstorch.inference`).
 
     Args:
         tree: fitted, soft or exact.
         path: file, by convention ``*.html``.
-        X: rows whose ranges and typical values (medians, most frequent categories) the fields have, the
-            training rows as a rule. A soft tree has ranges and means of its own without them.
-        y: their outcome, as in ``fit``, with its weights: Kaplan-Meier of the patient's group, of competing
-            causes Aalen-Johansen, is drawn behind the curve.
-        title: of the page; None names the outcome.
-        horizons: times at which probabilities are shown; None takes round ones near quantiles of the
-            event times.
-        labels: names of columns as the page calls them.
+        X: rows for ranges and typical values (medians, most frequent categories) of the fields, usually the
+            training rows. Without them a soft tree uses its stored ranges and means.
+        y: outcome of the rows, as in ``fit``, with its weights, for the Kaplan-Meier or Aalen-Johansen curve
+            of the group behind the prediction.
+        title: title of the page; None for the name of the outcome.
+        horizons: times of the shown probabilities; None for round times near quantiles of the event times.
+        labels: labels of columns.
         units: of numeric columns.
-        outcome: what S(t) is called, such as ``"recurrence-free survival"``; None for ``"survival"``, of
-            competing causes ``"event-free survival"``.
-        after: as in :func:`export_code`; curves of groups are then of the rows at risk at that time,
-            from there, and horizons count from there. Such probabilities have no confidence limits.
-        level: of the confidence limits, in (0, 1); None for a page without them.
-        language: of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or its texts by key, those of
-            :func:`language_texts` translated. Names of columns, categories, causes, `title` and `outcome`
-            stay as given.
+        outcome: name of S(t), such as ``"recurrence-free survival"``; None for ``"survival"``, with competing
+            causes ``"event-free survival"``.
+        after: as in :func:`export_code`; curves of groups then use the rows at risk at this time, and
+            horizons count from it. Such probabilities have no confidence limits.
+        level: level of the confidence limits, in (0, 1); None for a page without them.
+        language: language of the page: ``"en"``, ``"de"``, ``"fr"``, ``"es"``, or a translation of the
+            dictionary :func:`language_texts`. Names of columns, categories, causes, `title` and `outcome` are
+            not translated.
 
     Raises:
-        ConfigError: the file cannot be written, a name is no column, a horizon or ``after`` is beyond the
-            last training event, the leaves are of a family without a formula (``generalized_gamma``), the
-            model has time-varying covariates and ``after`` is None, or the language is not known.
-        DataError: the rows cannot be read, or lack the entry or id that the training rows had.
+        ConfigError: the file cannot be written, a name is not a column, a horizon or ``after`` is beyond the
+            last training event, the leaf family has no formula (``generalized_gamma``), the model has
+            time-varying covariates and ``after`` is None, or the language is unknown.
+        DataError: the rows cannot be read, or lack the entry or id of the training outcome.
     """
     check_tree(tree, "_deployed")
     formula = conditional_formula(tree, after, None if no_limits(tree, after) else level)
@@ -288,7 +285,7 @@ def _functions(
 ) -> str:
     """Functions of a patient, which need nothing but the language, any but ``"sql"``.
 
-    Arguments are those of :func:`export_code`.
+    Arguments are as in :func:`export_code`.
     """
     check_choice(missing, "missing", get_args(Missing))
     if horizon is not None:
@@ -308,7 +305,7 @@ def _query(
 ) -> str:
     """A query with the predictions for each row of a table.
 
-    Arguments are those of :func:`export_code`.
+    Arguments are as in :func:`export_code`.
     """
     check_choice(dialect, "dialect", get_args(DialectName))
     assert dialect is not None

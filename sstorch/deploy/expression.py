@@ -218,7 +218,7 @@ def pick(position: Operand, values: Sequence[float]) -> Expression:
 
 
 def rank(a: Operand, values: Sequence[float]) -> Expression:
-    """How many of some increasing numbers are no larger."""
+    """Number of elements of an increasing sequence that are at most x."""
     a = as_expression(a)
     if a.is_constant:
         return constant(bisect_right(values, a.constant))
@@ -269,7 +269,7 @@ Matrix = Sequence[Sequence[Expression]]
 
 @dataclass(frozen=True)
 class Slopes:
-    """What confidence limits of predictions need, by the delta method."""
+    """Inputs of delta-method confidence limits of predictions."""
 
     # of competing causes log h_k(t) of each, then H(t), the cumulative hazard of any event; each followed by
     # its derivatives in the Q parameters of the patient's hazards
@@ -361,7 +361,7 @@ class Formula:
         )
 
     def conditional(self, after: float | None) -> Formula:
-        """The same for a patient who is at risk at a time: S(after + t) / S(after), nan where S(after) is 0.
+        """The same for a patient who is at risk at a time: S(after + t) / S(after), nan if S(after) is 0.
 
         The incidence of a cause is then (F(after + t) - F(after)) / S(after).
 
@@ -369,7 +369,7 @@ class Formula:
             after: >= 0, original units; None leaves the formula as it is.
 
         Raises:
-            ConfigError: `after` is no time.
+            ConfigError: `after` is not a time.
         """
         if after is None:
             return self
@@ -387,7 +387,7 @@ class Formula:
 
     @property
     def condition(self) -> str:
-        """What is supposed of a patient, as a sentence; empty if nothing is."""
+        """Condition on the patient, as a sentence; empty if there is none."""
         if self.after is None:
             return ""
         if not self.after:
@@ -405,12 +405,12 @@ def _time(value: float, name: str) -> float:
 
 
 def _with_time(a: Expression, time: Expression) -> Expression:
-    """An expression with another one in the place of ``TIME``."""
+    """An expression with another one in place of ``TIME``."""
     return substituted(a, {TIME: time})
 
 
 def substituted(a: Expression, values: Mapping[Expression, Expression]) -> Expression:
-    """An expression with others in the place of some of its parts, simplified."""
+    """An expression with others in place of some of its parts, simplified."""
     memo = dict(values)
 
     def filled(a: Expression) -> Expression:

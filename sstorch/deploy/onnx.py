@@ -41,9 +41,9 @@ _OPERATORS = {
 def write_graph(formula: Formula, path: str | Path, title: str) -> None:
     """Write a formula as an ONNX file.
 
-    Inputs are the columns by their names, (N, 1): float64 with NaN where missing, or strings, "" where
-    missing; and ``time``, (1, T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1), and of several
-    causes ``incidence`` (N, K, T).
+    Inputs are the columns by their names, (N, 1): float64 with NaN if missing, or strings, "" if missing; and
+    ``time``, (1, T) float64. Outputs are ``survival`` (N, T), ``group`` (N, 1), and of several causes
+    ``incidence`` (N, K, T).
     """
     try:
         import onnx
@@ -275,7 +275,7 @@ class _Graph:
                 return self.node(_OPERATORS[op], *args)
 
     def _finite(self, ratio: str) -> str:
-        """The ratio x / ((1 + x) - 1), 1 where x is infinite."""
+        """The ratio x / ((1 + x) - 1), 1 if x is infinite."""
         return self.node("Where", self.node("IsNaN", ratio), self.constant(1.0), ratio)
 
     def model(self, title: str, causes: Sequence[str] = ()) -> Any:

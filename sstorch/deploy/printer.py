@@ -121,7 +121,7 @@ class Printer(ABC):
         return self.forms["pick"].format(", ".join(values), position)
 
     def rank(self, a: str, values: Sequence[str]) -> str:
-        """How many of some numbers are no larger."""
+        """Number of elements that are at most x."""
         return self.forms["rank"].format(", ".join(values), a)
 
     def number(self, column: str, missing: float) -> str:
@@ -157,7 +157,7 @@ def identifiers(steps: Steps, taken: Sequence[str] = ()) -> dict[str, str]:
 
 
 def facts_of(formula: Formula, title: str) -> list[str]:
-    """What a reader of the code should know."""
+    """Notes for readers of the code."""
     lines = [title, *([formula.condition] if formula.condition else []), "Columns of a patient:"]
     for name, categories in formula.columns.items():
         lines.append(

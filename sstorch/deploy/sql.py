@@ -15,7 +15,7 @@ from sstorch.deploy.printer import REPEATING, SIGNS, Printer, facts_of, identifi
 from sstorch.deploy.steps import Steps, used_columns
 from sstorch.exceptions import ConfigError
 
-# Columns of the nodes of a quadrature that are no integers, and names that a step must not have.
+# Columns of the nodes of a quadrature that are not integers, and names that a step must not have.
 _NUMBERS = ("q_weight", "q_log_time", "q_time")
 _NAMES = ("q_panel", "q_side", *_NUMBERS, "q_row", "q_rows", "q_largest", "q_lost", "q_hazard")
 
@@ -49,7 +49,7 @@ class SQL(Printer):
         """A query with a row for each of a table: its key or columns, the group, and predictions.
 
         Horizons are times by the end of the names of their columns. Raises ConfigError if incidences have no
-        key in a database that may evaluate row numbers anew.
+        key in a database that may evaluate row numbers again.
         """
         hazards, start = formula.hazards, formula.after or 0.0
         at = [formula.at(time) for time in horizons.values()]
@@ -269,7 +269,7 @@ class SQL(Printer):
         elif label in ("True", "False"):
             same += [label.lower(), str(int(label == "True"))]
         given = f"CAST({self.quoted(column)} AS {self.dialect.text}){self.dialect.exact}"
-        # A missing value is no label, and neither is its comparison with one.
+        # A missing value is not a label, and neither is its comparison with one.
         return f"({self.known(column)[1:-1]} AND {given} IN ({', '.join(map(self.dialect.label, same))}))"
 
     @override

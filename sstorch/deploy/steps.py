@@ -10,7 +10,7 @@ from sstorch.deploy.expression import Expression, Formula
 
 @dataclass(frozen=True)
 class Steps:
-    """Formulas in the order in which they are computed: each step is a name and what it stands for.
+    """Formulas in the order in which they are computed: each step is a name and what it represents.
 
     Expressions that several others need, and those that have a name, are steps; others stand inside them.
     """

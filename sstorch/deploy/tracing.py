@@ -34,7 +34,7 @@ _TAIL_PIECES, _TAIL_DEGREE = 16, 11
 
 
 def trace(function: Callable[..., Tensor], *args: Array, what: str = "a model") -> Array:
-    """What a function of torch gives for arrays of expressions or numbers, one for each tensor.
+    """Result of a torch function for arrays of expressions or numbers, one per tensor.
 
     Its path must not depend on their values. Raises ConfigError if an operation has no counterpart.
     """

@@ -1,7 +1,7 @@
 """Figures that answer to the pointer: a vector graphic inside the page, and the values of its curves.
 
 An artist whose id (``gid``) is ``"group 2"`` belongs to that group, which a reader can highlight in all
-figures, of a band ``"group 2 band"``; 0 stands for all groups. Such lines and bands are read at the place of
+figures, of a band ``"group 2 band"``; 0 represents all groups. Such lines and bands are read at the place of
 the pointer. The label of axes over time is ``"time"``, of those whose lines are stacked ``"time stacked"``.
 """
 

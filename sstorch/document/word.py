@@ -17,7 +17,7 @@ _ROWS_TOGETHER = 10
 
 
 def check_word() -> None:
-    """Make sure that python-docx is installed."""
+    """Check that python-docx is installed."""
     try:
         import docx  # noqa: F401
     except ImportError as error:

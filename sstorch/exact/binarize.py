@@ -30,15 +30,15 @@ Preset = Literal["surtree", "osst", "all", "quantiles", "boosted"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A yes-no question about one column.
+    """A binary split on one column.
 
-    A missing value answers no, except to ``"missing"``.
+    It is false for a missing value, except ``"missing"``.
 
     Attributes:
-        column: the column's name.
+        column: name of the column.
         kind: ``"above"``, x > low; ``"between"``, low < x <= high, infinite at the ends; ``"is"``, the
-            category `values[0]`; ``"other"``, a category that is none of `values`; ``"missing"``.
-        low, high, values: see `kind`; of ``"above"`` the value 1 where the column has 0 and 1 alone.
+            category `values[0]`; ``"other"``, a category not in `values`; ``"missing"``.
+        low, high, values: see `kind`; for ``"above"`` the value 1 if the column has only 0 and 1.
     """
 
     column: str
@@ -54,7 +54,7 @@ class Rule:
 
     @property
     def phrase(self) -> Phrase:
-        """The rule in the words of a dictionary."""
+        """The rule as a translatable phrase."""
         name, low, high = Phrase.column(self.column), *map(_number, (self.low, self.high))
         if self.values and self.kind != "other":
             return name + " " + Phrase.word("is") + f" {self.values[0]}"
@@ -116,33 +116,33 @@ _BOOSTING_ROUNDS, _RARE = 50, 0.01
 
 
 class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn numbers and categories into yes-no features, each a `Rule` with a readable name.
+    """Convert numbers and categories to binary features, each a `Rule` with a readable name.
 
     Numbers, by `preset`:
 
     * ``"surtree"``: x > t at up to `n_thresholds` quantiles of the midpoints between neighbouring sorted
-      values (repeated values count, weighted ones as repeated), all distinct midpoints if there are no more.
-      Features that hold in at most 1 %, or at least 99 %, of the training rows (by weight) are left out.
-    * ``"quantiles"``: the same, with rare features.
+      values (with repetitions, or weights), or all distinct midpoints if there are fewer. Features that are
+      true in at most 1 %, or at least 99 %, of the training rows (by weight) are excluded.
+    * ``"quantiles"``: the same, including rare features.
     * ``"all"``: x > t at every midpoint between distinct values.
-    * ``"osst"``: `n_bins` bins of equal width, one feature each without the first; columns with at most
-      `n_categories` distinct numbers are taken for categories.
-    * ``"boosted"``: x > t at the thresholds that gradient-boosted stumps on the outcome of the training rows
-      use: on log-rank scores of times and events, or on numbers; needs y.
+    * ``"osst"``: `n_bins` bins of equal width, one feature each except the first; columns with at most
+      `n_categories` distinct numbers are categories.
+    * ``"boosted"``: x > t at the thresholds of gradient-boosted stumps, fitted to log-rank scores of times
+      and events, or to numbers; needs y.
 
-    Categories: one feature per category, the `n_categories` - 1 most frequent and "another category" where
-    there are more than `n_categories`; of two categories the second; ``"osst"`` leaves out the first.
-    Missing values answer no to every rule, and a column that has some gets the rule "is missing".
+    Categories: one feature per category. With more than `n_categories` categories, the `n_categories` - 1
+    most frequent and "another category". For two categories only the second; ``"osst"`` omits the first.
+    Every rule is false for a missing value; a column with missing values also has the rule "is missing".
 
-    Features that are constant on the training rows, or repeat or complement another one there, are left out.
-    With `merge_columns=False` that other one must be of the same column.
+    Features that are constant on the training rows, or equal or complementary to another feature, are
+    excluded. With `merge_columns=False` only features of the same column are compared.
 
     Args:
         preset: see above.
-        n_thresholds: most thresholds of a column.
+        n_thresholds: maximum number of thresholds per column.
         n_categories: see above.
         n_bins: see above.
-        merge_columns: see above; trees whose questions have prices do not merge.
+        merge_columns: see above; False for trees with costs of columns.
 
     Attributes:
         rules_: list of `Rule`, one per feature; where no column varies one that all training rows answer no.
@@ -181,18 +181,18 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.merge_columns = merge_columns
 
     def fit(self, X: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Choose the rules.
+        """Determine the rules.
 
         Args:
             X: DataFrame or array (n, p).
-            y: read by ``"boosted"`` only: times and events as in `SoftSurvivalTree.fit`, or an array of
-                numbers (n,) or (n, m), such as indicators of classes.
-            sample_weight: weights (n,), >= 0: quantiles, frequencies, shares and boosting are weighted. As
-                multiples of the smallest weight they count repeated rows; None is one each.
+            y: only for ``"boosted"``: times and events as in `SoftSurvivalTree.fit`, or an array of numbers
+                (n,) or (n, m), such as indicators of classes.
+            sample_weight: weights (n,), >= 0, for quantiles, frequencies, shares and boosting. Multiples of
+                the smallest weight are counts of repeated rows; None for 1.
 
         Raises:
-            ConfigError: a setting out of its range, or ``"boosted"`` without y.
-            DataError: a column that cannot be read, or weights that cannot be used.
+            ConfigError: a setting out of range, or ``"boosted"`` without y.
+            DataError: an unreadable column, or invalid weights.
         """
         self._check_settings()
         frame = as_frame(X)
@@ -221,7 +221,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: object) -> BoolArray:
-        """The answers, (n, F) bool.
+        """Evaluate the rules, (n, F) bool.
 
         Raises:
             DataError: a column of the training frame is missing or cannot be read.
@@ -240,7 +240,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_choice(self.preset, "preset", get_args(Preset))
         for name, least in (("n_thresholds", 1), ("n_categories", 2), ("n_bins", 2)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: expected at least {least}")
+                raise ConfigError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     def _is_number(self, column: pd.Series) -> bool:
         if kind_of(column) != "numeric":

@@ -15,22 +15,22 @@ from sstorch.exceptions import ConfigError
 
 
 def check_task(task: Task, features: object, *, n_trials: int = 30, seed: int = 0) -> None:
-    """Try out on random trees whether a task is separable, as `solve` needs it.
+    """Test on random trees whether a task is separable, as required by `solve`.
 
-    Checked are: entries of existing rows and steps; costs that depend on the sums of a leaf alone, in
-    whatever shape they come; `accumulate` linear; cost 0 of a leaf without rows; `loss` = `constant` + costs
-    of the leaves (and so: a subtree that costs less makes the whole tree cost less, whatever the rest is);
-    `floor` at most the cost, and superadditive; one decision per leaf; and costs of tests that are finite,
-    not negative, and blind to the order of the tests above. Passing is no proof.
+    Checks: entries refer to existing rows and steps; costs depend only on the sums of a leaf, for any shape;
+    `accumulate` is linear; a leaf without rows has cost 0; `loss` = `constant` + costs of the leaves (a
+    cheaper subtree makes the whole tree cheaper); `floor` is at most the cost, and superadditive; there is
+    one decision per leaf; costs of tests are finite, not negative, and independent of the order of the tests
+    above. Passing is not a proof.
 
     Args:
         task: the objective.
         features: binary matrix (N, p) of the task's rows; random trees are grown on it.
         n_trials: number of random trees.
-        seed: of the trees.
+        seed: seed of the trees.
 
     Raises:
-        ConfigError: names the promise that is broken, with the numbers.
+        ConfigError: a check failed; the message names it, with the numbers.
         DataError: `features` is not binary.
     """
     matrix, _ = check_binary(features)

@@ -28,7 +28,7 @@ MANY_ROWS = 1000
 class Patterns:
     """Distinct rows of a binary matrix, over its distinct columns.
 
-    Columns that are constant, or that repeat or complement another one, split nothing anew and are left out.
+    Columns that are constant, or that repeat or complement another one, split nothing again and are excluded.
     A column that is 1 in more than half of the rows is turned over, so that products of columns are sparse.
 
     Features are chains: rows that have one of a chain have all those before it, as with the thresholds of a
@@ -112,7 +112,7 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
         array = np.asarray(features)
         names = [f"x{j}" for j in range(array.shape[1])] if array.ndim == 2 else []
     if array.ndim != 2 or 0 in array.shape:
-        raise DataError(f"features: expected a matrix with rows and columns, got the shape {array.shape}")
+        raise DataError(f"features must be a matrix with rows and columns, got the shape {array.shape}")
     if array.dtype == np.bool_:
         return array, names
     ones = array == 1

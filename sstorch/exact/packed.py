@@ -91,7 +91,7 @@ def subsets(n: int, k: int, device: torch.device) -> Tensor:
 def supersets(n: int, k: int, device: torch.device) -> Tensor:
     """(n - k + 1, C(n, k - 1)) for each smaller set, the k-sets it is split into.
 
-    A position j C(n, k) + r stands for the k-set of rank r without its j-th largest element.
+    A position j C(n, k) + r represents the k-set of rank r without its j-th largest element.
     """
     sets = members(n, k)
     ranks = np.concatenate([_rank(np.delete(sets, j, axis=0), n) for j in range(k)])

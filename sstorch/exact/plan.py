@@ -1,4 +1,4 @@
-"""How a problem is to be searched: by which engine, with what work, and in what order of depths."""
+"""Plan of a search: engine, work, and order of depths."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rows:
     least: tuple[int, ...]
 
     def torch_work(self, depth: int) -> Work:
-        """What a search on a device takes."""
+        """Memory and time of a search on a device."""
         task, entries = self.task, self.entries
         n_entries = len(self.patterns.literals) if task.n_steps == 1 else len(entries.row)
         return estimate(
@@ -219,7 +219,7 @@ class Rows:
     def _room(
         self, problem: CompiledProblem, depth: int, max_nodes: int, memory: int, n_threads: int
     ) -> tuple[Work, int]:
-        """What the tables of a search take, and how many threads have room for theirs."""
+        """Memory of the tables of a search, and number of threads that fit."""
         from sstorch.exact.compiled.search import estimate_compiled
 
         n_patterns, n_features = problem.literals.shape

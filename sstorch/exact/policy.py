@@ -17,13 +17,14 @@ PolicyMethod = Literal["direct", "ipw", "doubly_robust"]
 
 
 class Policy(DecisionCosts):
-    """Mean estimated outcome, turned over, of a policy that gives each leaf one of K treatments.
+    """Minus the mean estimated outcome of a policy that assigns one of K treatments to each leaf.
 
-    The loss is -Σ_i Γ[i, treatment of the leaf of i] / N, so that the least loss is the greatest value.
+    The loss is -Σ_i Γ[i, treatment of the leaf of i] / N, so that the smallest loss is the largest value.
 
     Args:
-        scores: Γ, estimated outcome of each row under each treatment, (N, K), higher is better: of
-            `policy_scores`, or of any model: survival probabilities at a horizon, restricted mean survival.
+        scores: Γ, estimated outcome of each row under each treatment, (N, K), higher is better: from
+            `policy_scores`, or from any model, such as survival probabilities at a horizon or restricted mean
+            survival.
 
     Raises:
         DataError: not a matrix of finite numbers.
@@ -51,27 +52,27 @@ def policy_scores(
     propensity: npt.ArrayLike | None = None,
     predicted: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Scores Γ of rows under treatments, from observed outcomes of treatments that were chosen by others.
+    """Compute scores Γ of rows under treatments from observational data.
 
     With t the treatment given, y its outcome, e(t) its propensity and m a model of the outcome:
 
     * ``"direct"``: Γ_k = m_k;
     * ``"ipw"``: Γ_k = 1(t = k) y / e(t);
-    * ``"doubly_robust"``: Γ_k = m_k + 1(t = k) (y - m_k) / e(t), right if either model is.
+    * ``"doubly_robust"``: Γ_k = m_k + 1(t = k) (y - m_k) / e(t), consistent if either model is correct.
 
     Args:
         method: see above.
         treatment: position 0 .. K - 1 of the treatment given, (N,).
         outcome: (N,), higher is better.
-        propensity: probability with which each row got its treatment, (N,), in (0, 1]; or of all
-            treatments, (N, K). Not needed by ``"direct"``.
-        predicted: m, (N, K), best of a model that did not see the row. Not needed by ``"ipw"``.
+        propensity: probability of the received treatment, (N,), in (0, 1]; or of all treatments, (N, K). Not
+            needed for ``"direct"``.
+        predicted: m, (N, K), preferably from a model trained on other rows. Not needed for ``"ipw"``.
 
     Returns:
         Γ, (N, K).
 
     Raises:
-        ConfigError: an unknown method, or an argument that it needs is missing.
+        ConfigError: an unknown method, or a missing argument.
         DataError: an array of the wrong shape, a propensity outside (0, 1], or a treatment out of range.
 
     Examples:
@@ -102,12 +103,12 @@ def _treatments(
     """The treatments given (N,), and K."""
     given = finite_vector(treatment, "treatment", n_rows)
     if (given != np.floor(given)).any() or (given < 0).any():
-        raise DataError("treatment: expected positions 0, 1, ... of treatments")
+        raise DataError("treatment must be positions 0, 1, ... of treatments")
     n_treatments = int(given.max()) + 1
     if model is not None:
         if len(model) != n_rows or model.shape[1] < n_treatments:
             raise DataError(
-                f"predicted: expected {n_rows} rows and at least {n_treatments} columns, one per treatment, "
+                f"predicted must have {n_rows} rows and at least {n_treatments} columns, one per treatment, "
                 f"got the shape {model.shape}"
             )
         n_treatments = model.shape[1]
@@ -129,7 +130,7 @@ def _propensity(
         every = finite_matrix(propensity, "propensity")  # type: ignore[arg-type]
         if every.shape != (len(given), n_treatments):
             raise DataError(
-                f"propensity: expected {len(given)} rows and {n_treatments} columns, got {every.shape}"
+                f"propensity must have {len(given)} rows and {n_treatments} columns, got {every.shape}"
             )
         chance: FloatArray = every[np.arange(len(given)), given]
     else:

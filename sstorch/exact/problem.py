@@ -37,7 +37,7 @@ class Budget(NamedTuple):
 
 
 # Where a tree of a front comes from: feature of the root, budgets of both subtrees, point of the left one;
-# None where it has to be found.
+# None if it has to be found.
 Origin = tuple[int, tuple[Budget, Budget], Tensor] | None
 
 
@@ -98,7 +98,7 @@ class Levels:
     Attributes:
         costs: of each size k and budget, (2, ..., 2, C(F, k)): signs in falling order of the features,
             sets in colexicographic order.
-        paid: what rows pay for tests, see `payments`; empty where tests are free.
+        paid: what rows pay for tests, see `payments`; empty if tests are free.
     """
 
     def __init__(self, n_features: int, depth: int, max_nodes: int) -> None:
@@ -194,7 +194,7 @@ def _duration(seconds: float) -> str:
 
 
 def branch_cost(task: Task, columns: IntArray) -> BranchCost | None:
-    """The payment of a row for a test, by features above and tested; None where tests are free.
+    """The payment of a row for a test, by features above and tested; None if tests are free.
 
     `columns` (F,) has the column of the matrix behind each feature.
     """
@@ -271,8 +271,8 @@ class Problem:
     """Rows to grow trees on, a task, and the conditions that leaves have to meet.
 
     `sizes` are entries that count what leaves need, rows first, and `least` how much of each a leaf needs;
-    None where there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`. Where
-    `n_threads` share the work, torch takes one core on each.
+    None if there is no condition. What a row pays for a test, `branch_cost`, needs `sizes`. Where `n_threads`
+    share the work, torch takes one core on each.
     """
 
     def __init__(
@@ -305,14 +305,14 @@ class Problem:
         return self.cost(steps, None if self.sizes is None else self.sizes.total())
 
     def cost(self, cells: Iterator[Tensor], sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs of cells, infinite where a leaf has too few rows or whatever else it needs; see `Task.cost`.
+        """Costs of cells, infinite if a leaf has too few rows or whatever else it needs; see `Task.cost`.
 
         `sizes` gives one tensor (C, ...), counts in the cells, or is None without conditions.
         """
         return self.masked(self.task.cost(cells), sizes)
 
     def masked(self, cost: Tensor, sizes: Iterator[Tensor] | None) -> Tensor:
-        """Costs, infinite where a leaf has too few rows or whatever else it needs; arguments as in `cost`."""
+        """Costs, infinite if a leaf has too few rows or whatever else it needs; arguments as in `cost`."""
         if sizes is not None:
             for count, least in zip(next(sizes), self.least, strict=True):
                 cost.masked_fill_(count < least, INFINITY)
@@ -327,7 +327,7 @@ def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the ta
     if n_rows != other_rows:
         raise DataError(f"features: {n_rows} rows, but {other} has {other_rows}")
     if min_leaf < 1:
-        raise ConfigError(f"min_leaf={min_leaf}: expected at least 1 row")
+        raise ConfigError(f"min_leaf must be at least 1 row, got {min_leaf}")
     if min_leaf > n_rows:
         raise DataError(f"min_leaf={min_leaf}: not even a single leaf has that many rows, there are {n_rows}")
 
@@ -335,6 +335,6 @@ def check_rows(n_rows: int, other_rows: int, min_leaf: int, other: str = "the ta
 def check_limits(max_nodes: int | None, time_limit: float | None) -> None:
     """Refuse limits of a search that are out of their range. Raises ConfigError: names the limit."""
     if max_nodes is not None and max_nodes < 0:
-        raise ConfigError(f"max_nodes={max_nodes}: expected at least 0, or None for no limit")
+        raise ConfigError(f"max_nodes must be at least 0, or None for no limit, got {max_nodes}")
     if time_limit is not None and not time_limit > 0.0:
-        raise ConfigError(f"time_limit={time_limit}: expected seconds above 0, or None for no limit")
+        raise ConfigError(f"time_limit must be seconds above 0, or None for no limit, got {time_limit}")

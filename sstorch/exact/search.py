@@ -107,7 +107,7 @@ def _search_roots(problem: Problem, depth: int, max_nodes: int, deadline: Deadli
 def _tree_of_roots(
     problem: Problem, costs: dict[Budget, float], roots: dict[Budget, _Root], target: Budget
 ) -> Nested:
-    """A tree of least cost within a budget, of equal ones one with few nodes; subtrees are searched anew."""
+    """A tree of least cost within a budget, of equal ones one with few nodes; subtrees are searched again."""
     root = roots.get(smallest(costs, target))
     if root is None:
         return None

@@ -19,13 +19,14 @@ from sstorch.exceptions import ConfigError, TrainingError
 
 
 class Optimum(NamedTuple):
-    """The best tree found within a budget.
+    """Best tree found within given limits.
 
     Attributes:
-        depth: most tests on a path.
-        nodes: most branch nodes; leaves are one more.
+        depth: maximum number of tests on a path.
+        nodes: maximum number of branch nodes (leaves minus one).
         loss: its training loss, without penalty.
-        lower_bound: no tree within the budget has a smaller loss; equal to `loss` where optimality is proved.
+        lower_bound: lower bound on the loss of all trees within the limits; equal to `loss` if optimality is
+            proved.
     """
 
     depth: int
@@ -35,7 +36,7 @@ class Optimum(NamedTuple):
 
     @property
     def certified(self) -> bool:
-        """True if it is proved that no tree within the budget has a smaller loss."""
+        """True if it is proved that no tree within the limits has a smaller loss."""
         return self.lower_bound >= self.loss
 
 
@@ -43,9 +44,10 @@ class PathStep(NamedTuple):
     """A tree on the path over leaf penalties.
 
     Attributes:
-        leaf_penalty: the smallest penalty per leaf for which this tree is best; it stays so up to that of the
-            step before (the first step is the smallest tree, best for all larger penalties).
-        nodes: its branch nodes.
+        leaf_penalty: the smallest penalty per leaf for which this tree is optimal; it is optimal up to the
+            penalty of the previous step (the first step is the smallest tree, optimal for all larger
+            penalties).
+        nodes: number of branch nodes.
         loss: its training loss, without penalty.
     """
 
@@ -61,10 +63,10 @@ class Counters:
     Attributes:
         n_rows: N.
         n_patterns: distinct rows of the binary matrix.
-        n_features: distinct columns that split anything.
-        cells: leaves that were evaluated.
+        n_features: distinct columns that are not constant.
+        cells: number of evaluated leaves.
         seconds: time of the search, without preparation.
-        estimate: what was expected of it.
+        estimate: estimate before the search.
     """
 
     n_rows: int
@@ -76,18 +78,17 @@ class Counters:
 
 
 class Solution:
-    """Optima of all budgets up to a depth and a number of nodes, from one search.
+    """Optimal trees for all depths and numbers of nodes up to given limits, from one search.
 
-    `tree()`, `loss`, `certificate` and `gap` speak of the tree that `max_depth`, `max_nodes` and
-    `leaf_penalty` of the call of `solve` ask for; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path`
-    of all others.
+    `tree()`, `loss`, `certificate` and `gap` are for the `max_depth`, `max_nodes` and `leaf_penalty` passed
+    to `solve`; `tree(depth=, nodes=, leaf_penalty=)`, `optima` and `path` are for all others.
 
     Attributes:
         task: the objective.
         max_depth: as given to `solve`.
-        max_nodes: as given, or all that the depth can hold.
+        max_nodes: as given, or the maximum at this depth.
         leaf_penalty: as given.
-        optima: an `Optimum` for every budget, by (depth, nodes), smaller ones first.
+        optima: an `Optimum` for every (depth, nodes), in increasing order.
         counters: size and time of the search.
     """
 
@@ -146,12 +147,12 @@ class Solution:
 
     @property
     def objective(self) -> float:
-        """Training loss of `tree()` and `leaf_penalty` for each of its leaves."""
+        """Training loss of `tree()` plus `leaf_penalty` times the number of leaves."""
         return self.loss + self.leaf_penalty * (self.optimum().nodes + 1)
 
     @property
     def gap(self) -> float:
-        """The most by which `objective` can exceed that of the best tree; 0 if optimality is proved."""
+        """Upper bound on the difference between `objective` and the optimum; 0 if optimality is proved."""
         fitting = self._fitting(self.max_depth, self.max_nodes)
         bounds = [
             o.lower_bound + self.leaf_penalty * (o.nodes + 1)
@@ -169,22 +170,22 @@ class Solution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or how much better a tree could be if the search was cut short."""
+        """``"optimal"``, or for an interrupted search a bound on the possible improvement."""
         return "optimal" if self.gap == 0.0 else f"at most {self.gap:.6g} above the optimum"
 
     def optimum(
         self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
     ) -> Optimum:
-        """The best tree within a budget, in numbers.
+        """Return loss and bounds of the best tree within limits.
 
         Args:
-            depth: most tests on a path; None is `max_depth`.
-            nodes: most branch nodes; None is `max_nodes`.
-            leaf_penalty: added to the loss for each leaf; None is that given to `solve`. The node budget
-                stays a limit. With a penalty the tree has as few nodes as its loss allows.
+            depth: maximum number of tests on a path; None for `max_depth`.
+            nodes: maximum number of branch nodes; None for `max_nodes`.
+            leaf_penalty: penalty per leaf; None for the one passed to `solve`. The limit on nodes still
+                applies. With a penalty the tree has the smallest number of nodes for its loss.
 
         Raises:
-            ConfigError: a budget larger than the search's, or a negative one or penalty.
+            ConfigError: limits larger than those of the search, or negative limits or penalty.
         """
         depth = self.max_depth if depth is None else depth
         nodes = self.max_nodes if nodes is None else nodes
@@ -194,7 +195,7 @@ class Solution:
         if nodes < 0 or (nodes > self.max_nodes and depth == self.max_depth):
             raise ConfigError(f"nodes={nodes}: this search covers 0 to {self.max_nodes}")
         if not penalty >= 0.0:
-            raise ConfigError(f"leaf_penalty={penalty}: expected a number of at least 0")
+            raise ConfigError(f"leaf_penalty must be a number of at least 0, got {penalty}")
         fitting = self._fitting(depth, nodes)
         # Equal up to rounding: the smaller tree.
         most = min(o.loss + penalty * (o.nodes + 1) for o in fitting) + _slack(fitting)
@@ -206,10 +207,11 @@ class Solution:
     def tree(
         self, *, depth: int | None = None, nodes: int | None = None, leaf_penalty: float | None = None
     ) -> BinaryTree:
-        """The best tree within a budget; arguments and errors as in `optimum`.
+        """Return the best tree within limits; arguments and errors as in `optimum`.
 
         Raises:
-            TrainingError: the tree's loss, recomputed from the rows, is not the loss of the search.
+            TrainingError: the loss of the tree, recomputed from the rows, differs from the loss of the
+                search.
         """
         optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
         _, found, within = self._best[budget(optimum.depth, optimum.nodes)]
@@ -225,7 +227,7 @@ class Solution:
         return tree
 
     def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
-        """The task's decision in each leaf of `tree()`, or another tree of the search, (n_leaves, ...).
+        """Decisions in the leaves of `tree()`, or of another tree of the search, (n_leaves, ...).
 
         Raises:
             ConfigError: the task has no `decisions`.
@@ -241,7 +243,7 @@ class Solution:
         return self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
 
     def path(self) -> list[PathStep]:
-        """All trees that are best for some penalty per leaf, from smallest to largest."""
+        """All trees that are optimal for some penalty per leaf, from smallest to largest."""
         losses: dict[int, float] = {}
         for o in self.optima.values():
             losses[o.nodes] = min(o.loss, losses.get(o.nodes, math.inf))
@@ -266,5 +268,5 @@ class Solution:
 
 
 def _slack(optima: Sequence[Optimum]) -> float:
-    """How far losses can be apart by rounding."""
+    """Largest difference of losses due to rounding."""
     return 1e-12 * max(abs(o.loss) for o in optima)

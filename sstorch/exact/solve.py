@@ -46,12 +46,11 @@ def solve(
     verbose: int = 0,
     guess: FloatArray | None = None,
 ) -> Solution:
-    """Find trees of least training loss over binary features: all sizes in one search.
+    """Find trees with the smallest training loss over binary features, for all sizes in one search.
 
-    The search is exhaustive. A leaf of a tree of depth D is a set of up to D features, each with a sign; the
-    order of the tests does not matter, so each such set is evaluated once, and the least cost below ever
-    smaller sets follows by dynamic programming. "Optimal" means: for this loss, on these rows, over these
-    binary features, within the budget.
+    The search is exhaustive. A leaf of a tree of depth D is a set of up to D signed features. The order of
+    the tests has no effect: each set is evaluated once, and dynamic programming finds the smallest cost. A
+    tree is optimal for this loss, these rows, these binary features and these limits.
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
@@ -95,11 +94,11 @@ def solve(
         DataWarning: the search was interrupted.
 
     Raises:
-        DataError: `features` is not binary or has another number of rows than the task, or no leaf could meet
+        DataError: `features` is not binary, its number of rows differs from the task, or no leaf can satisfy
             `min_leaf` or `min_events`.
-        ConfigError: an argument out of its range, `min_events` for a task without events, an engine that
-            cannot search this, too many features for the depth (the message gives the estimate of memory and
-            time), or a task whose cost is not a number.
+        ConfigError: an argument out of range, `min_events` for a task without events, an engine that does not
+            support the search, too many features for the depth (the message estimates memory and time), or a
+            cost that is not a number.
 
     Examples:
         >>> import numpy as np
@@ -118,7 +117,7 @@ def solve(
         if lookahead is not None or max_nodes is not None or priced:
             raise ConfigError("guess does not go with lookahead or max_nodes, nor with costs of tests")
     if n_threads is not None and n_threads < 1:
-        raise ConfigError(f"n_threads={n_threads}: expected at least 1, or None for as many as torch has")
+        raise ConfigError(f"n_threads must be at least 1, or None for as many as torch has, got {n_threads}")
     n_threads = n_threads or torch.get_num_threads()
     check_rows(patterns.n_rows, task.n_rows, min_leaf)
     _check_events(task, min_events)
@@ -204,7 +203,7 @@ def _check_settings(
 ) -> int:
     """Check what does not depend on the data; returns the largest number of branch nodes."""
     if lookahead is not None and not 1 <= lookahead <= MAX_LOOKAHEAD:
-        raise ConfigError(f"lookahead={lookahead}: expected 1 to {MAX_LOOKAHEAD} levels, or None")
+        raise ConfigError(f"lookahead must be 1 to {MAX_LOOKAHEAD} levels, or None, got {lookahead}")
     if lookahead is not None and max_nodes is not None:
         raise ConfigError(
             f"lookahead={lookahead} bounds trees by their depth and by leaf_penalty alone, not by "
@@ -220,7 +219,7 @@ def _check_settings(
         )
     check_limits(max_nodes, time_limit)
     if not 0.0 <= leaf_penalty < INFINITY:
-        raise ConfigError(f"leaf_penalty={leaf_penalty}: expected a number of at least 0")
+        raise ConfigError(f"leaf_penalty must be a number of at least 0, got {leaf_penalty}")
     most: int = 2**max_depth - 1
     return most if max_nodes is None else min(max_nodes, most)
 
@@ -228,7 +227,7 @@ def _check_settings(
 def _check_events(task: Task, min_events: int) -> None:
     """Check the least number of events of a leaf against the rows."""
     if min_events < 0:
-        raise ConfigError(f"min_events={min_events}: expected at least 0")
+        raise ConfigError(f"min_events must be at least 0, got {min_events}")
     if min_events == 0:
         return
     if not has_events(task):
@@ -241,7 +240,7 @@ def _check_events(task: Task, min_events: int) -> None:
 
 
 def _size_entries(task: Task, n_channels: int) -> Entries:
-    """Rows, and events where two channels are asked for."""
+    """Rows, and events where two channels are requested."""
     sizes = np.ones((n_channels, task.n_rows))
     if n_channels == 2 and has_events(task):
         sizes[1] = task.event

@@ -31,28 +31,28 @@ class LogLikelihood(OneStepTask):
 
     With E events and H = Σ Λ(t_i) in a leaf, θ = E / H is the maximum likelihood estimate, and the loss of
     the leaf is -Σ_{events} log Λ(t_i) - E log(E / H) >= 0: half its deviance against the model with one θ per
-    row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never raises the loss.
+    row. A leaf without events has loss 0 (its θ is reported as 0.5 / H). A split never increases the loss.
 
-    Where rows entered late (left truncation) Λ is estimated from those at risk, entry < t <= time, and
-    Λ(t_i) - Λ(entry_i) takes the place of Λ(t_i). Then a row that is split in two at any time changes no
-    tree, and all losses by the same constant.
+    With left truncation Λ is estimated from the rows at risk, entry < t <= time, and Λ(t_i) - Λ(entry_i)
+    replaces Λ(t_i). Splitting a row in two at any time does not change trees, and changes all losses by the
+    same constant.
 
-    With weights Λ is the weighted estimate, and E, H and the loss are weighted sums. Integer weights give
-    what as many equal rows give; weights that are scaled by a constant give the same tree, and the loss
-    scaled by it. `min_leaf` and `min_events` of a search count rows, whatever these weigh.
+    With weights Λ is the weighted estimate, and E, H and the loss are weighted sums. Integer weights are
+    equivalent to repeated rows; scaling the weights scales the loss and does not change the tree. `min_leaf`
+    and `min_events` of a search are unweighted counts.
 
     Args:
         time: observed times, shape (N,).
-        event: True or 1 where the event was observed, shape (N,).
-        time_tolerance: Λ is read at t + time_tolerance. 0 is the definition; pystreed reads with 1e-6.
-        entry: times from which rows were observed, shape (N,); None if all were from time zero.
+        event: True or 1 if the event was observed, shape (N,).
+        time_tolerance: Λ is evaluated at t + time_tolerance. 0 is the definition; pystreed uses 1e-6.
+        entry: entry times, shape (N,); None for time zero.
         sample_weight: weights, shape (N,), >= 0; None is one each.
 
     Attributes:
         event: (N,), whether the event was observed; False in rows of weight 0.
         weight: (N,).
-        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event, N the sum of the weights as multiples of the
-            smallest one; Λ(t_i) - Λ(entry_i) where rows entered late, 0 where no event falls between.
+        hazard: (N,), Λ(t_i), 1 / (N + 1) before the first event, with N the sum of the weights as multiples
+            of the smallest; Λ(t_i) - Λ(entry_i) with late entry, 0 without an event in between.
 
     Raises:
         DataError: see :class:`~sstorch.Surv`; negative or infinite weights; or no event.
@@ -88,7 +88,7 @@ class LogLikelihood(OneStepTask):
         self.constant = float(-(self.weight[self.event] * np.log(self.hazard[self.event])).sum())
 
     def entries(self) -> Entries:
-        """One entry per row: an event or none, and the hazard, both by weight."""
+        """One entry per row: weighted event indicator and hazard."""
         return Entries.of_rows(self.weight * np.stack([self.event, self.hazard]))
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
@@ -129,24 +129,24 @@ class LogLikelihood(OneStepTask):
 
 
 class CompetingLogLikelihood(OneStepTask):
-    """Sum over causes of half the deviance of :class:`LogLikelihood`, events of the others being censored.
+    """Sum over causes of half the deviance of :class:`LogLikelihood`, with other causes censored.
 
     With cause-specific hazards θ_k Λ_k'(t) in a leaf, Λ_k the Nelson-Aalen estimate of cause k in all rows,
-    the likelihood is a product over causes, so that losses add up; so do their bounds. A split never raises
-    it.
+    the likelihood is a product over causes: losses and bounds are sums over causes. A split never increases
+    the loss.
 
     Args:
         time: observed times, shape (N,).
-        cause: 1 .. K, 0 where the row was censored, shape (N,).
-        n_causes: K; the largest cause if None.
-        entry: times from which rows were observed, shape (N,), as of :class:`LogLikelihood`.
-        sample_weight: weights, shape (N,), >= 0, as of :class:`LogLikelihood`; None is one each.
+        cause: 1 .. K, 0 if censored, shape (N,).
+        n_causes: K; None for the largest cause.
+        entry: entry times, shape (N,), as in :class:`LogLikelihood`.
+        sample_weight: weights, shape (N,), >= 0, as in :class:`LogLikelihood`; None for 1.
 
     Attributes:
-        event: (N,), whether any cause was observed; False in rows of weight 0.
+        event: (N,), True for an event of any cause; False for weight 0.
 
     Raises:
-        DataError: as for :class:`LogLikelihood`; or a cause that no row of positive weight has.
+        DataError: as for :class:`LogLikelihood`; or a cause without rows of positive weight.
 
     References:
         Prentice, Kalbfleisch, Peterson, Flournoy, Farewell and Breslow (1978), Biometrics 34, 541-554.
@@ -178,7 +178,7 @@ class CompetingLogLikelihood(OneStepTask):
         self.constant = sum(task.constant for task in self.causes)
 
     def entries(self) -> Entries:
-        """One entry per row: of each cause an event or none, and its hazard."""
+        """One entry per row: for each cause the event indicator and the hazard."""
         return Entries.of_rows(np.concatenate([task.entries().values for task in self.causes]))
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
@@ -210,36 +210,37 @@ class Blocks(NamedTuple):
 class IntegratedBrier:
     """Brier score of the training rows, integrated over their times, with one survival curve per leaf.
 
-    With u_0 < ... < u_{T-1} the distinct observed times, w_k = (u_{k+1} - u_k) / (u_{T-1} - u_0), and
-    g_k = 1 / G(u_k) (0 where G is 0), G the censoring distribution of all rows with tied events at risk, a
-    leaf of N rows in all costs
+    With u_0 < ... < u_{T-1} the distinct observed times, w_k = (u_{k+1} - u_k) / (u_{T-1} - u_0), and g_k = 1
+    / G(u_k) (0 if G is 0), G the censoring distribution of all rows with tied events at risk, a leaf of N
+    rows in all costs
 
         1/N Σ_{k < T-1} w_k [(1 - S_k)^2 g_k n_k + S_k^2 e_k],
 
     n_k the rows of the leaf observed longer than u_k and e_k the sum of g over its events up to u_k. With
-    weights, N, n_k and e_k are sums of weights, and G and S are weighted estimates: integer weights give what
-    as many equal rows give, and the scale of the weights does not matter.
+    weights, N, n_k and e_k are sums of weights, and G and S are weighted estimates: integer weights are
+    equivalent to repeated rows, and the scale of the weights has no effect.
 
-    There are no entry times: under left truncation a row's weight would also need the probability of having
-    entered by then, which the distribution of censoring does not hold.
+    Entry times are not supported: under left truncation weights also need the probability of entry, which the
+    censoring distribution does not determine.
 
     Args:
         time: observed times, shape (N,).
-        event: True or 1 where the event was observed, shape (N,).
-        leaf_curve: ``"kaplan_meier"``, S is the Kaplan-Meier curve of the leaf, as in OSST; then a split can
-            raise the loss. ``"ipcw"``, S_k = g_k n_k / (g_k n_k + e_k), averaged over the grid points between
-            two events, which minimises the loss among steps at event times; a split never raises it.
-        n_buckets: None for the times themselves, or a number of buckets of equal width, at whose left ends
-            the times are put (OSST's coarsening).
+        event: True or 1 if the event was observed, shape (N,).
+        leaf_curve: ``"kaplan_meier"``, S is the Kaplan-Meier curve of the leaf, as in OSST; a split can
+            increase the loss. ``"ipcw"``, S_k = g_k n_k / (g_k n_k + e_k), averaged over the grid points
+            between two events, which minimises the loss among step functions at event times; a split never
+            increases the loss.
+        n_buckets: None for all times, or the number of buckets of equal width; times are replaced by the left
+            end of their bucket (coarsening of OSST).
         sample_weight: weights, shape (N,), >= 0; None is one each.
 
     Attributes:
         event: (N,), whether the event was observed; False in rows of weight 0.
-        weight: (N,), as whole numbers, see `sstorch.exact.rounding.whole_weights`.
-        blocks: the time axis; w_k and the N of the loss are in its weights.
+        weight: (N,), as integers, see `sstorch.exact.rounding.whole_weights`.
+        blocks: the time axis; its weights include w_k and N.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; weights that cannot be used; no event, or all times equal.
+        DataError: see `sstorch.data.parse_target`; invalid weights; no event, or equal times.
         ConfigError: an unknown `leaf_curve`, or `n_buckets` below 2.
 
     References:
@@ -269,7 +270,7 @@ class IntegratedBrier:
             )
         if n_buckets is not None:
             if n_buckets < 2:
-                raise ConfigError(f"n_buckets={n_buckets}: expected at least 2 buckets, or None")
+                raise ConfigError(f"n_buckets must be at least 2 buckets, or None, got {n_buckets}")
             width = (high - low) / n_buckets
             self.time = low + np.floor((np.clip(self.time, low, high) - low) / width) * width
         self.n_rows, self.constant = len(self.time), 0.0
@@ -300,10 +301,9 @@ class IntegratedBrier:
         self._part[inside] = alive[self._position[inside]] - alive[begin[self._block[inside] - 1]]
 
     def entries(self) -> Entries:
-        """All rows enter at step 0 and leave, with their event, in the step of their time's block.
+        """All rows enter at step 0 and leave, with their event, in the step of the block of their time.
 
-        Rows that are censored before the first event, or have weight 0, add nothing to any leaf and have no
-        entry.
+        Rows censored before the first event, or with weight 0, have no entry.
         """
         rows, weight = self._inside, self.weight[self._inside]
         enter = np.stack([weight, np.zeros(len(rows)), np.zeros(len(rows))])
@@ -366,7 +366,7 @@ class IntegratedBrier:
     def loss(self, leaf: IntArray) -> float:
         """Σ_i Σ_k w_k [(1 - S_k)^2 g_k 1(t_i > u_k) + S_k^2 g(t_i) d_i 1(t_i <= u_k)] / N, rows by weight.
 
-        S is the curve of the row's leaf.
+        S is the curve of the leaf of the row.
         """
         total = 0.0
         for label in np.unique(leaf):
@@ -389,7 +389,7 @@ class IntegratedBrier:
         return costs
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
-        """The curve of each leaf at the distinct times of all rows, (n_leaves, T)."""
+        """Curve of each leaf at the distinct times of all rows, (n_leaves, T)."""
         return np.stack([self._curve(np.flatnonzero(leaf == number)) for number in range(n_leaves)])
 
     def _curve(self, rows: IntArray) -> FloatArray:
@@ -412,11 +412,11 @@ class IntegratedBrier:
 
 
 class HorizonLabels(NamedTuple):
-    """Classes of rows, and their weights.
+    """Classes and weights of rows.
 
     Attributes:
-        labels: (N,), 1 where the event was seen up to the horizon, else 0.
-        weights: (N,), inverse probability of censoring weights, 0 where censored before the horizon.
+        labels: (N,), 1 for an observed event up to the horizon, else 0.
+        weights: (N,), inverse probability of censoring weights, 0 if censored before the horizon.
     """
 
     labels: IntArray
@@ -424,23 +424,22 @@ class HorizonLabels(NamedTuple):
 
 
 def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) -> HorizonLabels:
-    """Labels and weights with which any classifier learns "event up to the horizon?" from censored rows.
+    """Compute labels and censoring weights for classification of events up to a horizon.
 
-    Rows whose event was seen by then weigh 1 / G(t-), those observed up to the horizon without one, or
-    longer, 1 / G(horizon-), and those censored before weigh 0. G is the Kaplan-Meier estimate of the
-    censoring distribution, P(C > t), of all rows, events before censorings where they are tied: a
-    row censored at the horizon itself had no event by then. The weighted share of misclassified
-    rows is then a consistent estimate of the share without censoring, if censoring does not depend on X.
+    Weights are 1 / G(t-) for rows with an event by the horizon, 1 / G(horizon-) for rows with follow-up to
+    the horizon or longer without an event, and 0 for rows censored before. G is the Kaplan-Meier estimate of
+    the censoring distribution, P(C > t), of all rows, with tied events before censorings: a row censored at
+    the horizon has no event by then. The weighted share of misclassified rows is a consistent estimate of the
+    share without censoring, if censoring does not depend on X.
 
     Args:
         time: observed times, (N,).
-        event: True or 1 where the event was observed, (N,).
+        event: True or 1 if the event was observed, (N,).
         horizon: > 0, in the unit of the times.
 
     Raises:
-        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, or up to which no row was
-            observed without an event (then survival beyond it is unknown), or without any event
-            up to it.
+        DataError: see `sstorch.data.parse_target`; a horizon that is not positive, beyond the event-free
+            follow-up of all rows (survival is then unknown), or before the first event.
 
     References:
         Graf, Schmoor, Sauerbrei and Schumacher (1999), Statistics in Medicine 18, 2529-2545.
@@ -452,7 +451,7 @@ def horizon_labels(time: npt.ArrayLike, event: npt.ArrayLike, horizon: float) ->
     """
     times, events = parse_target((time, event))
     if not (np.isfinite(horizon) and horizon > 0.0):
-        raise DataError(f"horizon={horizon}: expected a time > 0")
+        raise DataError(f"horizon must be a time > 0, got {horizon}")
     early = events & (times <= horizon)
     alive = (times > horizon) | ((times == horizon) & ~events)
     if not alive.any():

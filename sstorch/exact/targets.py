@@ -19,7 +19,7 @@ def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
     """
     array = _numbers(values, name, "a matrix of numbers")
     if array.ndim != 2 or 0 in array.shape:
-        raise DataError(f"{name}: expected a matrix with rows and columns, got the shape {array.shape}")
+        raise DataError(f"{name} must be a matrix with rows and columns, got the shape {array.shape}")
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0].tolist()
         raise DataError(
@@ -33,7 +33,7 @@ def finite_vector(values: npt.ArrayLike, name: str, n_rows: int | None = None) -
     array = _numbers(values, name, "numbers")
     if array.ndim != 1 or len(array) == 0 or (n_rows is not None and len(array) != n_rows):
         wanted = "a list of numbers" if n_rows is None else f"{n_rows} numbers, one per row"
-        raise DataError(f"{name}: expected {wanted}, got the shape {array.shape}")
+        raise DataError(f"{name} must be {wanted}, got the shape {array.shape}")
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array))[0])
         raise DataError(f"{name}: row {row} holds {array[row]}; give finite numbers")
@@ -44,7 +44,7 @@ def _numbers(values: npt.ArrayLike, name: str, wanted: str) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected {wanted}: {error}") from error
+        raise DataError(f"{name} must be {wanted}: {error}") from error
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
@@ -57,7 +57,7 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
         return np.ones(n_rows)
     weight = finite_vector(sample_weight, "sample_weight", n_rows)
     if (weight < 0.0).any() or not (weight > 0.0).any():
-        raise DataError("sample_weight: expected numbers >= 0, not all of them 0")
+        raise DataError("sample_weight must be numbers >= 0, not all of them 0")
     return weight
 
 
@@ -69,7 +69,7 @@ def encode(labels: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> tuple
     """
     given = np.asarray(labels)
     if given.ndim != 1 or len(given) == 0:
-        raise DataError(f"labels: expected one class per row, got the shape {given.shape}")
+        raise DataError(f"labels must be one class per row, got the shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
         raise DataError(
             f"labels: row {int(np.flatnonzero(np.isnan(given))[0])} is NaN; drop rows without class"
@@ -94,7 +94,7 @@ def check_cost_matrix(cost_matrix: npt.ArrayLike | None, n_classes: int) -> Floa
     matrix = finite_matrix(cost_matrix, "cost_matrix")
     if matrix.shape != (n_classes, n_classes) or (matrix < 0.0).any():
         raise DataError(
-            f"cost_matrix: expected {n_classes} x {n_classes} costs >= 0, one row for each true class, got "
+            f"cost_matrix must have {n_classes} x {n_classes} costs >= 0, one row for each true class, got "
             f"{matrix.tolist()}"
         )
     return matrix

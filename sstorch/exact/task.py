@@ -14,12 +14,12 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 
 
 class Entries(NamedTuple):
-    """The amounts that rows add to the sums of their leaf.
+    """Contributions of rows to the sums of their leaf.
 
     Attributes:
-        row: (n_entries,), the row that adds; a row may have several entries, or none.
-        step: (n_entries,), in which of the steps 0 .. n_steps - 1.
-        values: (C, n_entries), how much, in each of C channels.
+        row: (n_entries,), row of the entry; a row can have several entries, or none.
+        step: (n_entries,), step of the entry, 0 .. n_steps - 1.
+        values: (C, n_entries), contribution in each of C channels.
     """
 
     row: IntArray
@@ -34,20 +34,20 @@ class Entries(NamedTuple):
 
 
 class Task(Protocol):
-    """A loss that is a constant plus a sum over leaves of a cost of additive sums over the leaf's rows.
+    """A loss: a constant plus a sum over leaves of costs, functions of sums over the rows of the leaf.
 
-    The sums of a leaf are those of its entries, in C channels and, for losses over time, in a sequence of
-    steps. The engine computes the sums of products of literals (moments), lets `accumulate` turn those of
-    each step into the linear statistics that `cost` needs, takes them to the cells of all sets of literals by
-    inclusion and exclusion, and gives `cost` the steps in order. Everything before `cost` is linear.
+    The sums of a leaf are over its entries, in C channels and, for losses over time, in a sequence of steps.
+    The engine computes sums for products of literals (moments), converts them by `accumulate` to the linear
+    statistics of each step, obtains the cells of all sets of literals by inclusion and exclusion, and passes
+    the steps to `cost` in order. All operations before `cost` are linear.
 
-    A task may offer more: see `SurvivalTask`, `DecisionTask` and `BranchCostTask`. `check_task` finds out
-    whether a task keeps what is promised here.
+    Optional extensions: `SurvivalTask`, `DecisionTask` and `BranchCostTask`. `check_task` tests whether a
+    task satisfies this protocol.
 
     Attributes:
         n_rows: N.
         n_steps: number of steps; 1 for a loss without a time axis.
-        constant: what the loss of every tree contains besides the costs of its leaves.
+        constant: part of the loss of every tree apart from the costs of its leaves.
     """
 
     @property
@@ -62,34 +62,34 @@ class Task(Protocol):
         ...
 
     def accumulate(self, sums: Iterator[Tensor]) -> Iterator[Tensor]:
-        """From the sums (C, ...) of each step to linear statistics (C', ...) of each step."""
+        """Convert the sums (C, ...) of each step to linear statistics (C', ...) of each step."""
         ...
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """Cost (...) of leaves from the statistics (C', ...) of each step, which it may overwrite.
+        """Cost (...) of leaves from the statistics (C', ...) of each step, which can be overwritten.
 
         The cost of a leaf without rows is 0.
         """
         ...
 
     def floor(self, cells: Iterator[Tensor]) -> Tensor:
-        """At most the summed cost of any tree on these rows, from what `cost` takes; superadditive.
+        """Superadditive lower bound on the cost of any tree on these rows, from the arguments of `cost`.
 
         Superadditive: the floor of the union of two groups of rows is at least the sum of their floors.
         """
         ...
 
     def loss(self, leaf: IntArray) -> float:
-        """Total loss of a partition of the rows, (N,) leaf of each, from the definition, row by row."""
+        """Total loss of a partition, (N,) leaf of each row, by definition, row by row."""
         ...
 
 
 @runtime_checkable
 class SurvivalTask(Task, Protocol):
-    """A task with events, of which leaves may need some.
+    """A task with events, for a minimum number of events per leaf.
 
     Attributes:
-        event: (N,) bool, True where the event was observed.
+        event: (N,) bool, True for an observed event.
     """
 
     @property
@@ -98,7 +98,7 @@ class SurvivalTask(Task, Protocol):
 
 @runtime_checkable
 class DecisionTask(Task, Protocol):
-    """A task whose leaves hold a decision: a class, a treatment, a mean, a curve."""
+    """A task with a decision in each leaf: a class, a treatment, a mean, a curve."""
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> npt.NDArray[Any]:
         """The decision of each leaf of a partition, (n_leaves, ...), from the leaf of each row (N,)."""
@@ -107,15 +107,15 @@ class DecisionTask(Task, Protocol):
 
 @runtime_checkable
 class BranchCostTask(Task, Protocol):
-    """A task in which tests cost something, too: each row of a branch node pays for the test there.
+    """A task with costs of tests: each row of a branch node pays for its test.
 
-    What it pays may depend on which columns were tested above the node, not on their order or answers.
+    The cost can depend on the columns tested above the node, but not on their order or results.
     """
 
     def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """The payment of a row, (n,), >= 0, in the unit of the loss, for a test of the column `feature` (n,).
+        """Cost per row, (n,), >= 0, in the unit of the loss, for a test of the column `feature` (n,).
 
-        The columns `above`, (k, n), were tested before, each set of them in any order.
+        The columns `above`, (k, n), are tested before, in any order.
         """
         ...
 

@@ -18,14 +18,14 @@ from sstorch.exceptions import ConfigError, DataError
 
 
 class DecisionCosts(OneStepTask):
-    """Mean cost of rows whose leaf takes one of K decisions for all its rows: the cheapest in total.
+    """Mean cost of rows if each leaf takes the one of K decisions with the smallest total cost.
 
-    This is classification with a cost of its own for each row, and every task whose leaves choose among
-    finitely many things: classes, treatments. A split never raises the loss.
+    This is classification with separate costs per row, and any task with finitely many decisions: classes,
+    treatments. A split never increases the loss.
 
     Args:
-        costs: of each row under each decision, (N, K), any sign; lower is better.
-        total: the mean's denominator; None is N.
+        costs: cost of each row under each decision, (N, K), any sign; lower is better.
+        total: denominator of the mean; None for N.
 
     Raises:
         DataError: not a matrix of finite numbers with rows and columns.
@@ -44,20 +44,20 @@ class DecisionCosts(OneStepTask):
         self.total = float(self.n_rows if total is None else total)
 
     def entries(self) -> Entries:
-        """One entry per row: its cost under every decision."""
+        """One entry per row: the costs under all decisions."""
         return Entries.of_rows(self.costs.T)
 
     def cost(self, cells: Iterator[Tensor]) -> Tensor:
-        """The least of the K sums."""
+        """The smallest of the K sums."""
         return next(cells).amin(0).div_(self.total)
 
     def loss(self, leaf: IntArray) -> float:
-        """Mean over rows of their cost under the decision of their leaf."""
+        """Mean cost of the rows under the decisions of their leaves."""
         decision = self.decisions(leaf, int(leaf.max()) + 1)
         return float(self.costs[np.arange(self.n_rows), decision[leaf]].sum() / self.total)
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> IntArray:
-        """Of each leaf the cheapest decision, the first of equal ones, (n_leaves,)."""
+        """Decision of each leaf with the smallest cost, the first of ties, (n_leaves,)."""
         least: IntArray = self.leaf_costs(leaf, n_leaves).argmin(axis=1)
         return least
 
@@ -73,22 +73,23 @@ class Classification(DecisionCosts):
     `leaf_penalty` of `solve` is GOSDT's λ.
 
     Args:
-        labels: class of each row, (N,), anything that can be sorted.
-        sample_weight: weights, (N,), >= 0, for instance of `horizon_labels`; None is one each.
-        balanced: whether every class counts alike: rows weigh 1 / (K times the weight of their class).
+        labels: class of each row, (N,), any sortable type.
+        sample_weight: weights, (N,), >= 0, for example from `horizon_labels`; None for 1.
+        balanced: True for equal total weight of classes: the weight of a row is divided by K times the weight
+            of its class.
         cost_matrix: M[true class, predicted class], (K, K), in the order of `classes`; None counts errors.
-            (The package gosdt wants the transpose.)
+            (The package gosdt uses the transpose.)
         classes: all classes; None is those of `labels`.
 
     Attributes:
         classes: (K,), sorted. Decisions are positions in it.
-        codes: (N,), position of each row's class.
-        weight: (N,), weights with the factor of the class.
+        codes: (N,), position of the class of each row.
+        weight: (N,), weights times the factor of the class.
         cost_matrix: (K, K).
 
     Raises:
-        DataError: labels, weights or costs that cannot be used.
-        ConfigError: `balanced` with weights that leave a class out.
+        DataError: invalid labels, weights or costs.
+        ConfigError: `balanced` with a class of total weight 0.
 
     References:
         Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,
@@ -137,18 +138,17 @@ class Classification(DecisionCosts):
 
 @dataclass(frozen=True)
 class FeatureCosts:
-    """Prices of learning an attribute of a row, paid once for each row and path.
+    """Costs of measuring attributes, paid once per row and path.
 
-    Binary columns are questions about attributes: several may ask about the same one, and then only the first
-    on a path costs. Attributes of a group share a part of their price, such as drawing blood: where one of
-    the group was asked for above, the others cost their discounted price.
+    Several binary columns can use the same attribute; only the first on a path has a cost. Attributes of a
+    group share a part of their cost, such as drawing blood: after one attribute of the group, the others have
+    the discounted price.
 
     Attributes:
-        attribute: of each binary column, (p,), its attribute, 0 .. A - 1.
-        price: of each attribute, (A,), >= 0.
-        discounted: of each attribute where another one of its group is known already, (A,), >= 0, at most
-            `price`.
-        group: of each attribute, (A,); -1 is none.
+        attribute: attribute of each binary column, (p,), 0 .. A - 1.
+        price: price of each attribute, (A,), >= 0.
+        discounted: price of each attribute after another attribute of its group, (A,), >= 0, at most `price`.
+        group: group of each attribute, (A,); -1 for none.
     """
 
     attribute: IntArray
@@ -181,14 +181,14 @@ class FeatureCosts:
         """From names.
 
         Args:
-            columns: of each binary column, the name of its attribute.
-            prices: of attributes; one that is not named is free.
-            groups: names of groups with the attributes in them.
-            discounted: prices of attributes in groups after another one of the group; 0 by default.
+            columns: name of the attribute of each binary column.
+            prices: prices of attributes; others are free.
+            groups: attributes of each group, by name.
+            discounted: prices of attributes after another attribute of the group; 0 by default.
 
         Raises:
-            ConfigError: a name that is no attribute, an attribute in two groups, a discount without a group,
-                or prices out of range.
+            ConfigError: an unknown attribute, an attribute in two groups, a discount without a group, or
+                prices out of range.
 
         Examples:
             >>> costs = FeatureCosts.of(["age", "iron", "iron", "sugar"], {"iron": 9.0, "sugar": 8.0},
@@ -243,11 +243,11 @@ class CostSensitive(Classification):
     Args:
         labels: class of each row, (N,).
         cost_matrix: M[true class, predicted class], (K, K), in the unit of the prices.
-        feature_costs: what tests cost.
+        feature_costs: costs of tests.
         classes: all classes; None is those of `labels`.
 
     Raises:
-        DataError: labels or costs that cannot be used.
+        DataError: invalid labels or costs.
 
     References:
         van der Linden, de Weerdt and Demirović (2023), Necessary and sufficient conditions for optimal
@@ -276,7 +276,7 @@ class CostSensitive(Classification):
         self.feature_costs = feature_costs
 
     def branch_cost(self, above: IntArray, feature: IntArray) -> FloatArray:
-        """Price of a test as a part of the mean over all rows."""
+        """Cost of a test as a part of the mean over all rows."""
         return self.feature_costs.price_of(above, feature) / self.n_rows
 
 
@@ -292,11 +292,11 @@ class LeastSquares(OneStepTask):
     Attributes:
         y: (N,).
         weight: (N,).
-        cost_scale: the loss of a unit of the squares that the search adds up.
-        rounding: what losses of the search can be off by, of which an outlier far from all others makes much.
+        cost_scale: loss per unit of the squares in the search.
+        rounding: bound on the rounding error of losses in the search, large for extreme outliers.
 
     Raises:
-        DataError: values or weights that cannot be used, values above 1e100, or differences below 1e-100.
+        DataError: invalid values or weights, values above 1e100, or differences below 1e-100.
 
     Examples:
         >>> from sstorch.exact import solve
@@ -324,7 +324,7 @@ class LeastSquares(OneStepTask):
         self.rounding = 2.0**-44 * self._scale**2
 
     def entries(self) -> Entries:
-        """One entry per row: its weight, with distance and squared distance from the mean of all."""
+        """One entry per row: weight, distance and squared distance from the overall mean."""
         distance = (self.y - self._centre) / self._scale
         return Entries.of_rows(self.weight * np.stack([np.ones(self.n_rows), distance, distance**2]))
 
@@ -336,12 +336,12 @@ class LeastSquares(OneStepTask):
         return cost.mul_(self.cost_scale)
 
     def loss(self, leaf: IntArray) -> float:
-        """Weighted mean of squared distances from the leaf's mean, row by row."""
+        """Weighted mean of squared distances from the mean of the leaf, row by row."""
         mean = self.decisions(leaf, int(leaf.max()) + 1)
         return float(np.average((self.y - mean[leaf]) ** 2, weights=self.weight))
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
-        """Weighted mean of each leaf, that of all rows in leaves without weight, (n_leaves,)."""
+        """Weighted mean of each leaf, (n_leaves,); the overall mean for leaves without weight."""
         weight = np.bincount(leaf, self.weight, minlength=n_leaves)
         total = np.bincount(leaf, self.weight * (self.y - self._centre), minlength=n_leaves)
         mean: FloatArray = self._centre + np.divide(total, weight, out=np.zeros(n_leaves), where=weight > 0.0)

@@ -49,15 +49,15 @@ _PROGNOSIS_DIGITS = 9
 
 @dataclass(frozen=True)
 class BinaryTree:
-    """A tree whose branch nodes test whether a binary feature is 1.
+    """Binary tree; each branch node tests whether a binary feature is 1.
 
-    Nodes are numbered from the root, 0, in preorder: a node, its subtree where the feature is 0, its subtree
-    where it is 1. Leaves are numbered 0 .. n_leaves - 1, in the same order or in `order`.
+    Nodes are numbered in preorder from the root, 0: a node, its subtree for feature 0, its subtree for
+    feature 1. Leaves are numbered 0 .. n_leaves - 1, in the same order or by `order`.
 
     Attributes:
-        feature: (n_all,), the column that a branch node tests, -1 at leaves.
-        absent: (n_all,), the child of rows where the feature is 0; -1 at leaves.
-        present: (n_all,), the child of rows where it is 1; -1 at leaves.
+        feature: (n_all,), tested column of a branch node, -1 at leaves.
+        absent: (n_all,), child for feature 0; -1 at leaves.
+        present: (n_all,), child for feature 1; -1 at leaves.
         names: names of the columns.
         order: (n_leaves,), the number of each leaf in preorder; by default 0 .. n_leaves - 1.
     """
@@ -70,7 +70,7 @@ class BinaryTree:
 
     @classmethod
     def build(cls, nested: Nested, names: Sequence[str]) -> BinaryTree:
-        """A tree from nested (feature, subtree where 0, subtree where 1)."""
+        """Build a tree from nested (feature, subtree for 0, subtree for 1)."""
         feature: list[int] = []
         absent: list[int] = []
         present: list[int] = []
@@ -102,7 +102,7 @@ class BinaryTree:
 
     @property
     def n_nodes(self) -> int:
-        """Number of branch nodes, one less than leaves."""
+        """Number of branch nodes, number of leaves minus one."""
         return self.n_leaves - 1
 
     @property
@@ -129,11 +129,11 @@ class BinaryTree:
         """The leaf of each row of a binary matrix (n, p), 0 .. n_leaves - 1, shape (n,).
 
         Raises:
-            DataError: another number of columns than the tree was grown on.
+            DataError: the number of columns differs from that of the tree.
         """
         x = np.asarray(features).astype(np.bool_, copy=False)
         if x.ndim != 2 or x.shape[1] != len(self.names):
-            raise DataError(f"features: expected {len(self.names)} columns, got the shape {x.shape}")
+            raise DataError(f"features must have {len(self.names)} columns, got the shape {x.shape}")
         leaf = np.zeros(len(x), dtype=np.int64)
         rows, place = {0: np.arange(len(x))}, count()
         for node, feature, absent, present in self._nodes():
@@ -146,7 +146,7 @@ class BinaryTree:
         return leaf if self.order is None else self.order[leaf]
 
     def paths(self) -> list[tuple[tuple[int, bool], ...]]:
-        """The tests above every leaf, in the order of their numbers: pairs of column and answer."""
+        """The tests above every leaf, by leaf number: pairs of column and result."""
         above: dict[int, tuple[tuple[int, bool], ...]] = {0: ()}
         for node, feature, absent, present in self._nodes():
             if feature >= 0:
@@ -214,7 +214,7 @@ class LeafCurves:
         return self._read(self.cumulative_hazard, 0.0, grid, leaf)
 
     def exposure(self, leaf: IntArray, time: FloatArray, entry: FloatArray) -> FloatArray:
-        """H(time) - H(entry) of the leaf of each row, (n,); that from time zero where entry is 0."""
+        """H(time) - H(entry) of the leaf of each row, (n,); that from time zero if entry is 0."""
         at = self.cumulative_hazard_at(np.stack([entry, time], axis=1), leaf)
         return np.asarray(at[:, 1] - at[:, 0])
 
@@ -234,7 +234,7 @@ class LeafCurves:
         return np.argsort(np.argsort(-level, kind="stable"))
 
     def quantile(self, q: float, leaf: IntArray | None = None, after: FloatArray | None = None) -> FloatArray:
-        """First time t with S(after + t) <= (1 - q) S(after), +inf where there is none.
+        """First time t with S(after + t) <= (1 - q) S(after), +inf if there is none.
 
         Of each leaf from time zero, (L,); or of the leaf (n,) of each row from its time `after` (n,) on,
         where S > 0. Raises ConfigError: `q` is not in (0, 1).
@@ -251,9 +251,9 @@ class LeafCurves:
     def restricted_mean(
         self, tau: float, leaf: IntArray | None = None, after: FloatArray | None = None
     ) -> FloatArray:
-        """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as of :meth:`quantile`.
+        """Area under S(after + t) / S(after) from 0 to `tau`; arguments and shape as in :meth:`quantile`.
 
-        For an infinite `tau` it is +inf where S stays above 0. Raises ConfigError: `tau` is not positive.
+        For an infinite `tau` it is +inf if S stays above 0. Raises ConfigError: `tau` is not positive.
         """
         leaf, after = self._from(leaf, after)
         until = after + check_truncation(tau)

@@ -53,7 +53,7 @@ def cumulative_incidence(
 
     In each panel the causes share what S loses as their integrals do, so that incidences and S sum to one
     whatever the quadrature, and its error acts on the shares alone. The last panel of a time begins at the
-    edge before it, so that an incidence does not depend on the other times that are asked for.
+    edge before it, so that an incidence does not depend on the other times that are requested.
 
     Args:
         curves: of times (M,) the log hazard of each cause, (n, K, M), and the cumulative hazard of any event,

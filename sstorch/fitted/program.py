@@ -111,8 +111,8 @@ class PredictionModule(nn.Module):
         """Survival function, or incidences of several causes and the survival function of any event.
 
         Args:
-            x: shape (N, p) float64: numbers as they are, 1 where a category applies and 0 elsewhere, NaN
-                where missing (a missing category in all its columns).
+            x: shape (N, p) float64: numbers as they are, 1 if a category applies and 0 elsewhere, NaN if
+                missing (a missing category in all its columns).
             times: shape (T,) float64, original units, >= 0.
 
         Returns:

@@ -68,7 +68,7 @@ class FittedTree:
             same gates. A single one, ``"event"``, where causes do not compete.
         preprocessor: fitted on the training rows.
         prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, the average of all leaves.
-        time_unit: of its times, as texts name it; None if not known.
+        time_unit: of its times, as texts name it; None if unknown.
         time_varying: whether training subjects had several rows, so that one row does not determine survival
             from time zero: texts then say on what condition it holds.
         event_times: distinct training event times, increasing; incidences and restricted means of competing
@@ -168,7 +168,7 @@ class FittedTree:
             times: increasing, shape (n_times,).
 
         Returns:
-            shape (n, n_times), float64 in Fortran order: scores compare all rows at a time.
+            shape (n, n_times), float64 in Fortran order; scores compare all rows at a time.
         """
         check_room(len(x), len(times), "times")
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
@@ -324,7 +324,7 @@ class FittedTree:
     def quantile(
         self, x: RowFeatures, q: float, after: FloatArray | None = None, extrapolate: bool = False
     ) -> FloatArray:
-        """Time by which a share ``q`` has had the event, shape (n,); +inf where that is never so.
+        """Time by which a share ``q`` has had the event, shape (n,); +inf if that is never so.
 
         With ``after`` (n,) it is counted from there, of those who are alive then. A time beyond the last
         training event is +inf unless ``extrapolate``.
@@ -357,7 +357,7 @@ class FittedTree:
         return time if after is None else (time - after).clamp(min=0)
 
     def restricted_mean(self, x: RowFeatures, tau: float, after: FloatArray | None = None) -> FloatArray:
-        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf where the mean does not exist.
+        """Area under the survival curve from 0 to ``tau``, shape (n,); +inf if the mean does not exist.
 
         With ``after`` (n,) it is that of the time left to those who are alive then.
         """
@@ -501,6 +501,6 @@ class FittedTree:
 
 
 def leaves_of_state(state: Mapping[str, Any]) -> HazardFamily | dict[str, HazardFamily]:
-    """The families of a state as they were asked for, by cause where causes compete."""
+    """The families of a state as they were requested, by cause with competing causes."""
     families = {str(leaf["cause"]): make_family(leaf["name"], **leaf["options"]) for leaf in state["leaves"]}
     return families[EVENT] if tuple(families) == (EVENT,) else families

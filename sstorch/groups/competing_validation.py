@@ -21,14 +21,14 @@ class CauseGroupValidation:
     """Validation of groups for one of several competing causes.
 
     Attributes:
-        hazard: concordance of the groups and log-rank test for the cause-specific hazard, other causes being
+        hazard: concordance of the groups and log-rank test for the cause-specific hazard, with other causes
             censored.
-        gray_p_value: of Gray's test of equal cumulative incidences (:func:`~sstorch.metrics.gray_test`),
-            stratified by fold; groups of different trees correspond by the order of their incidences in
-            training.
+        gray_p_value: p-value of Gray's test of equal cumulative incidences
+            (:func:`~sstorch.metrics.gray_test`), stratified by fold. Groups of different trees are matched by
+            the order of their training incidences.
         c_incidence: concordance of the groups with the cumulative incidence
-            (:func:`~sstorch.metrics.concordance_wolbers`), mean over folds; None for left truncation,
-            start-stop rows and unequal weights, for which it is not defined.
+            (:func:`~sstorch.metrics.concordance_wolbers`), mean over folds; None (not defined) for left
+            truncation, start-stop rows and unequal weights.
     """
 
     hazard: GroupValidation
@@ -40,10 +40,10 @@ class CauseGroupValidation:
 class CompetingGroupValidation:
     """Validation of the groups of a tree for competing causes, on the held-out rows of each fold.
 
-    Two null hypotheses are tested for each cause. The log-rank test compares cause-specific hazards: how fast
-    the cause comes while a subject is under observation. Gray's test compares cumulative incidences: how many
-    subjects will have the cause. Groups that differ in the hazard of one cause alone usually differ in the
-    incidences of all. P-values are not adjusted for the number of causes.
+    There are two null hypotheses per cause. The log-rank test compares cause-specific hazards, the event
+    rates of subjects under observation. Gray's test compares cumulative incidences, the probabilities of the
+    cause. Groups that differ only in one cause-specific hazard usually differ in the incidences of all
+    causes. P-values are not adjusted for the number of causes.
 
     Attributes:
         causes: validation of each cause, by name.
@@ -53,7 +53,7 @@ class CompetingGroupValidation:
 
     @property
     def differ(self) -> bool:
-        """Whether groups differ in the hazard of at least one cause, see :class:`GroupValidation`."""
+        """True if groups differ in the hazard of at least one cause, see :class:`GroupValidation`."""
         return any(each.hazard.differ for each in self.causes.values())
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class CompetingGroupValidation:
         return "\n".join(lines)
 
     def against(self, null: Sequence[Any]) -> Self:
-        """With permutation p-values of the hazards, from the validations of as many permutations."""
+        """Add permutation p-values of the hazards, from validations of permuted data."""
         causes = {
             name: replace(each, hazard=each.hazard.against([one.causes[name].hazard for one in null]))
             for name, each in self.causes.items()
@@ -80,7 +80,7 @@ class CompetingGroupValidation:
         return replace(self, causes=causes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its numbers by name, as JSON holds them."""
+        """Return the values by name, for JSON."""
         return asdict(self)
 
     @classmethod

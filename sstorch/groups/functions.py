@@ -38,66 +38,63 @@ def group_table(
     sample: Resamples | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Observed and predicted survival, or incidences, of the rows of each group, with confidence intervals.
+    """Estimate survival or incidences of each group, observed and predicted, with confidence intervals.
 
-    Of one event the table has Kaplan-Meier medians and survival, of competing causes the Aalen-Johansen
-    incidence of each cause. Start-stop rows of a subject count as one subject; its consecutive rows with
-    equal covariates are merged, so that the table does not depend on where the follow-up is split.
+    The table contains Kaplan-Meier medians and survival, or the Aalen-Johansen incidence of each competing
+    cause. Start-stop rows are grouped by subject; consecutive rows with equal covariates are merged, and the
+    table does not depend on splits of follow-up.
 
-    On rows that the tree was not trained on the estimates are honest as they are. On its training rows
-    they are not: gates or questions were placed where these rows differ, so the groups look further apart
-    than they are. With ``n_resamples`` they are corrected. Each resample trains the tree anew; the
-    difference between Kaplan-Meier of its groups in the rows that were drawn and in those that were not,
-    times .632, is its optimism, as in Efron's estimate of prediction error. Groups of different trees
-    correspond by their place in the order of risk (mean of their curves): a group takes the optimism of
-    those that hold the same shares of all rows. The mean over resamples, at each time, is taken off the
-    curve (of each cause off its incidence), and medians are read from what is left. Limits are those of the
-    corrected curve on the scale of log(-log S), of incidences log(-log(1 - F)), widened on both sides by the
-    correction itself: they allow for an optimism between none and twice what was estimated.
+    On held-out rows the estimates have no selection bias. On the training rows differences between groups are
+    too large, since splits were placed where these rows differ. ``n_resamples`` corrects this. Each resample
+    refits the tree; its optimism is .632 times the difference between the Kaplan-Meier curves of its groups
+    on drawn and on not drawn rows, as in Efron's estimate of prediction error. Groups of different trees are
+    matched by their order of risk (mean of their curves): a group has the optimism of the groups at the same
+    quantiles of all rows. The mean optimism over resamples, at each time, is subtracted from the curve or
+    incidence; medians are computed from the corrected curve. Limits are those of the corrected curve on the
+    scale of log(-log S), for incidences log(-log(1 - F)), widened on both sides by the correction: they allow
+    for an optimism between zero and twice the estimate.
 
-    The naive intervals are pointwise: log(-log S) with Greenwood's variance; that of the median holds the
-    times at which the band holds 1/2 (Brookmeyer and Crowley). Those of incidences are on the scale of
-    log(-log F), with the variance of :func:`~sstorch.metrics.aalen_johansen_error`, as R's
-    ``survfit(conf.type="log-log")``.
+    Uncorrected intervals are pointwise, on the scale of log(-log S) with Greenwood's variance. The interval
+    of the median contains the times at which the band contains 1/2 (Brookmeyer and Crowley). Intervals of
+    incidences are on the scale of log(-log F), with the variance of
+    :func:`~sstorch.metrics.aalen_johansen_error`, as R's ``survfit(conf.type="log-log")``.
 
-    Corrected intervals are about this tree's groups as wholes, not about each subject in them, and hold
-    at each time, not at all at once. In simulations of soft trees those of 95 % covered 96 to 99 % of the
-    true medians, the naive ones 58 to 82 % (``experiments/groups``); where the groups do not differ at
-    all, a part of the bias stays in the corrected estimates. Resamples do not see what was chosen before,
-    such as parameters; for that keep test rows.
+    Corrected intervals are for groups, not for single subjects, and pointwise, not simultaneous. In
+    simulations of soft trees, 95 % intervals of medians had coverage 96 to 99 % with correction and 58 to 82
+    % without (``experiments/groups``). If groups do not differ at all, some bias remains. The correction
+    ignores earlier choices, such as of parameters; use test rows for these.
 
     Args:
         tree: fitted.
         X: rows; with ``n_resamples`` those of training.
-        y: their outcome, as in ``fit``.
-        horizons: times at which survival or incidences are given; if None two round times that divide the
-            training event times into about three.
-        n_resamples: for the correction, 50 or more; 0 for none.
-        confidence: of the intervals.
+        y: outcome of the rows, as in ``fit``.
+        horizons: times of survival or incidences; None for two round times near the tertiles of the training
+            event times.
+        n_resamples: number of resamples for the correction, 50 or more; 0 for no correction.
+        confidence: level of the intervals.
         sample_weight: (n,), >= 0.
-        sample: as of :func:`stability`, instead of ``n_resamples``.
-        weights: ``"sampling"``: intervals do not depend on the scale of the weights, and unequal weights
-            widen them (infinitesimal jackknife, :class:`~sstorch.metrics.KaplanMeierBand`);
-            ``"frequency"``: how often each row was observed, as integers. Resamples draw rows with their
-            weights in both cases.
+        sample: as in :func:`stability`, instead of ``n_resamples``.
+        weights: ``"sampling"``: intervals use the infinitesimal jackknife
+            (:class:`~sstorch.metrics.KaplanMeierBand`) and do not depend on the scale of the weights;
+            ``"frequency"``: integer counts of each row. Resamples draw rows with their weights in both cases.
 
     Returns:
-        A row for each group with rows, indexed by ``group``; columns of two levels, ``quantity`` and
-        ``statistic``. Numbers of ``rows`` and ``events`` (of causes ``events <cause>``), unweighted;
-        ``median`` with ``estimate``, ``lower`` and ``upper``, +inf where it is not reached; ``S(t)``, of
-        causes ``F(t) <cause>``, with these and ``model``, the weighted mean of the predictions. Estimates
-        are nan beyond the last row observed, limits of an incidence also where it is 0 or 1. With resamples
-        there are also ``corrected``, ``corrected lower`` and ``corrected upper``.
+        One row per group with rows, indexed by ``group``; columns have two levels, ``quantity`` and
+        ``statistic``. Unweighted ``rows`` and ``events`` (per cause ``events <cause>``); ``median`` with
+        ``estimate``, ``lower`` and ``upper``, +inf if not reached; ``S(t)``, or ``F(t) <cause>``, with these
+        and ``model``, the weighted mean prediction. Estimates are nan beyond the last observed time; limits
+        of an incidence are nan if it is 0 or 1. With resamples there are also ``corrected``, ``corrected
+        lower`` and ``corrected upper``.
 
     Raises:
-        DataError: the data cannot be used, hold too few events, or frequency weights are no integers.
+        DataError: the data are invalid, hold too few events, or frequency weights are not integers.
         ConfigError: an argument is out of range.
 
     References:
-        Efron (1983), "Estimating the error rate of a prediction rule", Journal of the American
-        Statistical Association 78, 316-331. Harrell (2015), Regression Modeling Strategies, 2nd edition,
-        section 5.3. LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the
-        American Statistical Association 88, 457-467, who correct split statistics likewise.
+        Efron (1983), "Estimating the error rate of a prediction rule", Journal of the American Statistical
+        Association 78, 316-331. Harrell (2015), Regression Modeling Strategies, 2nd edition, section 5.3.
+        LeBlanc and Crowley (1993), "Survival trees by goodness of split", Journal of the American Statistical
+        Association 88, 457-467, on the correction of split statistics.
     """
     check_tree(tree, "_can_divide")
     given = tree._rows(X, y, sample_weight)
@@ -123,28 +120,26 @@ def stability(
     sample_weight: object = None,
     sample: Resamples | None = None,
 ) -> Stability:
-    """Stability of the groups, and of the columns that make them, over resamples of the subjects.
+    """Estimate the stability of groups and of their columns over resamples of the subjects.
 
-    Trees with the parameters of the estimator are trained on each resample, in which a subject has as
-    weight how often it was drawn, times its own; those of an exact search choose their size again.
-    ``print`` shows the result, as does ``tree.summary()``, and :func:`~sstorch.plots.plot_stability` draws
-    it. A loaded soft tree does not know its trainer.
+    Each resample trains a tree with the parameters of the estimator; the weight of a subject is multiplied by
+    the number of draws, and an exact search chooses the size again. ``print`` and ``tree.summary()`` show the
+    result; :func:`~sstorch.plots.plot_stability` draws it. A loaded soft tree uses the default trainer.
 
     ``min_leaf`` and ``min_events`` of an exact tree count the distinct rows of a resample, about 63 %.
 
     Args:
         tree: fitted.
         X: training rows.
-        y: their outcome, as in ``fit``.
+        y: outcome of the rows, as in ``fit``.
         n_resamples: number of resamples.
         sample_weight: (n,), >= 0, as in ``fit``.
-        sample: trees of resamples of the same parameters and rows, if they are there already, instead of
-            ``n_resamples``: :func:`sstorch.soft.bootstrap_trees` or
-            :func:`sstorch.exact.estimators.bootstrap_trees`.
+        sample: existing trees of resamples with the same parameters and rows, instead of ``n_resamples``:
+            :func:`sstorch.soft.bootstrap_trees` or :func:`sstorch.exact.estimators.bootstrap_trees`.
 
     Raises:
-        DataError: the data cannot be used, or a resample has no event, or no event of a cause.
-        ConfigError: ``n_resamples`` is no number >= 1.
+        DataError: the data are invalid, or a resample has no event, or no event of a cause.
+        ConfigError: ``n_resamples`` is not an integer >= 1.
 
     References:
         Hubert and Arabie (1985), "Comparing partitions", Journal of Classification 2, 193-218. Philipp,
@@ -169,33 +164,32 @@ def validate_groups(
     weights: WeightKind = "sampling",
     n_permutations: int = 0,
 ) -> GroupValidation | CompetingGroupValidation:
-    """Whether groups that are made as these differ on held-out rows.
+    """Test whether groups obtained by the same procedure differ on held-out rows.
 
-    Trees with the parameters of the estimator are trained outside each fold; folds keep the rows of a
-    subject together and are stratified by event or cause. The held-out rows then get their groups. A
-    log-rank test, stratified by fold, compares their survival, and where causes compete the hazard of
-    each cause, and Gray's test its cumulative incidence. Consecutive rows of a subject with equal
-    covariates are merged first. ``tree.summary()`` shows the result, and it is saved with the tree. An exact
-    search chooses its size again outside each fold; a soft tree does not include choices that were made
-    before, such as of parameters, nor a loaded one of its trainer.
+    Trees with the parameters of the estimator are trained outside each fold and assign groups to the held-out
+    rows. Folds keep the rows of a subject together and are stratified by event or cause. A log-rank test,
+    stratified by fold, compares survival; with competing causes it compares each cause-specific hazard, and
+    Gray's test each cumulative incidence. Consecutive rows of a subject with equal covariates are merged
+    first. ``tree.summary()`` shows the result, which is saved with the tree. An exact search chooses the size
+    again outside each fold. For a soft tree, earlier choices, such as of parameters, are not repeated; a
+    loaded tree uses the default trainer.
 
     Args:
         tree: fitted.
         X: training rows.
-        y: their outcome, as in ``fit``.
+        y: outcome of the rows, as in ``fit``.
         n_folds: number of folds.
         sample_weight: (n,), >= 0, as in ``fit``.
         random_state: seed of the folds.
-        weights: ``"sampling"``: tests have the robust variance, which does not depend on the scale of the
-            weights (:func:`~sstorch.metrics.logrank_test`); ``"frequency"``: how often each row was
-            observed, as integers.
-        n_permutations: of the covariates against the outcomes. Trees are trained anew outside each fold of
-            each, 99 take about a hundred times as long as none; the p-value, of the concordance, then holds
-            its level, which that of the log-rank test does not.
+        weights: ``"sampling"``: tests use the robust variance, which does not depend on the scale of the
+            weights (:func:`~sstorch.metrics.logrank_test`); ``"frequency"``: integer counts of each row.
+        n_permutations: number of permutations of the covariates against the outcomes. Each permutation
+            retrains all trees; 99 take about a hundred times as long. The p-value of the concordance is then
+            calibrated, unlike that of the log-rank test.
 
     Raises:
-        DataError: the data cannot be used, hold too few events, or events of a cause, for so many folds,
-            frequency weights are no integers, or subjects with several rows are to be permuted.
+        DataError: the data are invalid or have too few events, or events of a cause, for the number of folds;
+            frequency weights are not integers; or subjects with several rows are to be permuted.
         ConfigError: the tree has depth 0, or an argument is out of range.
 
     References:
@@ -248,21 +242,21 @@ def _permuted(data: SurvivalData, order: IntArray) -> SurvivalData:
 
 
 def concordance_of_groups(tree: GroupedTree, X: object, y: object, train: tuple[object, object]) -> float:
-    """Concordance of a model whose only covariate is the group of a row.
+    """Compute the concordance of a model with the group as only covariate.
 
-    It predicts Kaplan-Meier of the training rows of the group, and of competing causes the Aalen-Johansen
-    incidences, whose concordances are averaged over causes as by ``tree.score``; 0.5 means that the groups do
-    not differ. Whether they differ at all on these rows is tested by
-    ``metrics.logrank_test(y, tree.apply(X))``, of causes by ``metrics.gray_test``.
+    The prediction is the Kaplan-Meier curve of the training rows of the group; with competing causes the
+    Aalen-Johansen incidences, with concordance averaged over causes as in ``tree.score``. 0.5 means no
+    difference between the groups. To test for a difference on these rows, use ``metrics.logrank_test(y,
+    tree.apply(X))`` or, for causes, ``metrics.gray_test``.
 
     Args:
         tree: fitted.
-        X: rows, best others than those of training.
-        y: their outcome, as in ``fit``, with its weights and entry times.
+        X: rows, preferably not the training rows.
+        y: outcome of the rows, as in ``fit``, with its weights and entry times.
         train: X and y of the training rows.
 
     Raises:
-        DataError: the data cannot be used, or no two rows can be compared.
+        DataError: the data are invalid, or no two rows are comparable.
     """
     check_tree(tree, "_can_divide")
     rows, training = tree._rows(X, y), tree._rows(*train)

@@ -1,4 +1,4 @@
-"""What functions of groups ask of a fitted tree, soft or exact, of one event or of competing causes."""
+"""Interface of fitted trees, soft or exact, for functions of groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = ("group_validation_", "stability_")
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a model card states of one kind of tree."""
+    """Facts for a model card of one kind of tree."""
 
     title: str  # "A soft survival tree"
     kind: str  # of tree, with its size
@@ -59,7 +59,7 @@ class GroupedTree(SurvivalEstimator):
     @property
     @abstractmethod
     def _unit_of_time(self) -> str | None:
-        """Unit of the times; None if not known."""
+        """Unit of the times; None if unknown."""
 
     @property
     @abstractmethod
@@ -83,7 +83,7 @@ class GroupedTree(SurvivalEstimator):
 
     @abstractmethod
     def _card(self) -> CardFacts:
-        """What the model card states of the fitted tree."""
+        """Facts of the fitted tree for the model card."""
 
     @property
     def _chosen(self) -> GroupedTree:

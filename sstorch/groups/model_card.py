@@ -43,16 +43,15 @@ def model_card(
     format: Literal["markdown", "html"] = "markdown",
     validation: pd.DataFrame | None = None,
 ) -> str:
-    """What a tree is, whom it was made from, how good it is, and what it is not for.
+    """Write the model card of a tree: description, training rows, performance and limitations.
 
     Args:
-        tree: fitted, soft or exact, of one event or of competing causes.
+        tree: fitted soft or exact tree, for one event or competing causes.
         format: ``"markdown"``, or ``"html"``, a page that needs no network.
-        validation: scores of rows that the tree was not trained on, one in a row of the frame, with its
-            interval in columns.
+        validation: scores on held-out rows: one row per score, with intervals in columns.
 
     Raises:
-        ConfigError: there is no such format.
+        ConfigError: unknown format.
     """
     check_tree(tree, "_card")
     if format not in ("markdown", "html"):
@@ -86,7 +85,7 @@ def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
 
 
 def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Table:
-    """What the tree is and was made from, and further facts."""
+    """Description of the tree, its training rows, and further facts."""
     facts, schema = tree._card(), tree._schema
     unit = f" {tree._unit_of_time}" if tree._unit_of_time else ""
     causes = tree.outcome_type_.causes
@@ -115,7 +114,7 @@ def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Tabl
 
 
 def limits_of(tree: GroupedTree) -> list[str]:
-    """What the tree is not for, a sentence each."""
+    """Limitations, one sentence each."""
     return [*LIMITS, *tree._card().limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
 
 

@@ -1,4 +1,4 @@
-"""Recalibration of a fitted tree for another place: groups stay, survival in them is estimated anew."""
+"""Recalibration of a fitted tree for another place: groups stay, survival in them is estimated again."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ _EVENTS_EACH = 10
 class Recalibration:
     """Recalibration of a fitted tree: coefficients and fit before and after.
 
-    With g the linear predictor of a leaf, in an exact tree its log hazard ratio, the new one is
+    Let g be the linear predictor of a leaf, in an exact tree the log hazard ratio. The recalibrated value is
     ``intercept + slope g``.
 
     Attributes:
         how: ``"intercept"``, ``"slope"`` (both), or ``"baseline"`` (the intercept and every shape parameter;
             in an exact tree the curves of the leaves).
-        rows, events: it was estimated from.
-        intercept: what was added to the linear predictor; None where curves were estimated.
-        slope: what it was multiplied with; None where curves were estimated.
-        shape: what was added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors, robust to leaves of a wrong family, and for sampling
-            weights not dependent on their scale; None where they were not estimated.
-        observed_expected: observed events over those expected by the tree, before and after; None if none
-            are expected.
-        log_likelihood: mean log-likelihood of a row, before and after; None for exact trees, whose curves are
-            steps.
+        rows, events: numbers used for the estimates.
+        intercept: constant added to the linear predictor; None if curves were estimated.
+        slope: factor of the linear predictor; None if curves were estimated.
+        shape: constants added to the shape parameters, by name; empty unless ``how="baseline"``.
+        intercept_error, slope_error: standard errors, robust to a wrong family and, for sampling weights,
+            independent of their scale; None if not estimated.
+        observed_expected: observed / expected events, before and after; None if no events are expected.
+        log_likelihood: mean log-likelihood per row, before and after; None for exact trees, since their
+            curves are step functions.
     """
 
     how: Recalibrate
@@ -75,12 +74,12 @@ class Recalibration:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its numbers by name, as JSON holds them."""
+        """Return the values by name, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild it from :meth:`to_dict`; what an altered state raises is of any kind."""
+        """Restore it from :meth:`to_dict`; an altered state can raise any exception."""
         pairs = {
             name: None if state[name] is None else tuple(state[name])
             for name in ("observed_expected", "log_likelihood")
@@ -129,37 +128,37 @@ def recalibrate(
     sample_weight: object = None,
     weights: WeightKind = "sampling",
 ) -> Recalibrated:
-    """A fitted tree for another place: groups are unchanged, survival in them is estimated anew.
+    """Recalibrate a fitted tree to another population: groups are unchanged, their survival is re-estimated.
 
-    Of a soft tree by maximum likelihood of the new rows, all leaves being changed alike: ``"intercept"`` adds
-    a number to the linear predictors, ``"slope"`` multiplies them as well, ``"baseline"`` adds numbers to the
-    intercept and to every shape parameter.
+    Soft trees: maximum likelihood on the new rows, with the same change in all leaves. ``"intercept"`` adds a
+    constant to the linear predictors, ``"slope"`` also multiplies them by a factor, ``"baseline"`` adds
+    constants to the intercept and to every shape parameter.
 
-    Of an exact tree ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed
-    to expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
-    multiplies the log hazard ratios of the leaves, which ``objective="log_likelihood"`` has; ``"baseline"``
-    estimates the curves of the leaves from the new rows.
+    Exact trees: ``"intercept"`` multiplies the cumulative hazards of all leaves by the ratio of observed to
+    expected events (S becomes S^c), the maximum likelihood estimate of a Poisson model; ``"slope"`` also
+    multiplies the log hazard ratios of the leaves and needs ``objective="log_likelihood"``; ``"baseline"``
+    estimates the curves of the leaves on the new rows.
 
-    What was changed is in ``recalibration_`` of the new tree, in its ``summary()`` and in its file; its
-    tables of nodes or leaves count the new rows. The tree that was given stays as
-    it is. Of a tree for competing causes the hazard of each cause is recalibrated, other causes being
-    censored, and ``recalibration_`` has a report by cause.
+    The new tree reports the changes in ``recalibration_`` and ``summary()`` and saves them; its tables of
+    nodes or leaves count the new rows. The original tree is unchanged. With competing causes each
+    cause-specific hazard is recalibrated with other causes censored, and ``recalibration_`` has one report
+    per cause.
 
     Args:
-        tree: fitted soft or exact tree of survival or of competing risks, or a search, whose chosen tree is
-            taken.
-        X: rows of the new place, with the columns of the tree.
-        y: their outcome, as in ``fit``.
+        tree: fitted soft or exact tree for one event or competing risks, or a search (its chosen tree is
+            used).
+        X: rows of the new population, with the columns of the tree.
+        y: outcome of the rows, as in ``fit``.
         how: see above.
         sample_weight: (n,), >= 0.
-        weights: ``"sampling"``: standard errors are sandwiches with w^2, which do not depend on the scale of
-            the weights; ``"frequency"``: how often each row was observed, as integers.
+        weights: ``"sampling"``: sandwich standard errors with w^2, independent of the scale of the weights;
+            ``"frequency"``: integer counts of each row.
 
     Raises:
-        ConfigError: ``how`` or the kind of weights does not exist, the curves of the leaves can rise, or an
-            exact tree has no hazard ratios for ``"slope"``.
-        DataError: the rows cannot be used, have fewer events than there are numbers to estimate or, for
-            ``"baseline"`` of an exact tree, none in a leaf; or frequency weights are no integers.
+        ConfigError: ``how`` or the kind of weights is unknown, survival curves of the leaves can increase, or
+            an exact tree has no hazard ratios for ``"slope"``.
+        DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
+            tree, a leaf without events; or frequency weights are not integers.
 
     References:
         Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal

@@ -16,15 +16,14 @@ from sstorch.exceptions import DataError
 
 @dataclass(frozen=True)
 class Partition:
-    """Groups that a tree makes of some rows.
+    """Partition of rows by a tree.
 
     Attributes:
         leaf: number of the group of each row, 1 .. L, shape (n,).
-        place: of its leaf in the complete tree of the same depth, 0 .. 2^depth - 1, shape (n,).
-        depth: of the tree.
-        branches: nodes that have a gate or a question, by heap number: root 1, children 2k and 2k + 1.
-        columns: which of the p columns of the rows a node uses, by heap number, (p,) bool; none for a node
-            that the tree does not have.
+        place: position of the leaf in the complete tree of this depth, 0 .. 2^depth - 1, shape (n,).
+        depth: depth of the tree.
+        branches: inner nodes, by heap number: root 1, children 2k and 2k + 1.
+        columns: columns used by each node, by heap number, (p,) bool; none for an absent node.
     """
 
     leaf: IntArray
@@ -34,16 +33,16 @@ class Partition:
     columns: Callable[[int], BoolArray]
 
     def place_at(self, depth: int) -> IntArray:
-        """Place in a complete tree that is at least as deep, (n,): the first leaf below the own one."""
+        """Position in a deeper complete tree, (n,): the first leaf below the leaf of the row."""
         return self.place << (depth - self.depth)
 
 
 class Resamples(Protocol):
-    """Trees that were trained on resamples of some rows."""
+    """Trees trained on resamples."""
 
     @property
     def draws(self) -> IntArray | None:
-        """How often each row was drawn for each tree, shape (K, n)."""
+        """Number of draws of each row for each tree, shape (K, n)."""
 
     def __len__(self) -> int:
         """Number of trees."""

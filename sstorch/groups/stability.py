@@ -18,21 +18,19 @@ _NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """Whether trees of resampled rows make the same groups.
+    """Stability of groups over trees fitted to resamples.
 
     Attributes:
         groups: group of each row in the tree, shape (n,).
-        resampled: group of each row in each of the K trees of resamples, numbered as the groups of the tree
-            that they share the most rows with, shape (K, n); other numbers are those of groups beyond.
-        ari: adjusted Rand index of the groups of two resamples, mean over their pairs: 1 if all trees make
-            the same groups, 0 on average if they agree no more than by chance. Consecutive rows of a subject
-            with equal covariates count as one.
-        ari_of_tree: the same of the tree and a resample, mean over resamples.
-        moves: share of the resamples in which a row is in another group than in the tree, shape (n,).
-        columns: share of the resamples in which a node, its gate or its question, uses a column; indexed by
-            node (root 1, children of node k: 2k and 2k + 1, no and yes of a question), a column for each
-            column of the rows. Nodes of resamples are turned so that their sides are those of the tree; a
-            node that a resample does not have uses none.
+        resampled: group of each row in each of the K trees of resamples, shape (K, n). Groups have the number
+            of the group of the tree with the most shared rows; additional groups have further numbers.
+        ari: adjusted Rand index of the groups of two resamples, mean over pairs: 1 for identical groups, 0 on
+            average for agreement by chance. Consecutive rows of a subject with equal covariates count as one.
+        ari_of_tree: adjusted Rand index of the tree and a resample, mean over resamples.
+        moves: share of the resamples in which the group of a row differs from the tree, shape (n,).
+        columns: share of the resamples in which a node uses a column; indexed by node (root 1, children of
+            node k: 2k and 2k + 1, no and yes of a split), one column per column of the rows. Nodes of
+            resamples are aligned with the sides of the tree; a node absent from a resample uses no column.
     """
 
     groups: IntArray
@@ -43,11 +41,11 @@ class Stability:
     columns: pd.DataFrame
 
     def table(self) -> pd.DataFrame:
-        """One row for each group: how many rows it has, how often they move, and how many mostly stay.
+        """Summarise stability by group.
 
         Returns:
-            Indexed by group: ``rows``, ``moves`` (mean), and ``stay``, the share of the rows that more than
-            half of the resamples leave in the group.
+            Indexed by group: ``rows``, ``moves`` (mean), and ``stay``, the share of the rows that stay in the
+            group in more than half of the resamples.
         """
         grouped = pd.DataFrame({"group": self.groups, "moves": self.moves}).groupby("group")["moves"]
         parts = {"rows": grouped.size(), "moves": grouped.mean()}

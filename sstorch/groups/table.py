@@ -51,7 +51,7 @@ def table_of(
 ) -> pd.DataFrame:
     """Table of the groups of rows, of which those of a subject with equal covariates are merged.
 
-    Arguments are those of :func:`survival_table`; ``horizons`` are two round times if None.
+    Arguments are as in :func:`survival_table`; ``horizons`` are two round times if None.
     """
     horizons = usual_horizons(tree) if horizons is None else horizons
     make = survival_table if data.causes is None else incidence_table
@@ -121,7 +121,7 @@ def incidence_table(
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
-    """Aalen-Johansen incidences of each cause in groups; arguments and errors as of :func:`survival_table`.
+    """Aalen-Johansen incidences of each cause in groups; arguments and errors as in :func:`survival_table`.
 
     ``predicted`` are incidences of each row and cause at the horizons, (n, K, n_times).
     """
@@ -184,7 +184,7 @@ def incidence_table(
 
 
 def incidence_limits(incidence: FloatArray, half: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Confidence limits of cumulative incidences F on the scale of log(-log F); nan where F is 0 or 1.
+    """Confidence limits of cumulative incidences F on the scale of log(-log F); nan if F is 0 or 1.
 
     `half` is the quantile of the normal distribution times the standard error of F, of the shape of F.
     """
@@ -218,7 +218,7 @@ def frame_of_state(state: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def groups_text(table: pd.DataFrame) -> str:
-    """A table of groups for readers: a column a quantity, each number with its interval.
+    """A table of groups for readers: a column per quantity, each number with its interval.
 
     Of competing causes each has a table of its own.
     """
@@ -264,7 +264,7 @@ def survival_texts(table: pd.DataFrame, unit: str | None) -> list[str]:
     """``"median 2 years"`` of each group; of all ``", survival 0.93 at 5 years"`` where one has no median.
 
     Args:
-        table: a row a group with columns ``median`` and ``S(t)`` by increasing t; the last is taken.
+        table: a row per group with columns ``median`` and ``S(t)`` by increasing t; the last is taken.
         unit: of the times.
     """
     texts = [median_text(median, unit) for median in table["median"]]
@@ -313,7 +313,7 @@ def _corrected(
     weighting: Weighting,
     curves: _Curves,
 ) -> FloatArray:
-    """Curves less their optimism, with limits, (3, Q, n_groups, n_times): see :func:`group_table`.
+    """Curves minus their optimism, with limits, (3, Q, n_groups, n_times): see :func:`group_table`.
 
     `values` are curves of the groups, falling from 1, (Q, n_groups, n_times), and `half` half the width of
     their intervals on the scale of log(-log); `curves` estimates such curves.

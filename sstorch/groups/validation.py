@@ -28,23 +28,24 @@ _SMALL_GROUP = 0.05
 
 @dataclass(frozen=True)
 class GroupValidation:
-    """Comparison of the groups of held-out rows, by trees that were trained outside each fold.
+    """Comparison of groups on held-out rows, by trees trained outside each fold.
 
     Attributes:
         n_folds: number of trees, each trained on the rows outside its fold.
         c_groups: concordance of a model with the group as its only covariate
             (:func:`~sstorch.metrics.concordance_of_groups`), mean over folds.
-        p_value: of the log-rank test of no difference between groups, stratified by fold; groups of different
-            trees correspond by their order of risk in training. Folds share their training rows, so that it
-            rejects more often than its level.
-        n_groups: groups that have at least 5 % of the weight of the rows of their fold, mean over folds.
-        ari: adjusted Rand index of the groups that two of the trees make of all rows, mean over their pairs.
-            Two trees share most of their training rows, and no row is new to both.
-        c_lower: lower limit of 95 % of `c_groups`, for trees as they are; None if it has no variance.
-        c_upper: the upper one.
-        n_events: of all rows.
-        n_permutations: of the covariates against the outcomes; 0 for none.
-        permutation_p_value: share of the permutations, these rows among them, for which trees trained anew
+        p_value: p-value of the log-rank test of no difference between groups, stratified by fold. Groups of
+            different trees are matched by their order of risk in training. The test is anti-conservative,
+            since folds share training rows.
+        n_groups: number of groups with at least 5 % of the weight of their fold, mean over folds.
+        ari: adjusted Rand index of the groups of two trees on all rows, mean over pairs of trees. Two trees
+            share most training rows, and every row is a training row of at least one of them.
+        c_lower: lower 95 % confidence limit of `c_groups`, for fixed trees; None if the variance is not
+            defined.
+        c_upper: upper 95 % confidence limit of `c_groups`.
+        n_events: number of events.
+        n_permutations: number of permutations of the covariates against the outcomes; 0 for none.
+        permutation_p_value: share of the permutations, including the observed data, in which retrained trees
             have groups of at least this concordance; None without permutations.
     """
 
@@ -61,20 +62,20 @@ class GroupValidation:
 
     @property
     def differ(self) -> bool:
-        """Whether a difference was shown: p is at most .05, and the concordance at least .55.
+        """True if a difference was shown: p is at most .05, and the concordance at least .55.
 
-        p is that of permutations, if there are any. Else it is that of the log-rank test, which rejects in 10
-        to 12 % of data without an effect (``experiments/groups``), and does not see which way groups differ:
-        limits of the concordance must lie above .5 as well. In many rows the test also finds differences that
-        separate no two subjects.
+        p is the permutation p-value, if available, else that of the log-rank test. The log-rank test rejects
+        in 10 to 12 % of data without an effect (``experiments/groups``) and ignores the direction of the
+        difference: the confidence interval of the concordance must also be above .5. With many rows it also
+        detects differences that are too small to be relevant.
         """
         return not self.reasons
 
     @property
     def power(self) -> float:
-        """Power of a log-rank test at 5 % to see a hazard ratio of 2 between two halves that are known.
+        """Power of a log-rank test at level 5 % for a hazard ratio of 2 between two fixed halves.
 
-        Trees have to find the halves first, so that it is an upper bound.
+        An upper bound, since trees must first find the halves.
 
         References:
             Schoenfeld (1981), "The asymptotic properties of nonparametric tests for comparing survival
@@ -92,7 +93,7 @@ class GroupValidation:
 
     @property
     def agreement(self) -> str:
-        """The adjusted Rand index, and what it is of."""
+        """Text with the adjusted Rand index and its definition."""
         shared = (self.n_folds - 2) / (self.n_folds - 1)
         return (
             f"adjusted Rand index {self.ari:.2f}, of all rows by trees that share {shared:.0%} of their "
@@ -112,7 +113,7 @@ class GroupValidation:
 
     @property
     def doubt(self) -> str:
-        """What was not shown, why, and whether it could have been; for groups that do not `differ`."""
+        """Text for groups that do not `differ`: the reasons and the power."""
         return (
             f"No difference between the groups was shown: {self.reasons}. With {self.n_events} events the "
             f"power to see a hazard ratio of 2 between two halves is {self.power:.2f} at most"
@@ -132,18 +133,18 @@ class GroupValidation:
         return " and ".join(filter(None, reasons))
 
     def against(self, null: Sequence[Any]) -> Self:
-        """With the permutation p-value, from the validations of as many permutations."""
+        """Add the permutation p-value, from validations of permuted data."""
         as_large = sum(each.c_groups >= self.c_groups for each in null)
         p_value = (1 + as_large) / (1 + len(null))
         return replace(self, n_permutations=len(null), permutation_p_value=p_value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its numbers by name, as JSON holds them."""
+        """Return the values by name, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """That of a file."""
+        """Restore a validation from a file."""
         return cls(**state)
 
 
@@ -165,7 +166,7 @@ def concordance_of_rows(
     if rows.causes is None:
         return metrics.concordance_of_groups(rows.weighted_y, group, train=(train.weighted_y, train_group))
     if not rows.event.any():
-        raise DataError("no row has an event, so no two rows can be compared; score more rows")
+        raise DataError("no row has an event: no two rows are comparable; score more rows")
     n_causes = len(rows.cause_names)
     times = metrics.thinned(np.unique(rows.time[rows.event]), len(rows) * n_causes)
     labels, place = np.unique(group, return_inverse=True)
@@ -182,7 +183,7 @@ def concordance_of_rows(
 
 
 def from_zero(groups: IntArray) -> IntArray:
-    """Groups numbered anew from 0, in the order of their numbers, without gaps."""
+    """Groups numbered again from 0, in the order of their numbers, without gaps."""
     return np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
 
 

@@ -22,12 +22,12 @@ _STEPS, _SETTLED, _HALVINGS = 50, 1e-12, 30
 
 @dataclass(frozen=True)
 class AddedFeatures:
-    """A hazard of groups with k more features: coefficients (D + k,), gradient and Hessian.
+    """Hazard of groups with k additional features: coefficients (D + k,), gradient and Hessian.
 
     Attributes:
         rows: of the cause.
         added: values of the features, (n, k).
-        theta: coefficients, those of the hazard first.
+        theta: coefficients, starting with those of the hazard.
     """
 
     rows: HazardRows
@@ -36,12 +36,12 @@ class AddedFeatures:
 
     @classmethod
     def at_zero(cls, rows: HazardRows, added: Tensor) -> AddedFeatures:
-        """At the estimates of the hazard, with coefficients of zero."""
+        """Model at the estimates of the hazard, with zero coefficients of the additional features."""
         return cls(rows, added, torch.cat([rows.covariance.theta, added.new_zeros(added.shape[1])]))
 
     @classmethod
     def at_optimum(cls, rows: HazardRows, added: Tensor) -> AddedFeatures:
-        """Where the penalised likelihood is largest, by Newton's method from coefficients of zero."""
+        """Model at the maximum of the penalised likelihood, by Newton's method from zero coefficients."""
         found = cls.at_zero(rows, added)
         value = found.value()
         for _ in range(_STEPS):
@@ -63,7 +63,7 @@ class AddedFeatures:
 
     @property
     def covariance(self) -> Tensor:
-        """Of the coefficients, the penalties taken as known, (D + k, D + k)."""
+        """Covariance of the coefficients for fixed penalties, (D + k, D + k)."""
         return Inverse.of(self.derivatives()[1]).matrix
 
     @property

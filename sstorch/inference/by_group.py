@@ -25,15 +25,15 @@ class GroupEffects:
     """Effects of a covariate within groups.
 
     Attributes:
-        table: indexed by ``group``, and by ``cause`` before it where there are some: ``rows``, ``events``,
-            ``estimate``, difference of the linear predictor, its ``standard error``, the ratio where the
-            family has one, with ``lower`` and ``upper`` limits, ``p`` of the Wald test of no effect, and
-            ``reason``, why there is no estimate, or "".
-        heterogeneity: indexed by ``cause``: ``statistic``, ``df`` and ``p`` of the Wald test that the effect
-            is the same in all groups with an estimate; NaN where these are fewer than two.
-        text: what is compared.
-        intervals: what they hold given.
-        level: of the limits.
+        table: indexed by ``group``, with competing causes by ``cause`` and ``group``: ``rows``, ``events``,
+            ``estimate``, difference of the linear predictor, its ``standard error``, the ratio if the family
+            has one, with ``lower`` and ``upper`` limits, ``p`` of the Wald test of no effect, and ``reason``
+            for a missing estimate, or "".
+        heterogeneity: indexed by ``cause``: ``statistic``, ``df`` and ``p`` of the Wald test of equal effects
+            in all groups with an estimate; NaN with fewer than two groups.
+        text: description of the comparison.
+        intervals: condition of the intervals.
+        level: level of the confidence limits.
     """
 
     table: pd.DataFrame
@@ -70,27 +70,27 @@ def effect_by_group(
     sample_weight: object = None,
     level: float = 0.95,
 ) -> GroupEffects:
-    """Effect of a covariate within each group, and a test that it is the same in all.
+    """Estimate the effect of a covariate within each group, and test for equal effects.
 
-    To the fitted groups a coefficient of the covariate in each group is added, without a penalty, and all are
-    estimated anew together: the other coefficients under the penalties of the fit. So effects are not shrunk
-    towards each other. Variances take the penalties as known, and the gates as given.
+    One coefficient of the covariate per group is added without a penalty, and all coefficients are
+    re-estimated; the others keep the penalties of the fit. Effects are therefore not shrunk towards each
+    other. Variances are for fixed penalties and gates.
 
     Args:
         model: fitted groups.
         X: the training rows.
-        y: their outcome.
+        y: outcome of the rows.
         column: the covariate, such as a treatment.
         value: compared with
         reference: this one. None are the 95 % and the 5 % quantile of a number, or the second and the most
             frequent of two categories.
         sample_weight: weights of training, (n,).
-        level: of the limits, in (0, 1).
+        level: level of the confidence limits, in (0, 1).
 
     Raises:
         ConfigError: the model has no covariance or a single group, or a category has several levels and no
             value is named.
-        DataError: there is no such column or value, or the covariate has one value in a group.
+        DataError: unknown column or value, or the covariate has one value in a group.
     """
     check_share(level, "level", "a share in (0, 1)", closed=False)
     covariance, tree = covariance_of(model), model._tree

@@ -28,7 +28,7 @@ class Estimate:
     Attributes:
         contrast: what is compared.
         value: difference of the linear predictor.
-        error: its standard error; NaN where the data give none.
+        error: its standard error; NaN if the data give none.
     """
 
     contrast: Contrast
@@ -46,14 +46,14 @@ class Effect:
     """Contrast between two values of a covariate.
 
     Attributes:
-        text: what is compared.
-        ratio: name of what the exponential is; None where the family has none, and numbers are differences
-            of the linear predictor.
+        text: description of the comparison.
+        ratio: name of the ratio; None if the family has none: numbers are then differences of the linear
+            predictor.
         estimate: the ratio, or the difference.
         lower: lower confidence limit.
         upper: upper confidence limit.
         p: two-sided p-value of the Wald test.
-        level: of the limits.
+        level: level of the confidence limits.
     """
 
     text: str
@@ -167,27 +167,27 @@ def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float
 def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """Coefficients with standard errors, confidence limits and p-values.
 
-    Every row is a difference of the linear predictor: of a line per unit, of a category against the most
-    frequent one, of a product the change of one effect by the other column. A curve has no single
-    coefficient: its row compares the 95 % with the 5 % quantile of the training rows. Other columns are at
-    their reference, the median or the most frequent category. Terms come in the order of what they change
-    between these quantiles, or between categories.
+    Every row is a difference of the linear predictor: per unit for a linear effect, compared with the most
+    frequent category for a category, the change of one effect per unit of the other column for a product. A
+    curve has no single coefficient: its row compares the 95 % with the 5 % quantile of the training rows.
+    Other columns are at their reference, the median or the most frequent category. Terms are ordered by the
+    size of these differences.
 
-    Coefficients of groups hold given the gates, which the same rows have placed: as if they had been known
-    before, with standard errors that are too small for what differs between groups.
+    Coefficients of groups are conditional on the gates, which were placed by the same rows: standard errors
+    of differences between groups are too small.
 
     Args:
         model: fitted regression or groups.
-        level: of the confidence limits.
+        level: level of the confidence limits.
 
     Returns:
-        Indexed by ``term`` and ``contrast``, and before them by ``cause`` where causes compete, and by
+        Indexed by ``term`` and ``contrast``, and before them by ``cause`` with competing causes, and by
         ``groups``, text such as ``"1, 2"``, where not all prognostic groups have the same hazard:
         ``estimate``, ``standard error``, the ratio (``hazard ratio``, ``time ratio`` or ``odds ratio``),
         ``lower`` and ``upper``, confidence limits of the ratio, or of the estimate where the family has none,
-        and ``p``, of the Wald test. Families of time ratios without curves also have ``Intercept`` and
-        shapes, of each stratum where there are strata, whose limits are of the estimate. Standard errors are
-        NaN where the training rows do not determine the difference.
+        and ``p`` of the Wald test. Families of time ratios without curves also have ``Intercept`` and shapes,
+        per stratum if there are strata, with limits of the estimate. A standard error is NaN if the training
+        rows do not determine the difference.
 
     Raises:
         ConfigError: the model has no covariance, or ``level`` is out of range.
@@ -235,20 +235,19 @@ def coefficient_table(model: Inferable, level: float, like: Inferable) -> pd.Dat
 
 
 def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
-    """Each column and product as a whole: effective degrees of freedom, test, and a contrast with limits.
+    """Test each column and product as a whole, with effective degrees of freedom and a contrast.
 
     Returns:
-        Indexed by ``term``, and before it by ``cause`` and ``groups`` as :func:`coefficients`, in the order
-        of ``change``: ``kind``, ``edf``, effective degrees of freedom of what groups share, ``statistic`` and
-        ``p`` of a Wald test that the term is zero, at ``reference df`` (of a penalised term a number between
-        edf and the number of features, in general no integer); ``contrast``, the values compared, 95 %
-        against 5 % quantile, or the two categories that differ most from the reference and each other;
-        ``change``, the absolute difference of the linear predictor, and its ratio with ``lower`` and
-        ``upper``. Tests take the estimated penalties as known.
+        Indexed by ``term``, preceded by ``cause`` and ``groups`` as in :func:`coefficients`, in order of
+        ``change``: ``kind``; ``edf``, effective degrees of freedom of shared effects; ``statistic`` and ``p``
+        of a Wald test that the term is zero, with ``reference df`` (for a penalised term between edf and the
+        number of features, usually not an integer); ``contrast``, the compared values: 95 % and 5 % quantile,
+        or the two categories with the largest difference; ``change``, the absolute difference of the linear
+        predictor, and its ratio with ``lower`` and ``upper``. Tests treat estimated penalties as fixed.
 
     Args:
         model: fitted regression or groups.
-        level: of the confidence limits.
+        level: level of the confidence limits.
 
     Raises:
         ConfigError: the model has no covariance, or ``level`` is out of range.
@@ -303,18 +302,18 @@ def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
 
 
 def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> Effect:
-    """Contrast between two values of a covariate, all other covariates equal, with confidence limits.
+    """Estimate the contrast between two values of a covariate, all other covariates equal.
 
     Args:
-        model: fitted regression of one event: of several causes or groups see :func:`coefficients`.
+        model: fitted regression for one event; for several causes or groups see :func:`coefficients`.
         column: the covariate.
-        value: compared with
-        reference: this one, of the same covariate.
-        level: of the limits.
+        value: value of the covariate.
+        reference: reference value of the covariate.
+        level: level of the confidence limits.
 
     Raises:
         ConfigError: the model has no covariance, or several causes or groups.
-        DataError: there is no such column or value.
+        DataError: unknown column or value.
 
     >>> from sstorch import SurvivalRegression, load_dataset
     >>> data = load_dataset("gbsg2")
@@ -335,11 +334,11 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
 
 
 def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Series:
-    """Joint Wald test that some columns have no effect, with the covariance that the model uses.
+    """Joint Wald test of no effect of some columns, with the covariance in use.
 
     Args:
         model: fitted regression of one event.
-        columns: all if None.
+        columns: tested columns; None for all.
 
     Returns:
         ``statistic``, ``df``, the rank of the covariance, and ``p``.

@@ -47,16 +47,16 @@ class HazardCovariance:
     """Covariance of the coefficients theta (D,) of one hazard.
 
     Parameters of the leaves are linear in the coefficients. The first coefficient is the intercept, the next
-    p are slopes that all groups share.
+    p are slopes shared by all groups.
 
     Attributes:
-        map: parameters of G groups as combinations of the coefficients, (G d, D): of a group its slopes (p,),
-            intercept, shapes (m,) and their slopes (m p,), if there are some.
+        map: parameters of G groups as linear combinations of the coefficients, (G d, D): per group slopes
+            (p,), intercept, shapes (m,) and, if any, their slopes (m p,).
         theta: the estimates, (D,).
         information: Hessian of the negative log-likelihood, (D, D).
-        marginal: covariance given the data, with estimated penalties integrated out, (D, D).
-        covariance: the one in use, (D, D).
-        precision: of the normal prior of each coefficient, (D,); 0 for none.
+        marginal: posterior covariance with estimated penalties integrated out, (D, D).
+        covariance: covariance in use, (D, D).
+        precision: precision of the normal prior of each coefficient, (D,); 0 for no prior.
         null: directions without information in the data, (D, r): quantities in them have no estimate.
         groups: number of the group of each leaf, from left to right, 0 ... G - 1, (L,).
     """
@@ -80,21 +80,21 @@ class HazardCovariance:
         map: Tensor,
         groups: Tensor,
     ) -> Self:
-        """Of the covariance given the data, where every coefficient has information or a prior."""
+        """Create it from the posterior covariance, if every coefficient has information or a prior."""
         information = torch.linalg.inv(posterior) - torch.diag(precision)
         null = posterior.new_zeros(len(posterior), 0)
         return cls(map, theta, information, marginal, marginal, precision, null, groups)
 
     @classmethod
     def of_information(cls, theta: Tensor, information: Tensor, precision: Tensor, map: Tensor) -> Self:
-        """Of the Hessian of the negative log-likelihood (D, D), of a single group and given penalties."""
+        """Create it from the Hessian of the negative log-likelihood (D, D), one group, fixed penalties."""
         found = Inverse.of(information + torch.diag(precision))
         groups = torch.zeros(1, dtype=torch.long)
         return cls(map, theta, information, found.matrix, found.matrix, precision, found.null, groups)
 
     @property
     def n_groups(self) -> int:
-        """Groups with parameters of their own, G."""
+        """Number of groups with separate parameters, G."""
         return int(self.groups.max()) + 1
 
     @cached_property
@@ -127,10 +127,10 @@ class HazardCovariance:
         return found[places[:, None], places] - side[:, None] * side / found[0, 0]
 
     def unseen(self, combinations: Tensor) -> Tensor:
-        """Whether combinations of coefficients (n, D) have no estimate, boolean (n,).
+        """Mark combinations of coefficients (n, D) without an estimate, boolean (n,).
 
-        They have none where they lie, in part, in directions without information, or where none of their
-        coefficients varies, as that of a column that is the same in all training rows.
+        These have a component in directions without information, or only coefficients that do not vary, such
+        as that of a column constant in the training rows.
         """
         size = combinations.norm(dim=-1)
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
@@ -138,7 +138,7 @@ class HazardCovariance:
         return unseen
 
     def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:
-        """The same with another covariance in use.
+        """Return a copy that uses another covariance.
 
         Args:
             kind: of the covariance.
@@ -160,7 +160,7 @@ class HazardCovariance:
 
 @dataclass(frozen=True)
 class TermFacts:
-    """What the tables need of the training rows' values of one column, or of a product of two."""
+    """Facts about the training values of one column, or of a product of two, for tables."""
 
     places: tuple[int, ...]  # positions of its features among those of the leaves
     values: tuple[float, ...]  # 5 %, 50 % and 95 % quantile of a number; empty for others
@@ -171,11 +171,11 @@ class FitCovariance:
     """Covariance of a fitted model, by cause.
 
     Attributes:
-        hazards: of each cause; empty where there is none.
-        terms: facts of the columns and products, by name.
-        kind: of the covariance in use.
+        hazards: covariance of each cause; empty if there is none.
+        terms: facts about columns and products, by name.
+        kind: kind of the covariance in use.
         clusters: number of independent subjects or clusters of a sandwich; 0 otherwise.
-        reason: why there is none.
+        reason: reason for a missing covariance.
     """
 
     hazards: Mapping[str, HazardCovariance] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class FitCovariance:
     def used(
         self, kind: CovarianceKind, meats: Mapping[str, Tensor] | None = None, clusters: int = 0
     ) -> Self:
-        """The same with another kind of covariance in use."""
+        """Return a copy that uses another kind of covariance."""
         check_choice(kind, "kind", get_args(CovarianceKind))
         hazards = {
             name: each.used(kind, None if meats is None else meats[name])
@@ -196,7 +196,7 @@ class FitCovariance:
         return replace(self, hazards=hazards, kind=kind, clusters=clusters)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """As JSON and safetensors can hold it; :meth:`from_state` takes it back."""
+        """Return the state for JSON and safetensors; the inverse is :meth:`from_state`."""
         facts = {
             "causes": list(self.hazards),
             "terms": {name: vars(each) for name, each in self.terms.items()},

@@ -27,24 +27,25 @@ def groups(
     tau: float | None = None,
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """Mean prediction of each group's rows, and the differences between adjacent groups, with intervals.
+    """Estimate the mean prediction of each group and differences between adjacent groups, with intervals.
 
-    Intervals are conditional on the gates. Where the same rows have placed these, intervals are too narrow;
-    with a teacher :class:`~sstorch.Honest` other subjects have. ``attrs["intervals"]`` names the method.
-    :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for that.
+    Intervals are conditional on the gates. They are too narrow if the same rows placed the gates, but not
+    with a teacher :class:`~sstorch.Honest`. ``attrs["intervals"]`` names the method.
+    :func:`sstorch.validation.group_table` with ``n_resamples`` corrects Kaplan-Meier estimates for this
+    selection.
 
     Args:
         model: fitted groups.
-        X: rows, whose covariates are averaged over.
-        what: as of :func:`predict`.
-        times: of curves, original units.
-        q: of the quantile, in (0, 1).
+        X: rows; predictions are averaged over their covariates.
+        what: as in :func:`predict`.
+        times: times of curves, original units.
+        q: level of the quantile, in (0, 1).
         tau: end of the restricted mean, original units.
-        level: of the limits, in (0, 1).
+        level: level of the confidence limits, in (0, 1).
 
     Returns:
-        Indexed by ``group``, number or ``"2 - 1"``, and by cause and time where there are some: ``estimate``,
-        ``standard error``, ``lower`` and ``upper``. Groups without rows in X are left out.
+        Indexed by ``group``, number or ``"2 - 1"``, and by cause and time if applicable: ``estimate``,
+        ``standard error``, ``lower`` and ``upper``. Groups without rows in X are excluded.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.
@@ -75,12 +76,12 @@ def groups(
 
 
 def intervals_of(model: Inferable) -> str:
-    """What intervals of groups hold given."""
+    """Condition of intervals of groups."""
     return honest_text(vars(model).get("gate_subjects_", 0)) or SAME_ROWS
 
 
 def honest_text(n_subjects: int) -> str:
-    """What intervals hold given where so many other subjects have placed the gates; empty for none."""
+    """Text on the condition of intervals if other subjects placed the gates; empty otherwise."""
     return f"honest: gates from {n_subjects:,} other subjects" if n_subjects else ""
 
 

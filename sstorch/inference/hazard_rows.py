@@ -20,15 +20,15 @@ from sstorch.objective import Sample, counted_weight
 
 @dataclass(frozen=True)
 class HazardRows:
-    """Rows with one event, at the fitted hazard of its cause.
+    """Rows with one event and the fitted hazard of its cause.
 
     Attributes:
-        cause: its name.
+        cause: name of the cause.
         module: the hazard, in double precision.
-        covariance: of its coefficients.
+        covariance: covariance of the coefficients.
         sample: the rows, of one problem.
-        weight: what the loss of each row counts, (1, n).
-        leaf: of each row, (n,).
+        weight: weight of each row in the loss, (1, n).
+        leaf: leaf of each row, (n,).
     """
 
     cause: str
@@ -40,7 +40,7 @@ class HazardRows:
 
     @classmethod
     def by_cause(cls, model: Inferable, data: SurvivalData) -> Iterator[HazardRows]:
-        """Of all causes of a model; rows with another cause count as censored."""
+        """Create the rows for all causes of a model; other causes are censored."""
         covariance, tree = covariance_of(model), model._tree
         x = dense(tree.encode(data.frame))
         leaf, x = torch.as_tensor(tree.leaf(x)), x.cpu().double()
@@ -50,7 +50,7 @@ class HazardRows:
             yield cls(name, module, covariance.hazards[name], sample, counted_weight(sample), leaf)
 
     def derivatives(self) -> LeafDerivatives:
-        """Derivatives of the negative log-likelihood in the parameters of each row's leaf."""
+        """Derivatives of the negative log-likelihood in the parameters of the leaf of each row."""
         leaves = self.module.leaf_parameters()
         return LeafDerivatives(self.module.family, leaves, self.leaf, self.sample, self.weight)
 

@@ -45,17 +45,17 @@ class Pooled(NamedTuple):
 
 
 def pool_coefficients(models: Sequence[Inferable], level: float = 0.95) -> pd.DataFrame:
-    """Coefficients of models fitted to several imputations, pooled by Rubin's rules.
+    """Pool coefficients of models fitted to several imputations by Rubin's rules.
 
-    Contrasts are those of the first model: its reference categories, and its quantiles for curves.
+    Contrasts use the reference categories and the quantiles of curves of the first model.
 
     Args:
-        models: M >= 2 fitted regressions of the same parameters, one for each completed frame.
-        level: of the confidence limits.
+        models: M >= 2 fitted regressions with the same parameters, one per imputed frame.
+        level: level of the confidence limits.
 
     Returns:
-        As :func:`~sstorch.inference.coefficients`, of the t distribution, with its degrees of freedom ``df``
-        and ``missing information``, the fraction of the information that is missing.
+        As :func:`~sstorch.inference.coefficients`, with the t distribution, its degrees of freedom ``df`` and
+        ``missing information``, the fraction of missing information.
 
     Raises:
         ConfigError: fewer than two models, models of different terms, or one without a covariance.
@@ -103,19 +103,19 @@ def pool_predictions(
     tau: float | None = None,
     level: float = 0.95,
 ) -> Intervals:
-    """Predictions of models fitted to several imputations, with limits by Rubin's rules.
+    """Pool predictions of models fitted to several imputations by Rubin's rules.
 
     Estimates are pooled on the scale of the limits of :func:`~sstorch.inference.predict`, where they are
-    nearly normal, log(-log S) of survival.
+    nearly normal: log(-log S) for survival.
 
     Args:
         models: M >= 2 fitted regressions, one for each completed frame.
-        X: n rows with the training columns, or where these are imputed, too, a list of M frames.
-        what: as of :func:`~sstorch.inference.predict`.
-        times: likewise.
-        q: likewise.
-        tau: likewise.
-        level: likewise.
+        X: n rows with the training columns, or, if these are also imputed, a list of M frames.
+        what: as in :func:`~sstorch.inference.predict`.
+        times: as there.
+        q: as there.
+        tau: as there.
+        level: as there.
 
     Raises:
         ConfigError: fewer than two models, another number of frames, or an argument out of range.

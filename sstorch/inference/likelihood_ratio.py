@@ -12,22 +12,23 @@ from sstorch.inference.model import Refitted, covariance_of
 def likelihood_ratio_test(
     smaller: Refitted, larger: Refitted, X: object, y: object, sample_weight: object = None
 ) -> pd.Series:
-    """Likelihood-ratio test that what a larger regression has beyond a smaller one is no better.
+    """Likelihood-ratio test of a regression against a larger regression.
 
     Args:
         smaller: fitted regression without penalties, ``Penalties(ridge=0, roughness=0)``, nested in
-        larger: this one, of the same family.
-        X: the training rows of both; each takes its own columns.
-        y: their outcome.
-        sample_weight: their weights, which have to be counts of rows: of sampling weights the statistic has
-            another distribution, and :func:`wald_test` with the sandwich is right.
+            ``larger``.
+        larger: fitted regression of the same family without penalties.
+        X: training rows of both, with the columns of both.
+        y: outcome of the rows.
+        sample_weight: weights, which must be counts of rows. With sampling weights the statistic has another
+            distribution: use :func:`wald_test` with the sandwich.
 
     Returns:
         ``statistic``, twice the difference of the log-likelihoods, ``df``, the difference of the numbers of
-        coefficients that the data determine, and ``p``.
+        estimable coefficients, and ``p``.
 
     Raises:
-        ConfigError: a model has no covariance, or penalties, with which the statistic is not chi-squared.
+        ConfigError: a model has no covariance, or has penalties (the statistic is then not chi-squared).
         DataError: the larger model has no more coefficients than the smaller one, or a lower likelihood.
     """
     found = []

@@ -1,4 +1,4 @@
-"""What inference needs of a fitted model."""
+"""Interface of fitted models for inference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Inferable(Protocol):
 
 
 class Refitted(Inferable, Protocol):
-    """The same with what rereads training rows."""
+    """A fitted model that can also check training rows."""
 
     def _scored(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows with their outcome, checked against that of training."""

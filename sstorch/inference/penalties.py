@@ -23,7 +23,7 @@ def marginal_covariance(posterior: Tensor, theta: Tensor, precision: Tensor, blo
     sum of V and over blocks of E[V(s) - V] and E[(b(s) - b)(b(s) - b)']. Given the estimated penalties alone,
     coefficients whose variance was estimated as nearly zero would seem to be known to be zero. A block may be
     a part of those that share a variance, such as the curve of one column: that its variance is that of the
-    others is a part of what is not known. In directions where the likelihood is not concave, as of the shapes
+    others is a part of what is unknown. In directions where the likelihood is not concave, as of the shapes
     of a group with few events, the expansion has no largest value under a weak prior: V and b are kept there.
 
     Args:

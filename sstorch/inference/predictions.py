@@ -77,15 +77,15 @@ class Intervals:
     """Estimates with standard errors and confidence limits.
 
     Attributes:
-        what: ``"survival"``, ``"incidence"``, ``"quantile"`` or ``"rmst"``, and of a contrast ``"difference
-            of"`` these.
+        what: ``"survival"``, ``"incidence"``, ``"quantile"`` or ``"rmst"``, or, for a contrast, ``"difference
+            of"`` one of these.
         estimate: shape (n, n_times), (n, K, n_times) of incidences, or (n,).
-        standard_error: likewise; NaN where the data give none.
-        lower: lower confidence limits, likewise.
-        upper: upper confidence limits, likewise.
-        level: of the limits.
-        times: of curves, (n_times,); None for others.
-        simultaneous: whether a band holds for all times of a row together.
+        standard_error: same shape; NaN if the data do not determine it.
+        lower: lower confidence limits, same shape.
+        upper: upper confidence limits, same shape.
+        level: level of the confidence limits.
+        times: times of curves, (n_times,); None otherwise.
+        simultaneous: True for a simultaneous band over all times of a row.
         causes: names of the K causes; empty for one event.
         index: labels of the rows.
     """
@@ -102,7 +102,7 @@ class Intervals:
     index: Sequence[Any] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each row, time and cause: ``estimate``, ``standard error``, ``lower``, ``upper``."""
+        """Return a frame by row, time and cause: ``estimate``, ``standard error``, ``lower``, ``upper``."""
         levels: list[Sequence[Any]] = [list(self.index)]
         names = ["row"]
         if self.estimate.ndim == 3:
@@ -123,7 +123,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is predicted of rows, as a function of the parameters of their hazards."""
+    """A predicted quantity, as a function of the parameters of hazards."""
 
     what: What  # its name
     prediction: Callable[[Tensor], Tensor]  # from parameters (n, Q) to predictions (n, ...)
@@ -136,7 +136,7 @@ class Quantity:
     def of(
         cls, fitted: FittedTree, what: What, times: npt.ArrayLike | None, q: float, tau: float | None
     ) -> Quantity:
-        """Of a fitted tree; arguments as of :func:`predict`."""
+        """Create it for a fitted tree; arguments as in :func:`predict`."""
         tree = tree_of_rows(fitted)
         check_choice(what, "what", get_args(What))
         if what == "quantile":
@@ -213,22 +213,23 @@ def predict(
 ) -> Intervals:
     """Predict with standard errors and confidence limits.
 
-    Limits are symmetric on a scale on which estimates are nearly normal: log(-log S) for survival,
-    log(-log(1 - F)) for incidences, the logarithm for quantiles, the logit of the share of tau for restricted
-    means. They hold for the
-    expectation of subjects with these covariates, given the family, the columns and (of groups) the gates;
-    with estimated penalties they are Bayesian, with about the stated coverage on average over the covariates.
+    Limits are symmetric on a scale on which estimates are nearly normal: log(-log S) for survival, log(-log(1
+    - F)) for incidences, the logarithm for quantiles, the logit of the share of tau for restricted means.
+    They are for the expectation of subjects with these covariates, conditional on the family, the columns and
+    (for groups) the gates; with estimated penalties they are Bayesian, with approximately the stated coverage
+    on average over the covariates.
 
     Args:
         model: fitted.
         X: n rows with the training columns.
         what: ``"survival"`` S(t | x), ``"incidence"`` F_k(t | x) of each competing cause, ``"quantile"`` or
             ``"rmst"``, the restricted mean survival time.
-        times: of curves, (n_times,), original units.
-        q: of the quantile, in (0, 1).
+        times: times of curves, (n_times,), original units.
+        q: level of the quantile, in (0, 1).
         tau: end of the restricted mean, original units.
-        level: of the limits, in (0, 1).
-        simultaneous: limits that hold for all times of a row together, by 2,000 draws of the coefficients.
+        level: level of the confidence limits, in (0, 1).
+        simultaneous: True for simultaneous limits over all times of a row, from 2,000 draws of the
+            coefficients.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.

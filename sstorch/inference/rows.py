@@ -43,14 +43,14 @@ def sample_of(tree: SoftTree, x: Tensor, data: SurvivalData) -> Sample:
 
 
 class LeafDerivatives:
-    """Derivatives of the negative log-likelihood of rows in the parameters of the leaf that each is in.
+    """Derivatives of the negative log-likelihood of rows in the parameters of their leaves.
 
     Args:
         family: without batch dimension or prepared for one problem, double precision.
         leaves: parameters of L leaves, without batch dimension.
-        leaf: of each row, 0 ... L - 1, (n,).
+        leaf: leaf of each row, 0 ... L - 1, (n,).
         sample: the rows, of one problem, in double precision.
-        weight: what the loss of each row counts, (1, n).
+        weight: weight of each row in the loss, (1, n).
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class LeafDerivatives:
         return out
 
     def information(self) -> Tensor:
-        """Sum of the second derivatives of the rows, (d, d): of leaves, all as if they were one."""
+        """Sum of the second derivatives of the rows, (d, d), with all leaves treated as one."""
         out = self._first.new_zeros(self._size, self._size)
         n_parts = self._first.shape[1]
         for begin in range(0, len(self._x), _ROWS):

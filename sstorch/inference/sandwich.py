@@ -27,24 +27,24 @@ def with_covariance(
     sample_weight: object = None,
     cluster: object = None,
 ) -> RefittedT:
-    """A copy of a model that uses another covariance of its coefficients, in all that has intervals.
+    """Return a copy of a model that uses another covariance of its coefficients for all intervals.
 
     Args:
         model: fitted.
-        kind: ``"marginal"``, the default of models: of the coefficients given the data, with estimated
-            penalties integrated out; ``"bayesian"``: inverse of Hessian and penalties, these as if they had
-            been known; both are the same where penalties are given. ``"frequentist"``: of
-            the penalised estimates in repeated samples, without their bias; ``"observed"``: inverse of the
-            Hessian alone, as if there were no penalties; ``"sandwich"``: of Huber and White, which needs the
-            training rows: by subject where ``y`` has an id, else by row, or by ``cluster``.
+        kind: ``"marginal"`` (the default of models): posterior covariance with estimated penalties integrated
+            out; ``"bayesian"``: inverse of Hessian plus penalties, with fixed penalties (equal to
+            ``"marginal"`` for given penalties); ``"frequentist"``: sampling covariance of the penalised
+            estimates, without their bias; ``"observed"``: inverse of the Hessian without penalties;
+            ``"sandwich"``: Huber and White, needs the training rows: by subject if ``y`` has an id, else by
+            row, or by ``cluster``.
         X: training rows, for the sandwich.
-        y: their outcome.
-        sample_weight: their weights in training.
+        y: outcome of the rows.
+        sample_weight: training weights.
         cluster: label of the cluster of each row, such as a centre, (n,).
 
     Raises:
-        ConfigError: the kind does not exist, or the model has no covariance.
-        DataError: the rows are missing or not those of training.
+        ConfigError: the kind is unknown, or the model has no covariance.
+        DataError: the rows are missing or are not the training rows.
 
     References:
         Lin and Wei (1989), Journal of the American Statistical Association 84, 1074-1078; Liang and Zeger

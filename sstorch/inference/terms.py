@@ -20,7 +20,7 @@ from sstorch.inference.covariance import TermFacts, quantiles
 
 
 def term_facts(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, TermFacts]:
-    """Facts of each column and each product, by name such as ``"age"`` or ``"age:horTh"``.
+    """Facts about each column and each product, by name such as ``"age"`` or ``"age:horTh"``.
 
     Args:
         preprocessor: fitted to the rows.
@@ -124,7 +124,7 @@ class Contrasts:
         return {f"{column} = {word}": {column: word} for word in words}
 
     def comparisons(self, term: str) -> list[Values]:
-        """What a table shows: categories against the reference, a line per unit, a curve from 5 to 95 %."""
+        """Contrasts of tables: categories against the reference, a line per unit, a curve from 5 to 95 %."""
         kind = self.kind(term)
         if kind == "category":
             reference = self.reference[term]

@@ -1,8 +1,8 @@
 """Scores of survival predictions: discrimination, calibration, prediction error, likelihood.
 
 Arrays in, a float or an array out; nothing here knows a model. Curves are (n_samples, n_times), `event` is
-True or 1 where the event was observed, `risk` is higher where the event is expected earlier. Metrics that
-correct for censoring estimate the censoring distribution from the training rows, `train=(time, event)`.
+True or 1 if the event was observed, `risk` is higher for an earlier event. Metrics that correct for censoring
+estimate the censoring distribution from the training rows, `train=(time, event)`.
 """
 
 from sstorch.metrics.auc import (

@@ -33,24 +33,24 @@ def cumulative_dynamic_auc(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """AUC(t) of survival curves, each compared at t itself, in O(n log n) a time.
+    """Compute AUC(t) of survival curves, compared at t, in O(n log n) per time.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`; from the
-            first event time on and before the last observed time, so that there are cases and controls.
-        train: outcome of the training rows, which give G. G is constant beyond them, and where it is 0
-            it keeps its last positive value.
-        ipcw: G at the event, see `ipcw_weights`; "G(t)" gives scikit-survival's number.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
+            first event time on and before the last observed time (cases and controls are needed).
+        train: outcome of the training rows, for the estimate of G. G is constant beyond them; if it is 0, its
+            last positive value is used.
+        ipcw: G at the event, see `ipcw_weights`; "G(t)" equals scikit-survival.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
 
     Returns:
         AUC at `times`, shape (n_times,): 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, times in different units, or a time
-            without cases or without controls.
+        DataError: invalid arguments (see `sstorch.checks`), times in different units, or a time without cases
+            or without controls.
         ConfigError: an unknown `ipcw`.
 
     References:
@@ -79,10 +79,10 @@ def cumulative_dynamic_auc_risk(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """AUC(t) of one risk score per row, shape (n_times,).
+    """Compute AUC(t) of one risk score per row, shape (n_times,).
 
-    Arguments and errors are those of `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the
-    curves: a score on any monotone scale, higher where the event is expected earlier.
+    Arguments and errors are as in `cumulative_dynamic_auc`, but for `risk`, shape (n,), in place of the
+    curves: a score on any monotone scale, higher for an earlier event.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 1, 0])
@@ -104,23 +104,23 @@ def mean_cumulative_dynamic_auc(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean of AUC(t) over time with the weights of Lambert and Chevret, CD-AUC.
+    """Compute the mean of AUC(t) over time with the weights of Lambert and Chevret (CD-AUC).
 
-    The integral of AUC(t) against the density of the events, -dS(t), divided by its mass: the sum of
-    AUC(t_k) [S(t_k-1) - S(t_k)] over 1 - S(t_K), where S is Kaplan-Meier of the test rows and S = 1 before
-    the first time. It is the mean of scikit-survival's `cumulative_dynamic_auc`.
+    The integral of AUC(t) with respect to the event distribution, -dS(t), divided by its mass: the sum of
+    AUC(t_k) [S(t_k-1) - S(t_k)] over 1 - S(t_K), with S Kaplan-Meier of the test rows and S = 1 before the
+    first time. It equals the mean of scikit-survival's `cumulative_dynamic_auc`.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         auc: AUC at `times`, from `cumulative_dynamic_auc` or its risk form, shape (n_times,).
-        times: where AUC is given, strictly increasing, shape (n_times,), in the unit of `y`.
-        sample_weight: weights of the rows, shape (n,), as given for `auc`; None takes those of `y`.
+        times: times of the AUC, strictly increasing, shape (n_times,), in the unit of `y`.
+        sample_weight: weights of the rows, shape (n,), as given for `auc`; None for the weights of `y`.
 
     Returns:
         The mean, in [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no event up to the last of `times`.
+        DataError: invalid arguments (see `sstorch.checks`), or no event up to the last of `times`.
 
     References:
         Lambert and Chevret (2016), Statistical Methods in Medical Research 25, 2088-2102.

@@ -7,7 +7,7 @@ Each row is weighted by the inverse probability of not being censored, G from th
 Published values differ by convention, so each has a name:
 
 * "graf" (default): G_event = G(t_i-), floored where G ends at 0.
-* "sksurv": G_event = G(t_i); a term with G = 0 is left out. The number of `sksurv.metrics.brier_score`.
+* "sksurv": G_event = G(t_i); a term with G = 0 is excluded. The number of `sksurv.metrics.brier_score`.
 * "surtree": as "sksurv"; they differ in `sstorch.metrics.integrated_brier_score`.
 * "osst": as "sksurv", but G counts rows with an event at t as at risk of being censored at t. The number of
   `osst.model.metrics.brier_score`.
@@ -39,22 +39,22 @@ def brier_score(
     convention: str = "graf",
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Brier score BS(t) at each of the given times.
+    """Compute the Brier score BS(t) at each of the given times.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `y`.
-        train: outcome of the training rows, which give G. G is constant beyond them.
-        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. Where G is
-            0, it keeps its last positive value in "graf"; the others leave out a term with G = 0.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
+        train: outcome of the training rows, for the estimate of G. G is constant beyond them.
+        convention: "graf", "sksurv", "surtree" or "osst", see the module's description. If G is 0, "graf"
+            uses its last positive value; the others omit terms with G = 0.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
 
     Returns:
         BS at `times`, shape (n_times,), dimensionless, 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or times in different units.
+        DataError: invalid arguments (see `sstorch.checks`), or times in different units.
         ConfigError: an unknown convention.
 
     References:

@@ -34,8 +34,8 @@ class DCalibration:
 
     Attributes:
         statistic: Pearson's chi-squared of the bins against equal shares.
-        p_value: small where the predicted distributions are not calibrated.
-        table: one row a bin of predicted probability: lower, upper, observed, expected numbers of rows.
+        p_value: p-value of the null hypothesis of calibration.
+        table: one row per bin of predicted probability: lower, upper, observed, expected numbers of rows.
     """
 
     statistic: float
@@ -49,11 +49,11 @@ class OneCalibration:
 
     Attributes:
         statistic: sum over the groups of (observed - predicted)^2 / variance; NaN if there is a `reason`.
-        p_value: small where the predicted probabilities are not calibrated; NaN if there is a `reason`.
-        degrees_of_freedom: of the chi-squared distribution.
-        table: one row a group, from the lowest prediction: n, events up to t, predicted (mean survival),
-            observed (Kaplan-Meier at t), variance; both are NaN in a group that was not followed to t.
-        reason: why there is no test, or "".
+        p_value: p-value of the null hypothesis of calibration; NaN if there is a `reason`.
+        degrees_of_freedom: degrees of freedom of the chi-squared distribution.
+        table: one row per group, from the lowest prediction: n, events up to t, predicted (mean survival),
+            observed (Kaplan-Meier at t), variance; both are NaN for a group without follow-up to t.
+        reason: reason for a missing test, or "".
     """
 
     statistic: float
@@ -70,15 +70,15 @@ def d_calibration(
     *,
     n_bins: int = 10,
 ) -> DCalibration:
-    """D-calibration test: S_i(t_i) of calibrated curves is uniform on [0, 1].
+    """Test D-calibration: S_i(t_i) of calibrated curves is uniform on [0, 1].
 
-    A row with an event counts in the bin [lower, upper) that holds S_i(t_i), 1 in the topmost. A row censored
-    at c is spread over the probabilities below s = S_i(c), where its event must still fall: (s - lower) / s
-    in the bin of s and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin.
+    A row with an event counts in the bin [lower, upper) that contains S_i(t_i) (the top bin includes 1). A
+    row censored at c is distributed over the probabilities below s = S_i(c): (s - lower) / s in the bin of s
+    and (upper - lower) / s in each bin below; s = 0 counts in the lowest bin.
 
-    Spread rows vary less than rows in bins, so that the test is conservative under censoring: true curves of
-    500 rows are rejected at 5 % in 4.8 % of 500 simulations without censoring, and in 0.2 % with half of the
-    rows censored (censoring Exp(1)). A large p-value is then weak evidence.
+    Distributed rows vary less than rows in bins: the test is conservative under censoring. In 500 simulations
+    of 500 rows with true curves the test at level 5 % rejects in 4.8 % without censoring and in 0.2 % with
+    half of the rows censored (censoring Exp(1)). A large p-value is then weak evidence.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
@@ -92,7 +92,7 @@ def d_calibration(
         Statistic, p-value (chi-squared with n_bins - 1 degrees of freedom) and the table of the bins.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a grid in another unit than `time`.
+        DataError: invalid arguments (see `sstorch.checks`), or a grid in another unit than `time`.
         ConfigError: fewer than two bins.
 
     References:
@@ -136,39 +136,37 @@ def one_calibration(
     variance: Literal["effective", "binomial", "greenwood"] = "effective",
     degrees_of_freedom: Literal["groups", "groups-1"] = "groups",
 ) -> OneCalibration:
-    """1-calibration: a Hosmer-Lemeshow test of the predicted survival at one time.
+    """Test 1-calibration: a Hosmer-Lemeshow test of predicted survival at one time.
 
-    Rows are put in groups of equal size by their prediction, equal predictions in one group; in each the mean
-    prediction is compared with Kaplan-Meier at t.
+    Rows are divided into groups of equal size by prediction, with equal predictions in one group. The test
+    compares the mean prediction of each group with Kaplan-Meier at t.
 
-    How often true predictions of 500 rows in ten groups are rejected at 5 %, t the median event time (600
-    simulations; rates gamma(4, 1/4), no censoring / censoring Exp(1)): "effective" 5.2 % / 7.5 %,
-    "binomial" 5.2 % / 14.5 %, "greenwood" 9.7 % / 16.5 %; with "groups-1" 7.7 % / 10.2 %, 7.7 % / 19.2 % and
-    13.8 % / 20.0 %.
+    Rejection rates at level 5 % for true predictions of 500 rows in ten groups, t the median event time (600
+    simulations; rates gamma(4, 1/4), no censoring / censoring Exp(1)): "effective" 5.2 % / 7.5 %, "binomial"
+    5.2 % / 14.5 %, "greenwood" 9.7 % / 16.5 %; with "groups-1" 7.7 % / 10.2 %, 7.7 % / 19.2 % and 13.8 % /
+    20.0 %.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
         t: the time, in the unit of `y`.
-        n_bins: number of groups; fewer where predictions tie.
-        variance: "effective", p (1 - p) / m with p the mean prediction and m the number of uncensored rows
-            that would know as much: S (1 - S) over the variance of Greenwood, S Kaplan-Meier at t (Rothman),
-            or where that is 0 / 0 the rows not censored before t. "binomial", p (1 - p) / n, as D'Agostino
-            and Nam, is the same without censoring; "greenwood", the variance of Kaplan-Meier itself (Demler
-            et al., who ask for at least five events a group).
-        degrees_of_freedom: "groups" for rows that the model was not fitted on, whose groups are all free;
-            "groups-1" as D'Agostino and Nam, for the rows that it was fitted on.
+        n_bins: number of groups; fewer with tied predictions.
+        variance: "effective", p (1 - p) / m with p the mean prediction and m the effective number of
+            uncensored rows, S (1 - S) / Greenwood's variance, with S Kaplan-Meier at t (Rothman), or if that
+            is 0 / 0 the rows not censored before t. "binomial", p (1 - p) / n, as D'Agostino and Nam, equal
+            without censoring; "greenwood", Greenwood's variance (Demler et al., who recommend at least five
+            events per group).
+        degrees_of_freedom: "groups" for held-out rows; "groups-1", as D'Agostino and Nam, for training rows.
 
     Returns:
-        Statistic, p-value, degrees of freedom and the table of the groups. Where a group was followed for
-        less than t and its last row was censored, its survival at t is not known, and statistic and p-value
-        are NaN with a reason.
+        Statistic, p-value, degrees of freedom and the table of the groups. If a group has follow-up below t
+        and its last row is censored, its survival at t cannot be estimated: statistic and p-value are NaN
+        with a reason.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones,
-            predictions that are all equal, or a group whose variance is 0 although prediction and observation
-            differ.
-        ConfigError: fewer than two bins, t no time > 0, or an unknown option.
+        DataError: invalid arguments (see `sstorch.checks`), a time outside the observed ones, equal
+            predictions, or a group with variance 0 and different prediction and observation.
+        ConfigError: fewer than two bins, t not > 0, or an unknown option.
 
     References:
         D'Agostino and Nam (2003), Handbook of Statistics 23, 1-25; Demler, Paynter and Cook (2015),
@@ -237,27 +235,27 @@ def calibration_curve(
     t: float,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Smooth calibration curve of the predicted survival at one time, with a pointwise band.
+    """Estimate a smooth calibration curve of predicted survival at one time, with a pointwise band.
 
-    Each row's pseudo-observation of 1(T > t), n S(t) - (n - 1) S_-i(t) with S Kaplan-Meier of these rows with
-    and without the row, is smoothed over the predictions by local linear regression (loess of degree 1) on
-    the nearest three quarters of the rows. The band is the normal one of a linear smoother with its own
-    squared residuals as variances, pointwise.
+    The pseudo-observations of 1(T > t), n S(t) - (n - 1) S_-i(t), with S the Kaplan-Meier estimate with and
+    without the row, are smoothed over the predictions by local linear regression (loess of degree 1) on the
+    nearest three quarters of the rows. The pointwise band is the normal approximation for a linear smoother,
+    with squared residuals as variances.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
         t: the time, in the unit of `y`.
-        confidence: of the band, in (0, 1).
+        confidence: level of the band, in (0, 1).
 
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions, all within [0, 1]), observed,
         lower and upper, cut to [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, a time outside the observed ones, or a
-            single row.
-        ConfigError: t no time > 0, or a confidence out of range.
+        DataError: invalid arguments (see `sstorch.checks`), a time outside the observed ones, or a single
+            row.
+        ConfigError: t not > 0, or a confidence out of range.
 
     References:
         Gerds, Andersen and Kattan (2014), Statistics in Medicine 33, 3191-3203, for pseudo-observations;
@@ -287,11 +285,10 @@ def integrated_calibration_index(
     *,
     t: float,
 ) -> float:
-    """Integrated calibration index: mean absolute distance of the predictions from their calibration curve.
+    """Integrated calibration index: mean absolute distance of predictions from the calibration curve.
 
-    The definition of Austin et al., who smooth by a hazard regression; here the smooth curve is that of
-    `calibration_curve`, so numbers compare among models scored by this function. Arguments and errors are
-    those of `calibration_curve`.
+    As defined by Austin et al., except for the smoother: `calibration_curve` instead of a hazard regression.
+    Compare only values of this function. Arguments and errors are as in `calibration_curve`.
 
     Returns:
         The mean over the rows, in [0, 1], 0 is best.
@@ -311,18 +308,18 @@ def integrated_calibration_index(
 
 
 def pseudo_observations(y: Outcome, *, t: float) -> FloatArray:
-    """Pseudo-observations of survival beyond t, n S(t) - (n - 1) S_-i(t), from leaving out each row in turn.
+    """Compute jackknife pseudo-observations of survival beyond t, n S(t) - (n - 1) S_-i(t).
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
         t: the time, in the unit of `y`.
 
     Returns:
-        Shape (n,); without censoring 1 where the row lived longer than t, else 0.
+        Shape (n,); without censoring 1 if survival exceeds t, else 0.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a single row.
-        ConfigError: t no time > 0.
+        DataError: invalid arguments (see `sstorch.checks`), or a single row.
+        ConfigError: t not > 0.
 
     References:
         Andersen and Pohar Perme (2010), Statistical Methods in Medical Research 19, 71-99.
@@ -386,7 +383,7 @@ def _smooth(
 
 
 def _kaplan_meier_at(time: FloatArray, event: BoolArray, t: float) -> tuple[float, float]:
-    """Kaplan-Meier at t and Greenwood's variance (0 where all rows have failed)."""
+    """Kaplan-Meier at t and Greenwood's variance (0 if all rows have failed)."""
     counts = risk_sets(Observed(time, event))
     n_events, at_risk = (count[counts.times <= t] for count in (counts.n_events, counts.at_risk))
     survival = float(np.prod(1.0 - n_events / at_risk))

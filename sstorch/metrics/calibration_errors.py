@@ -34,7 +34,7 @@ _SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 class CalibrationErrors(NamedTuple):
-    """Distances between predicted and smoothed observed survival over the rows.
+    """Distances between predicted and smoothed observed survival, summarised over rows.
 
     Attributes:
         ici: mean, the integrated calibration index.
@@ -50,18 +50,17 @@ class CalibrationErrors(NamedTuple):
 
 
 def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> CalibrationErrors:
-    """ICI, E50, E90 and Emax: distances of the predictions from the calibration curve of a hazard regression.
+    """ICI, E50, E90 and Emax: distances of predictions from the calibration curve of a hazard regression.
 
-    Observed survival is that of a Cox model of these rows, followed up to t, on a restricted cubic spline of
-    log(-log S_i(t)) with three knots, at its 10, 50 and 90 % quantiles; where these fall together, as with
-    few distinct predictions, on log(-log S_i(t)) itself. With left truncation rows are at risk from their
-    entry on. With competing causes the observed incidence is a regression of pseudo-values on the same
-    spline, with a complementary log-log link. `integrated_calibration_index` smooths pseudo-observations
-    instead, and its numbers differ.
+    Observed survival is estimated by a Cox model of these rows, followed up to t, on a restricted cubic
+    spline of log(-log S_i(t)) with three knots at its 10, 50 and 90 % quantiles. If quantiles coincide (few
+    distinct predictions), log(-log S_i(t)) is linear. With left truncation rows are at risk from entry on.
+    With competing causes the observed incidence is a regression of pseudo-values on the same spline, with a
+    complementary log-log link. `integrated_calibration_index` smooths pseudo-observations; its values differ.
 
     Args:
         rows: outcomes and predictions at the horizon t.
-        curve: the calibration curve, where it was fitted before.
+        curve: the calibration curve, if already fitted.
 
     Returns:
         The four distances, in [0, 1], 0 is best.
@@ -96,18 +95,18 @@ def calibration_error_interval(
 ) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
-    Errors of the calibration curve add to every distance, so that estimates lie above the truth and
-    percentiles of a bootstrap higher still. These limits invert a test: the calibration curve deviates from
-    the diagonal as the estimated one does, but by a multiple; for each multiple the distribution of the
-    estimate is that of draws from the normal distribution of the curve's d coefficients, with the variance
-    that they have if predictions are calibrated for a multiple of 0 (of Cox models without weights, and an
-    event a subject), else with the estimated one. Accepted are the multiples whose region of probability
-    ``confidence`` holds the estimate. The region is the shortest interval of the estimate; of E50, which is
-    near 0 wherever the curve crosses the diagonal, that of the estimate to the power of d, the volume of
-    coefficients as near. How often limits of 95 % hold the truth: ``experiments/validation``.
+    Sampling error of the calibration curve increases every distance: estimates are biased upwards, and
+    bootstrap percentiles even more. These limits invert a test. Under the hypothesis the deviation of the
+    calibration curve from the diagonal is a multiple of the estimated deviation. For each multiple, the
+    distribution of the estimate is simulated from the normal distribution of the d coefficients of the curve.
+    Their variance is the estimated one; for a multiple of 0 (Cox models without weights and with one event
+    per subject) it is the variance under calibration. A multiple is accepted if its region of probability
+    ``confidence`` contains the estimate. The region is the shortest interval of the estimate; for E50, which
+    is near 0 wherever the curve crosses the diagonal, of the estimate to the power of d, the volume of
+    coefficients at this distance. Coverage of 95 % limits: ``experiments/validation``.
 
-    Rows and errors are those of `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max", and
-    `confidence` in (0, 1).
+    Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `confidence` is
+    in (0, 1).
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -130,7 +129,7 @@ class ErrorTest:
 
     Attributes:
         curve: the calibration curve of the rows.
-        estimate: of the error, at predictions that stand for those of all rows.
+        estimate: of the error, at predictions that represent those of all rows.
     """
 
     def __init__(self, rows: HorizonRows, name: str, confidence: float = 0.95) -> None:
@@ -185,7 +184,7 @@ def _root(covariance: FloatArray) -> FloatArray:
 
 
 def _representative(rows: HorizonRows) -> FloatArray:
-    """Predictions that stand for those of all rows, each for the same share."""
+    """Predictions that represent those of all rows, each for the same share."""
     shares = np.linspace(0.0, 1.0, _POINTS)
     if rows.weight is None:
         return np.asarray(np.quantile(rows.survival, shares))
@@ -193,14 +192,15 @@ def _representative(rows: HorizonRows) -> FloatArray:
 
 
 def hazard_calibration_curve(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
-    """The calibration curve that `calibration_errors` measures distances from, with a pointwise band.
+    """Compute the calibration curve of `calibration_errors`, with a pointwise band.
 
-    Rows and errors are those of `calibration_errors`; `confidence` is that of the band, in (0, 1).
+    Rows and errors are as in `calibration_errors`; `confidence` is the level of the band, in (0, 1).
 
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions), observed, lower and upper,
-        as of `calibration_curve`. Limits are those of log(-log S) by the variance of Tsiatis; with weights or
-        several events of a subject by the infinitesimal jackknife, with competing causes by the sandwich.
+        as in `calibration_curve`. Limits are on the scale of log(-log S) with Tsiatis' variance; with weights
+        or several events per subject with the infinitesimal jackknife, with competing causes with the
+        sandwich.
     """
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
     observed, lower, upper = _refit(rows).band(points, half_width(confidence))

@@ -49,7 +49,7 @@ def followed_to(t: npt.ArrayLike, time: FloatArray, event: BoolArray) -> BoolArr
 
     They do up to the longest observed time. Beyond it they do only where all rows observed that long had an
     event, so that survival is 0; if one was censored then, the Kaplan-Meier estimate of what follows is its
-    last value, which is no estimate of S(t). Rows of weight 0 are to be left out; without rows it is False.
+    last value, which is no estimate of S(t). Rows of weight 0 are to be excluded; without rows it is False.
     """
     if time.size == 0:
         return np.zeros(np.shape(t), dtype=bool)
@@ -64,15 +64,15 @@ IPCW_FORMS = ("G(t-)", "G(t)")
 
 @dataclass(frozen=True, eq=False)
 class KaplanMeier:
-    """A survival function estimated by the product-limit formula: a right-continuous step function.
+    """Kaplan-Meier estimate of a survival function: a right-continuous step function.
 
-    It is 1 before the first time and keeps its last value beyond the last time. With late entry a row counts
-    among those at risk after its entry, and S is that of rows alive when the first of them enters; where an
-    early event takes all who are then at risk, S is 0 from there on.
+    It is 1 before the first time and constant beyond the last time. With late entry, rows are at risk after
+    their entry, and S is conditional on survival to the first entry. If all rows at risk have the event at an
+    early time, S is 0 from this time on.
 
     Attributes:
         times: distinct observed times, increasing, shape (n_times,), in the unit of the data.
-        values: S at those times, the step included, shape (n_times,).
+        values: S at these times, including the step, shape (n_times,).
 
     References:
         Kaplan and Meier (1958), Journal of the American Statistical Association 53, 457-481; Tsai, Jewell and
@@ -99,15 +99,15 @@ class KaplanMeier:
         """Estimate the survival function of the event.
 
         Args:
-            y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
-                (time, event).
-            sample_weight: weights of the rows, shape (n,); None takes those of `y`.
+            y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
+                event).
+            sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
 
         Returns:
             The estimate of S(t) = P(T > t).
 
         Raises:
-            DataError: an outcome that cannot be used.
+            DataError: an invalid outcome.
         """
         rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
         if rows.weight is not None:
@@ -116,7 +116,7 @@ class KaplanMeier:
         return cls(counts.times, np.cumprod(1.0 - counts.n_events / counts.at_risk, dtype=np.float64))
 
     def at(self, t: npt.ArrayLike) -> FloatArray:
-        """S(t), any shape in, the same shape out.
+        """Evaluate S(t); the result has the shape of the input.
 
         Raises:
             DataError: no numbers, or NaN.
@@ -124,7 +124,7 @@ class KaplanMeier:
         return self._read(t, side="right")
 
     def before(self, t: npt.ArrayLike) -> FloatArray:
-        """S(t-), the limit from the left: any shape in, the same shape out.
+        """Evaluate S(t-), the limit from the left; the result has the shape of the input.
 
         Raises:
             DataError: no numbers, or NaN.
@@ -134,7 +134,7 @@ class KaplanMeier:
     def _read(self, t: npt.ArrayLike, side: Literal["left", "right"]) -> FloatArray:
         at = as_numbers(t, "t")
         if np.isnan(at).any():
-            raise DataError("t: expected times; got NaN.")
+            raise DataError("t must not be NaN.")
         position = np.searchsorted(self.times, at, side=side)
         steps: FloatArray = np.concatenate(([1.0], self.values))
         return steps[position]
@@ -148,23 +148,23 @@ def censoring_distribution(
 ) -> KaplanMeier:
     """Kaplan-Meier estimate of the censoring distribution, G(t) = P(C > t).
 
-    Estimate it on the TRAINING rows; the metrics do so from their argument `train`.
+    Estimate it on the TRAINING rows, as the metrics do with their argument `train`.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event). With entry times (left truncation)
-            censoring is on the scale of `y`, and G that of rows under observation when the first of them
-            enters.
-        tied_events: where events and censorings share a time, "removed" lets the events come first: a row
-            whose event is at t was no longer at risk of being censored at t (scikit-survival's rule and that
-            of every metric here but the convention "osst"). "at_risk" counts them as still at risk, which is
-            the Kaplan-Meier formula with the event indicator turned over (lifelines, pycox, OSST).
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
+            censoring is on the time scale of `y`, and G is conditional on being under observation at the
+            first entry.
+        tied_events: for tied events and censorings: "removed" treats a row with an event at t as not at risk
+            of censoring at t (scikit-survival, and all metrics here except the convention "osst"); "at_risk"
+            treats it as at risk, the Kaplan-Meier formula with the reversed event indicator (lifelines,
+            pycox, OSST).
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
 
     Returns:
         G, with `at(t)` for G(t) and `before(t)` for G(t-).
 
     Raises:
-        DataError: an outcome that cannot be used.
+        DataError: an invalid outcome.
         ConfigError: an unknown `tied_events`.
 
     References:
@@ -202,14 +202,15 @@ def ipcw_weights(
     train: Outcome,
     ipcw: Ipcw = "G(t-)",
 ) -> FloatArray:
-    """Inverse probability of censoring weights of the rows: 1 / G where the event was observed, else 0.
+    """Compute inverse probability of censoring weights: 1 / G for observed events, else 0.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
-        train: outcome of the training rows, which give G, with their weights. G is constant beyond them.
-        ipcw: "G(t-)" divides by P(C >= t_i), the probability with which the event could be seen; "G(t)" by
-            P(C > t_i), as scikit-survival does. Without ties of events and censorings they are the same.
-            Where the estimate is 0, it keeps its last positive value.
+        train: outcome of the training rows, for the estimate of G, with their weights. G is constant beyond
+            them.
+        ipcw: "G(t-)" divides by P(C >= t_i), the probability of observing the event; "G(t)" by P(C > t_i), as
+            scikit-survival. They are equal without ties of events and censorings. If the estimate is 0, its
+            last positive value is used.
 
     Returns:
         The weights, shape (n,), finite.

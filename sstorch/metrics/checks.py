@@ -40,17 +40,17 @@ def check_time(time: npt.ArrayLike, name: str = "time") -> FloatArray:
     array = check_vector(time, name)
     wrong = ~np.isfinite(array) | (array < 0.0)
     if wrong.any():
-        raise DataError(f"{name}: expected finite times >= 0; got {array[wrong][0]:g} in {rows_text(wrong)}.")
+        raise DataError(f"{name} must be finite times >= 0, got {array[wrong][0]:g} in {rows_text(wrong)}.")
     return array
 
 
 def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = None) -> BoolArray:
-    """Event indicators, 0/1 or boolean, as booleans, shape (n,), True where the event was observed."""
+    """Event indicators, 0/1 or boolean, as booleans, shape (n,), True if the event was observed."""
     array = check_vector(event, name, n_rows)
     wrong = (array != 0.0) & (array != 1.0)
     if wrong.any():
         raise DataError(
-            f"{name}: expected True/1 (observed) or False/0 (censored); got {array[wrong][0]:g} in "
+            f"{name} must be True/1 (observed) or False/0 (censored), got {array[wrong][0]:g} in "
             f"{rows_text(wrong)}. Are time and event in the order (time, event)?"
         )
     return array > 0.0
@@ -59,7 +59,7 @@ def check_event(event: npt.ArrayLike, name: str = "event", n_rows: int | None = 
 def check_cause(
     cause: npt.ArrayLike, name: str = "cause", n_rows: int | None = None, n_causes: int | None = None
 ) -> IntArray:
-    """Causes of events as integers, shape (n,): 0 where the row was censored, else 1 .. K.
+    """Causes of events as integers, shape (n,): 0 if the row was censored, else 1 .. K.
 
     Without ``n_causes`` K is not limited.
     """
@@ -68,7 +68,7 @@ def check_cause(
     if wrong.any():
         known = "1 .. K" if n_causes is None else f"1 .. {n_causes}"
         raise DataError(
-            f"{name}: expected 0 (censored) or the number of a cause, {known}; got {array[wrong][0]:g} in "
+            f"{name} must be 0 (censored) or the number of a cause, {known}, got {array[wrong][0]:g} in "
             f"{rows_text(wrong)}. Are time and cause in the order (time, cause)?"
         )
     return array.astype(np.int64)
@@ -80,13 +80,13 @@ def check_times(times: npt.ArrayLike) -> FloatArray:
     wrong = ~np.isfinite(grid) | (grid < 0.0)
     if wrong.any():
         raise DataError(
-            f"times: expected finite times >= 0; got {grid[wrong][0]:g} at position {wrong.argmax()}."
+            f"times must be finite times >= 0, got {grid[wrong][0]:g} at position {wrong.argmax()}."
         )
     falls = np.diff(grid) <= 0.0
     if falls.any():
         k = int(falls.argmax())
         raise DataError(
-            f"times: expected strictly increasing times; got {grid[k]:g} then {grid[k + 1]:g} at positions "
+            f"times must be strictly increasing times, got {grid[k]:g} then {grid[k + 1]:g} at positions "
             f"{k} and {k + 1}. numpy.unique sorts and removes repeats (order the columns of survival alike)."
         )
     return grid
@@ -96,7 +96,7 @@ def check_observed_horizon(horizon: float, time: FloatArray, name: str) -> None:
     """Refuse a horizon outside the observed times, shape (n,)."""
     if not time.min() <= horizon <= time.max():
         raise DataError(
-            f"{name}: expected a time within the observed ones, {time.min():g} to {time.max():g}; got "
+            f"{name} must be a time within the observed ones, {time.min():g} to {time.max():g}, got "
             f"{horizon:g}. Are both in one unit?"
         )
 
@@ -119,7 +119,7 @@ def check_grid_unit(time: FloatArray, event: BoolArray, grid: FloatArray) -> Non
     """
     if grid[0] > time.max() or grid[-1] < time.min():
         raise DataError(
-            f"times: expected a grid within the observed times, {time.min():g} to {time.max():g}; "
+            f"times must be a grid within the observed times, {time.min():g} to {time.max():g}; "
             f"got {grid[0]:g} to {grid[-1]:g}, where nothing was observed. Are both in one unit?"
         )
     # Before rare events a grid may well end where most rows are still under observation.
@@ -150,7 +150,7 @@ def _all_below(low: FloatArray, high: FloatArray) -> bool:
 
 def _refuse_units(time: FloatArray, other: FloatArray, names: tuple[str, str]) -> None:
     raise DataError(
-        f"{names[0]} and {names[1]}: expected times in one unit; got {time.min():g} to {time.max():g} and "
+        f"{names[0]} and {names[1]} must be times in one unit, got {time.min():g} to {time.max():g} and "
         f"{other.min():g} to {other.max():g}, which hardly overlap. Are these days and years?"
     )
 
@@ -173,7 +173,7 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
     if outside.any():
         i = int(outside.argmax())
         raise DataError(
-            f"survival: expected probabilities in [0, 1]; got values from {lowest[i]:g} to {highest[i]:g} in "
+            f"survival must be probabilities in [0, 1], got values from {lowest[i]:g} to {highest[i]:g} in "
             f"{rows_text(outside)}. Pass survival, not risk and not cumulative hazard."
         )
     rises = np.zeros(n_rows, dtype=bool)
@@ -185,8 +185,8 @@ def check_survival(survival: npt.ArrayLike, n_rows: int, n_times: int) -> FloatA
             rises[rows.start + suspect] = (part - np.minimum.accumulate(part, axis=1) > rounding).any(axis=1)
     if rises.any():
         raise DataError(
-            f"survival: expected curves that do not rise with t; they rise in {rows_text(rises)}. Pass "
-            "survival, not risk and not 1 - survival, with columns in the order of times."
+            f"survival must be curves that do not increase with t; they increase in {rows_text(rises)}. "
+            "Pass survival, not risk and not 1 - survival, with columns in the order of times."
         )
     return curves
 
@@ -197,7 +197,7 @@ def _curves(values: Any, name: str, shape: tuple[int, int]) -> tuple[FloatArray,
     if curves.shape != shape:
         hint = " It looks transposed: rows come first." if curves.shape == shape[::-1] else ""
         hint = " Pass the curves of one cause." if curves.ndim == 3 else hint
-        raise DataError(f"{name}: expected shape (n_samples, n_times) = {shape}; got {curves.shape}.{hint}")
+        raise DataError(f"{name} must have shape (n_samples, n_times) = {shape}, got {curves.shape}.{hint}")
     return curves, _rounding_of(values, name)
 
 
@@ -222,7 +222,7 @@ def check_incidence(
     curves, rounding = _curves(incidence, "incidence", (n_rows, n_times))
     wrong = np.asarray(~((curves >= -rounding) & (curves <= 1.0 + rounding)).all(axis=1))  # NaN is wrong, too
     if wrong.any():
-        raise DataError(f"incidence: expected probabilities in [0, 1]; got others in {rows_text(wrong)}.")
+        raise DataError(f"incidence must be probabilities in [0, 1], got other values in {rows_text(wrong)}.")
     if rising:
         falls = np.zeros(n_rows, dtype=bool)
         for rows in blocks(n_rows, n_times):
@@ -230,8 +230,9 @@ def check_incidence(
             falls[rows] = (np.maximum.accumulate(part, axis=1) - part > rounding).any(axis=1)
         if falls.any():
             raise DataError(
-                f"incidence: expected curves that do not fall with t; they fall in {rows_text(falls)}. Pass "
-                "cumulative incidences, not survival, with columns in the order of times."
+                f"incidence must be curves that do not decrease with t; they decrease in "
+                f"{rows_text(falls)}. "
+                "Pass cumulative incidences, not survival, with columns in the order of times."
             )
     return curves
 
@@ -246,7 +247,7 @@ def check_probability(values: npt.ArrayLike, name: str, n_rows: int) -> FloatArr
     wrong = (array < -rounding) | (array > 1.0 + rounding)
     if wrong.any():
         raise DataError(
-            f"{name}: expected probabilities in [0, 1]; got {array[wrong][0]:g} in {rows_text(wrong)}. Pass "
+            f"{name} must be probabilities in [0, 1], got {array[wrong][0]:g} in {rows_text(wrong)}. Pass "
             f"{name}, not risk, not a time and not a cumulative hazard."
         )
     return np.clip(array, 0.0, 1.0)
@@ -257,14 +258,14 @@ def _rounding_of(values: Any, name: str) -> float:
     epsilon = _machine_epsilon(values)
     if epsilon > _COARSEST:
         raise DataError(
-            f"{name}: expected float32 or float64; got 16 bits or less, with a rounding of {epsilon:.1g}, "
+            f"{name} must be float32 or float64, got 16 bits or less, with a rounding of {epsilon:.1g}, "
             "as large as differences between models. Predict in float32, conversion afterwards is too late."
         )
     return min(_LARGEST_ROUNDING, max(_ROUNDING, 16.0 * epsilon))
 
 
 def _machine_epsilon(values: Any) -> float:
-    """That of the coarsest floating type of the values; 0 where they have none."""
+    """That of the coarsest floating type of the values; 0 if they have none."""
     if isinstance(values, torch.Tensor):
         return float(torch.finfo(values.dtype).eps) if values.is_floating_point() else 0.0
     given = list(values.dtypes) if isinstance(values, pd.DataFrame) else [getattr(values, "dtype", None)]

@@ -17,14 +17,14 @@ from sstorch.metrics.outcome import Observed
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """The difference of a metric between two models, first minus second.
+    """Difference of a metric between two models, first minus second.
 
     Attributes:
-        difference: on the rows themselves.
-        lower: end of the bootstrap interval.
+        difference: difference on the original rows.
+        lower: lower end of the bootstrap interval.
         upper: the other end.
         p_value: two-sided, of no difference.
-        n_undefined: resamples left out because the metric is not defined for them.
+        n_undefined: number of excluded resamples, in which the metric is not defined.
     """
 
     difference: float
@@ -40,10 +40,10 @@ class ResampledTTest:
 
     Attributes:
         difference: mean over the folds.
-        lower: end of the confidence interval.
+        lower: lower end of the confidence interval.
         upper: the other end.
         statistic: Student's t with the corrected variance.
-        degrees_of_freedom: folds less one.
+        degrees_of_freedom: number of folds minus one.
         p_value: two-sided, of no difference.
     """
 
@@ -72,20 +72,20 @@ def corrected_resampled_t_test(
 ) -> ResampledTTest:
     """Compare two models by their scores on the same folds or random splits.
 
-    Training sets overlap, so the scores are correlated and the plain t test is far too sure of itself. Its
-    variance s^2 / k is replaced by s^2 (1 / k + n_test / n_train).
+    Training sets overlap: scores are correlated, and the usual t test is anti-conservative. Its variance s^2
+    / k is replaced by s^2 (1 / k + n_test / n_train).
 
     Args:
         first: scores of the first model, one per split, shape (k,).
         second: scores of the second model on the same splits, shape (k,).
-        n_train: rows of a training set.
-        n_test: rows of a test set.
-        confidence: of the interval, in (0, 1).
+        n_train: number of rows in a training set.
+        n_test: number of rows in a test set.
+        confidence: level of the interval, in (0, 1).
 
     Returns:
-        Mean difference, interval, t, degrees of freedom and p-value. Where all differences are equal and not
-        0, such as those of rounded scores on few splits, no variance can be estimated: interval, t and p are
-        NaN. Where all are 0, p is 1.
+        Mean difference, interval, t, degrees of freedom and p-value. If all differences are equal and not 0,
+        as for rounded scores on few splits, the variance cannot be estimated: interval, t and p are NaN. If
+        all are 0, p is 1.
 
     Raises:
         DataError: scores that are not finite, lengths that differ, or fewer than two splits.
@@ -102,9 +102,9 @@ def corrected_resampled_t_test(
     one = check_vector(first, "first")
     two = check_vector(second, "second", one.size)
     if not (np.isfinite(one).all() and np.isfinite(two).all()):
-        raise DataError("first, second: expected finite scores; got an infinite one.")
+        raise DataError("first, second must be finite scores, got an infinite one.")
     if one.size < 2:
-        raise DataError(f"first: expected the scores of at least two splits; got {one.size}.")
+        raise DataError(f"first must have the scores of at least two splits, got {one.size}.")
     for name, count in (("n_train", n_train), ("n_test", n_test)):
         check_integer(name, count, 1)
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
@@ -133,7 +133,7 @@ def bootstrap_difference(
     Each resample draws n rows with replacement, or with `subject`, 0 .. n_subjects - 1, shape (n,), subjects.
     The interval is that of the percentiles; the p-value doubles the smaller share of resamples on either side
     of 0, one added to both counts. Resamples where the difference raises a `DataError` or is not finite are
-    left out and counted; most of them must remain.
+    excluded and counted; most of them must remain.
 
     References:
         Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
@@ -143,7 +143,7 @@ def bootstrap_difference(
     value = difference(np.arange(n))
     if not np.isfinite(value):
         raise DataError(
-            f"metric: expected a finite difference on the rows themselves; got {value:g}, as where it is "
+            f"metric must have a finite difference on the rows, got {value:g}: it is "
             "infinite or NaN for one of the models."
         )
     rng, draw = np.random.default_rng(random_state), resampler(n, subject)

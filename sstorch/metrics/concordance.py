@@ -38,42 +38,43 @@ def concordance_harrell(
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Time-dependent concordance C_H of survival curves, without weights for censoring.
+    """Compute the time-dependent concordance C_H of survival curves, without censoring weights.
 
-    Over the pairs t_i < t_j with an event in i, the share in which the row that failed had the lower
-    predicted survival at its own time: mean of 1[S_i(t_i) < S_j(t_i)] + 0.5 1[S_i(t_i) = S_j(t_i)]. Values
-    are compared exactly. For curves that do not cross it equals Harrell's C of any risk score in their order.
-    All pairs are compared, some at a time: O(n n_events) time, memory bounded.
+    Over pairs t_i < t_j with an event in i, the share in which row i has the lower predicted survival at t_i:
+    the mean of 1[S_i(t_i) < S_j(t_i)] + 0.5 1[S_i(t_i) = S_j(t_i)]. Values are compared exactly. For curves
+    that do not cross it equals Harrell's C of any risk score with the same order. All pairs are compared in
+    blocks: O(n n_events) time, bounded memory.
 
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event), n of them. With entry times (left
-            truncation) a pair counts only if j had entered before the event of i, so that both were at risk
-            at t_i. Rows of a subject in turn, each with its own predictions, never make a pair.
+            truncation) a pair counts only if j entered before t_i, so that both are at risk at t_i.
+            Consecutive rows of one subject are never a pair.
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Put every
-            distinct event time in it: elsewhere S is read as the right-continuous step function through the
-            grid, that is at the last grid time <= t_i, and as 1 before the first.
-        tied_time: pairs with t_i = t_j. "exclude" leaves them out, by the strict t_i < t_j of the formula;
-            "censored_later" adds those with an event in i and none in j, whose event must come later still
-            (the rule of scikit-survival, lifelines and Antolini as pycox has it). Two events at the same time
-            are no pair then; "all" adds these too, as two pairs, one in each order.
-        tied_risk: pairs with equal predictions. "half" counts half of them as concordant (Harrell),
-            "discordant" none (Antolini's strict inequality, pycox's "antolini"), "exclude" leaves them out
-            (the gamma of Goodman and Kruskal, as a probability).
-        tau: pairs count only if t_i < tau; None counts all. Unit of `time`.
-        sample_weight: weights of the rows, shape (n,); a pair weighs the product. None takes those of `y`.
+        times: the grid of the curves, strictly increasing, shape (n_times,), in the unit of `time`. Include
+            every distinct event time: S at other times is the right-continuous step function through the
+            grid, with the value at the last grid time <= t_i, and 1 before the first.
+        tied_time: pairs with t_i = t_j. "exclude" omits them, as t_i < t_j in the formula; "censored_later"
+            adds pairs with an event in i and none in j, since the event of j is later (scikit-survival,
+            lifelines, and Antolini in pycox), but not two events at the same time; "all" also adds these, as
+            two pairs, one in each order.
+        tied_risk: pairs with equal predictions. "half" counts them as half concordant (Harrell), "discordant"
+            as discordant (Antolini's strict inequality, "antolini" in pycox), "exclude" omits them (Goodman
+            and Kruskal's gamma, as a probability).
+        tau: only pairs with t_i < tau count; None for all. Unit of `time`.
+        sample_weight: weights of the rows, shape (n,); the weight of a pair is the product. None for the
+            weights of `y`.
 
     Returns:
         C_H in [0, 1]: 1 is perfect order, 0.5 no order.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, times in another unit than the grid, or no
+        DataError: invalid arguments (see `sstorch.checks`), times in another unit than the grid, or no
             comparable pair.
-        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is no time > 0.
+        ConfigError: an unknown `tied_time` or `tied_risk`, or a tau that is not a time > 0.
 
     References:
-        Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944: C^td. The half for
-        equal predictions is that of Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387.
+        Antolini, Boracchi and Biganzoli (2005), Statistics in Medicine 24, 3927-3944: C^td. Harrell, Lee and
+        Mark (1996), Statistics in Medicine 15, 361-387, for equal predictions.
 
     Examples:
         >>> survival = [[0.5, 0.2], [0.9, 0.4], [0.9, 0.8]]
@@ -96,16 +97,15 @@ def concordance_uno(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Time-dependent concordance C_U of survival curves, each pair weighted by G(t_i)^-2.
+    """Compute the time-dependent concordance C_U of survival curves, with pair weights G(t_i)^-2.
 
-    As `concordance_harrell`, but pairs of an event at t_i weigh 1 / G^2, the inverse probability that both
-    rows were still under observation. The limit then does not depend on the censoring; choose tau where G is
-    still well above 0, or a few late events carry the estimate.
+    As `concordance_harrell`, but a pair with an event at t_i has the weight 1 / G^2, the inverse probability
+    that both rows are under observation. The limit does not depend on censoring. Choose tau with G well above
+    0; otherwise a few late events dominate the estimate.
 
-    Arguments and errors are those of `concordance_harrell`, and `train`, outcome of the training rows, in the
+    Arguments and errors are as in `concordance_harrell`, and `train`, outcome of the training rows, in the
     same unit, which give G, constant beyond them; `ipcw`, G at the event, "G(t-)" or "G(t)", see
-    `ipcw_weights`. Where G is 0 it keeps its last positive value, so that no row raises. Sample weights do
-    not enter G.
+    `ipcw_weights`. If G is 0, its last positive value is used. Sample weights are not used in G.
 
     Returns:
         C_U in [0, 1].
@@ -134,13 +134,13 @@ def concordance_harrell_risk(
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Harrell's concordance C of one risk score per row, in O(n log n).
+    """Compute Harrell's concordance C of one risk score per row, in O(n log n).
 
     Over the pairs t_i < t_j with an event in i, the mean of 1[r_i > r_j] + 0.5 1[r_i = r_j]. With entry times
-    and `tied_time="censored_later"` it is that of R's `concordance(Surv(entry, time, event) ~ risk)`.
+    and `tied_time="censored_later"` it equals R's `concordance(Surv(entry, time, event) ~ risk)`.
 
-    Arguments and errors are those of `concordance_harrell`, but for `risk`, shape (n,), in place of the
-    curves and their times: a score on any monotone scale, higher where the event is expected earlier.
+    Arguments and errors are as in `concordance_harrell`, but for `risk`, shape (n,), in place of the curves
+    and their times: a score on any monotone scale, higher for an earlier event.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -167,13 +167,13 @@ def concordance_uno_risk(
     ipcw: Ipcw = "G(t-)",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Uno's concordance C in [0, 1] of one risk score per row, in O(n log n).
+    """Compute Uno's concordance C in [0, 1] of one risk score per row, in O(n log n).
 
-    As `concordance_harrell_risk`, each pair weighted by G(t_i)^-2. With `tied_time="censored_later"` and
-    `ipcw="G(t)"` it is the number of scikit-survival's `concordance_index_ipcw`, where that does not raise.
+    As `concordance_harrell_risk`, with pair weights G(t_i)^-2. With `tied_time="censored_later"` and
+    `ipcw="G(t)"` it equals `concordance_index_ipcw` of scikit-survival, if that does not raise.
 
-    Arguments and errors are those of `concordance_uno`, but for `risk`, shape (n,), in place of the curves
-    and their times: a score on any monotone scale, higher where the event is expected earlier.
+    Arguments and errors are as in `concordance_uno`, but for `risk`, shape (n,), in place of the curves and
+    their times: a score on any monotone scale, higher for an earlier event.
 
     References:
         Uno, Cai, Pencina, D'Agostino and Wei (2011), Statistics in Medicine 30, 1105-1117, equation 6.

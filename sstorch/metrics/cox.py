@@ -68,7 +68,7 @@ def fit_cox(y: Observed, x: FloatArray, at: FloatArray | None = None) -> CoxRegr
     x = x[order] - centre
     scale = x.std(axis=0)
     if (scale <= 1e-12 * (1.0 + np.abs(centre))).any():
-        raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
+        raise DataError("survival: all predictions are equal; a regression needs different predictions.")
     x = x / scale
     times = time[event]
     first = np.searchsorted(time, times)  # of those at risk

@@ -24,8 +24,9 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
     """Ask an estimator for the curves of X on a grid, shape (n, n_times).
 
     It has ``predict_survival_function(X, times)`` -> (n, n_times); that of lifelines, which gives a DataFrame
-    with a row a time and a column a subject; or that of scikit-survival, ``(X, return_array=False)``, which
-    gives a step function per row: it is 1 before its first time and keeps its last value beyond its last one.
+    with a row per time and a column per subject; or that of scikit-survival, ``(X, return_array=False)``,
+    which gives a step function per row: it is 1 before its first time and keeps its last value beyond its
+    last one.
     """
     curves = _asked(model, X, grid)
     if isinstance(curves, pd.DataFrame) and curves.index.equals(pd.Index(grid)):
@@ -34,7 +35,7 @@ def predict_curves(model: Any, X: Any, grid: FloatArray) -> Any:
 
 
 def _asked(model: Any, X: Any, grid: FloatArray) -> Any:
-    """What the method gives, once it is asked in the way it takes."""
+    """Result of the method, called with the supported arguments."""
     predict = model.predict_survival_function
     try:
         parameters = inspect.signature(predict).parameters
@@ -65,8 +66,8 @@ def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
 
 def _expected(model: Any, got: str) -> str:
     return (
-        f"model: expected {type(model).__name__}.predict_survival_function(X, times) -> (n, n_times), or "
-        f"that of scikit-survival, (X, return_array=False) -> a step function per row; got {got}."
+        f"model must have {type(model).__name__}.predict_survival_function(X, times) -> (n, n_times), or "
+        f"that of scikit-survival, (X, return_array=False) -> a step function per row, got {got}."
     )
 
 
@@ -101,19 +102,19 @@ def survival_at(curves: FloatArray, grid: FloatArray, time: FloatArray) -> Float
 def median_survival_time(
     survival: npt.ArrayLike, times: npt.ArrayLike, *, beyond: Literal["infinite", "line"] = "infinite"
 ) -> FloatArray:
-    """Time at which each curve reaches 1/2, straight lines between grid times and from S(0) = 1.
+    """Compute the time at which each curve reaches 1/2, with linear interpolation from S(0) = 1.
 
     Args:
         survival: predicted S_i(t_k), shape (n, n_times).
         times: the grid of the curves, strictly increasing, shape (n_times,).
-        beyond: for a curve that ends above 1/2, "infinite", or "line": where the line from (0, 1) through its
-            last point reaches 1/2 (infinite still for a curve that ends at 1).
+        beyond: for a curve that ends above 1/2: "infinite", or "line", the time at which the line from (0, 1)
+            through its last point reaches 1/2 (infinite for a curve that ends at 1).
 
     Returns:
         The medians in the unit of `times`, shape (n,).
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses.
+        DataError: invalid arguments (see `sstorch.checks`).
         ConfigError: an unknown `beyond`.
 
     Examples:
@@ -137,20 +138,20 @@ def median_survival_time(
 
 
 def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike, *, tau: float) -> FloatArray:
-    """Restricted mean survival time E[min(T, tau)] of each curve: its area up to tau.
+    """Compute the restricted mean survival time E[min(T, tau)] of each curve: the area up to tau.
 
     Args:
         survival: predicted S_i(t_k), shape (n, n_times).
-        times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau. Between the times,
-            and from S(0) = 1 to the first, the curves are taken to be straight.
+        times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau. Curves are
+            interpolated linearly between the times and from S(0) = 1.
         tau: the restriction, in the unit of `times`.
 
     Returns:
         The means in the unit of `times`, shape (n,).
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a grid that ends before tau.
-        ConfigError: tau is no time > 0.
+        DataError: invalid arguments (see `sstorch.checks`), or a grid that ends before tau.
+        ConfigError: tau is not > 0.
 
     References:
         Royston and Parmar (2013), BMC Medical Research Methodology 13, 152.
@@ -162,7 +163,7 @@ def restricted_mean_survival_time(survival: npt.ArrayLike, times: npt.ArrayLike,
     horizon = check_horizon(tau, "tau")
     curves, nodes = _from_one(survival, times)
     if nodes[-1] < horizon:
-        raise DataError(f"times: expected a grid that reaches tau = {horizon:g}; it ends at {nodes[-1]:g}.")
+        raise DataError(f"times must be a grid that reaches tau = {horizon:g}; it ends at {nodes[-1]:g}.")
     last = int(np.searchsorted(nodes, horizon))  # tau is in the piece that ends there
     share = (horizon - nodes[last - 1]) / (nodes[last] - nodes[last - 1])
     at_tau = curves[:, last - 1] + share * (curves[:, last] - curves[:, last - 1])
@@ -177,7 +178,7 @@ def _from_one(survival: npt.ArrayLike, times: npt.ArrayLike) -> tuple[FloatArray
     grid = check_times(times)
     if np.ndim(survival) != 2:
         raise DataError(
-            f"survival: expected shape (n_samples, n_times) = (n, {grid.size}); got {np.shape(survival)}."
+            f"survival must have shape (n_samples, n_times) = (n, {grid.size}), got {np.shape(survival)}."
         )
     curves = check_survival(survival, len(np.asarray(survival)), grid.size)
     if grid[0] > 0.0:
@@ -193,15 +194,15 @@ def log_likelihood(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean log-likelihood of the rows, each at its own observed time.
+    """Compute the mean log-likelihood of rows at their observed times.
 
-    The mean of c_i log h_i(t_i) - H_i(t_i). A row with an event where the hazard is 0 makes it -inf.
+    The mean of c_i log h_i(t_i) - H_i(t_i). It is -inf if a row has an event at hazard 0.
 
     Args:
-        event: True or 1 where the event was observed, shape (n,).
+        event: True or 1 for an observed event, shape (n,).
         cumulative_hazard: H_i(t_i) >= 0, shape (n,), dimensionless.
-        log_hazard: log h_i(t_i), shape (n,), h per unit of time, so that values compare only in the same unit
-            of time. It counts for rows with an event; -inf is allowed.
+        log_hazard: log h_i(t_i), shape (n,), h per unit of time: values are comparable only in the same unit.
+            Used for rows with an event; -inf is allowed.
         sample_weight: weights >= 0 with a positive sum, shape (n,), or None for equal weights.
 
     Returns:
@@ -226,11 +227,11 @@ def log_likelihood(
     wrong = hazard < 0.0
     if wrong.any():
         raise DataError(
-            f"cumulative_hazard: expected values >= 0; got {hazard[wrong][0]:g} in {rows_text(wrong)}."
+            f"cumulative_hazard must be values >= 0, got {hazard[wrong][0]:g} in {rows_text(wrong)}."
         )
     wrong = np.isposinf(log_h)
     if wrong.any():
-        raise DataError(f"log_hazard: expected values below +inf; got +inf in {rows_text(wrong)}.")
+        raise DataError(f"log_hazard must be values below +inf, got +inf in {rows_text(wrong)}.")
     terms = np.where(observed, log_h, 0.0) - hazard
     weight = check_weight(sample_weight, observed.size)
     if weight is None:

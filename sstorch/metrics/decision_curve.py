@@ -5,8 +5,8 @@ needless actions. So the gain of acting on a model, in events found at no cost, 
 
     NB(p) = P(R >= p) [ F(t | R >= p) - (1 - F(t | R >= p)) p / (1 - p) ],
 
-R the predicted risk and F one minus Kaplan-Meier, or with competing causes the estimate of Aalen and
-Johansen, of the rows that are acted on. Acting on all rows has F(t) - (1 - F(t)) p / (1 - p), on none 0.
+R the predicted risk and F one minus Kaplan-Meier, or with competing causes the Aalen-Johansen estimate, of
+the rows that are acted on. Acting on all rows has F(t) - (1 - F(t)) p / (1 - p), on none 0.
 """
 
 import numpy as np
@@ -34,28 +34,28 @@ def net_benefit(
     cause: int | str | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> pd.DataFrame:
-    """Net benefit of a model, of treating all and of treating none, at thresholds of the risk by one time.
+    """Compute the net benefit of a model, of treating all and of treating none, at risk thresholds.
 
     Args:
-        y: a :class:`~sstorch.Surv`, or (time, event), n rows. With left truncation F is that of rows from
-            their entry on, and the result that of a population with the covariates of these rows, followed
-            from time zero.
+        y: a :class:`~sstorch.Surv`, or (time, event), n rows. With left truncation rows are at risk from
+            entry on, and the result is for a population with the covariates of these rows, followed from time
+            zero.
         survival: predicted S_i(t), one probability per row, shape (n,); the risk is 1 - S_i(t). With
             competing causes one minus the incidence of the cause.
         t: the time, in the unit of `y`.
-        thresholds: risks from which on one would act, in [0, 1), shape (n_thresholds,).
-        cause: number or name of the cause of interest, where there are competing causes.
+        thresholds: risk thresholds for treatment, in [0, 1), shape (n_thresholds,).
+        cause: number or name of the cause of interest, for competing causes.
         sample_weight: weights of the rows, shape (n,); None for those of `y`.
 
     Returns:
-        A row a threshold, indexed by it: net_benefit, treat_all and treat_none (0), in events per row;
-        n_above, the rows with a risk of at least the threshold; reason, why the net benefit is NaN, or "". It
-        is NaN where all rows above the threshold were observed for less than t and the last of them was
-        censored: Kaplan-Meier does not estimate S(t) there. It is 0 where no row is above.
+        A row per threshold, indexed by it: net_benefit, treat_all and treat_none (0), in events per row;
+        n_above, the number of rows with a risk of at least the threshold; reason for a NaN, or "". The net
+        benefit is NaN if all rows above the threshold have follow-up below t and the last is censored: S(t)
+        cannot be estimated. It is 0 if no row is above the threshold.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.
-        ConfigError: t no time > 0, thresholds outside [0, 1), or an unknown cause.
+        DataError: invalid arguments (see `sstorch.checks`), or a time outside the observed ones.
+        ConfigError: t not > 0, thresholds outside [0, 1), or an unknown cause.
 
     References:
         Vickers and Elkin (2006), Medical Decision Making 26, 565-574; for censoring Vickers, Cronin, Elkin
@@ -90,7 +90,7 @@ def net_benefits(
 ) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
     """Net benefit of the model and of treating all, and how many rows the model treats, each (n_thresholds,).
 
-    For thresholds that passed `check_thresholds`; NaN where it is not known.
+    For thresholds that passed `check_thresholds`; NaN where it is unknown.
     """
     rows = rows.take(np.lexsort((~rows.event, rows.time)))
     risk, odds = 1.0 - rows.survival, thresholds / (1.0 - thresholds)
@@ -107,8 +107,8 @@ def net_benefits(
 def _incidence(rows: HorizonRows, inside: BoolArray) -> float:
     """Incidence at the horizon of some rows, all in the order of time, events first among ties.
 
-    0 without rows, NaN if it is not known: the last row was censored before the horizon. Tied events one
-    after the other have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
+    0 without rows, NaN if it is unknown: the last row was censored before the horizon. Tied events one after
+    the other have the factors (r - 1) / r, (r - 2) / (r - 1), ..., with the product of the formula.
     """
     if not inside.any():
         return 0.0
@@ -127,5 +127,5 @@ def check_thresholds(thresholds: npt.ArrayLike) -> FloatArray:
     """Risks from which on one would act, shape (n_thresholds,)."""
     at = np.atleast_1d(as_numbers(thresholds, "thresholds"))
     if at.ndim != 1 or at.size == 0 or not ((at >= 0.0) & (at < 1.0)).all():
-        raise ConfigError(f"thresholds: expected risks in [0, 1), such as [0.1, 0.2]; got {thresholds!r}.")
+        raise ConfigError(f"thresholds must be risks in [0, 1), such as [0.1, 0.2], got {thresholds!r}.")
     return at

@@ -44,48 +44,47 @@ def evaluate(
 ) -> pd.DataFrame:
     """Score a model by name, for every type of outcome.
 
-    `docs/metrics.md` has the table of names. The outcome decides which are defined. One event: "c_harrell"
-    and "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
+    `docs/metrics.md` lists the names. The outcome determines which are defined. One event: "c_harrell" and
+    "c_uno" (time-dependent concordance), "cd_auc", "ibs_graf", "ibs_sksurv", "ibs_surtree", "ibs_osst",
     "scaled_ibs_graf", "d_calibration_p" and "one_calibration_p" (p-values; 1-calibration at the median test
-    event time), "ici_pseudo" (there, too), "mae_margin" and "mae_pseudo" (of the predicted medians, curves
-    that end above 1/2 prolonged along a line) and "rmst_error" (up to tau, or the last test event). Competing
-    causes, of each cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs",
-    "scaled_ibs" and "aj_calibration" over times up to it, which are `incidence_times` of the training rows.
-    Intervals: "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
+    event time), "ici_pseudo" (at the same time), "mae_margin" and "mae_pseudo" (predicted medians; curves
+    that end above 1/2 are extrapolated linearly) and "rmst_error" (up to tau, or the last test event).
+    Competing causes, per cause: "c_cause_specific", "c_wolbers", "auc" and "brier" at the horizon tau; "ibs",
+    "scaled_ibs" and "aj_calibration" over the `incidence_times` of the training rows up to tau. Intervals:
+    "ibs_turnbull", "scaled_ibs_turnbull" and "coverage". All of them: "negative_log_likelihood".
 
-    Weights of test rows count in each metric that supports them, and weights of training rows in the
-    censoring distribution and in the reference curves. With entry times (left truncation) "c_harrell" and
-    "c_cause_specific" count the pairs that were at risk together, and the likelihood is conditional on
-    survival to entry; other metrics need a landmark, `after`.
+    Weights of test rows are used in each metric that supports them, weights of training rows in the censoring
+    distribution and the reference curves. With entry times (left truncation) "c_harrell" and
+    "c_cause_specific" use pairs at risk at the same time, and the likelihood is conditional on survival to
+    entry; other metrics need a landmark, `after`.
 
-    Curves are predicted at every distinct test time, up to 2^27 values (rows x times), and beyond at the
-    quantiles of `sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. They take half a GiB.
+    Curves are predicted at every distinct test time up to 2^27 values (rows x times), beyond that at the
+    quantiles of `sstorch.metrics.thinned`: 512 for 130 000 rows, 67 for a million. They need half a GiB.
 
     Args:
-        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or one of
+        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or a model of
             lifelines or scikit-survival; for competing causes ``predict_cumulative_incidence(X, times)`` ->
-            (n, K, n_times); or the pair (curves, times) of such curves of the test rows.
-        train: training rows, from which the censoring weights and reference curves come: `SurvivalData`, or
-            (X, y) with y a `Surv` or a tuple (time, event).
-        test: test rows, likewise.
-        metrics: names; None takes all that the outcome and the methods of the model allow.
+            (n, K, n_times); or a pair (curves, times) for the test rows.
+        train: training rows for censoring weights and reference curves: `SurvivalData`, or (X, y) with y a
+            `Surv` or a tuple (time, event).
+        test: test rows, in the same form.
+        metrics: names; None for all metrics defined for the outcome and the model.
         tau: truncation of the concordances, of the AUC, and of the horizons; None for none.
-        after: a landmark: rows at risk then, entry <= after < time, training and test alike, are scored with
-            the curves of those without event at that time. All times, `tau` too, count from there. Subjects
-            are followed through their later start-stop rows, see `Surv.followed_from`.
+        after: a landmark: training and test rows at risk at this time, entry <= after < time, are scored with
+            conditional curves. All times, including `tau`, count from the landmark. Follow-up continues
+            through later start-stop rows, see `Surv.followed_from`.
 
     Returns:
-        A row a metric, indexed by its name, and with competing causes by cause and name: value;
-        higher_is_better (True, False, or None for p-values); for one event n_floored, how many test rows have
-        a weight 1 / G in this metric that the floor under G holds down, and n_beyond, how many were observed
-        longer than every training row, where G is not known (0 without weights); reason, why the value is
-        NaN, or "".
+        A row per metric, indexed by its name, and with competing causes by cause and name: value;
+        higher_is_better (True, False, or None for p-values); for one event n_floored, number of test rows
+        with a weight 1 / G limited by the floor of G, and n_beyond, number of test rows observed longer than
+        all training rows, where G is unknown (0 without weights); reason for a NaN, or "".
 
     Raises:
-        DataError: rows, curves or model cannot be used, the outcome is not of the type of the model, or a
-            metric that was asked for by name is not defined for these rows; the message begins with its name.
-            With `metrics=None` such a metric is NaN.
-        ConfigError: an unknown name, or tau is no time > 0.
+        DataError: rows, curves or model are invalid, the outcome is not of the type of the model, or a metric
+            requested by name is not defined for these rows; the message begins with its name. With
+            `metrics=None` such a metric is NaN.
+        ConfigError: an unknown name, or tau is not > 0.
 
     Examples:
         >>> survival = [[0.4, 0.1, 0.0], [0.8, 0.5, 0.2], [0.9, 0.7, 0.6]]
@@ -182,9 +181,7 @@ def _has(model: object, method: str | None) -> bool:
 def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float:
     """Negative log-likelihood of rows, from a landmark if there is one."""
     if not _has(model, METRICS[name].needs):
-        raise DataError(
-            f"{name}: expected an estimator with log_likelihood(X, y); got {type(model).__name__}."
-        )
+        raise DataError(f"{name} must be an estimator with log_likelihood(X, y), got {type(model).__name__}.")
     if after is not None:
         given = given.take(*given.y.entering(after))
     y = given.y
@@ -194,7 +191,7 @@ def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float
 
 
 def _parts_of(rows: Scored, names: list[str]) -> Iterator[tuple[int, str]]:
-    """Causes, 0 where there is one event or a metric is of all causes, and names of metrics."""
+    """Causes, 0 if there is one event or a metric is of all causes, and names of metrics."""
     if not isinstance(rows, ScoredIncidences):
         yield from ((0, name) for name in names)
         return

@@ -113,7 +113,7 @@ def _cd_auc(rows: ScoredRows, tau: float | None) -> float:
     # The mean weighs AUC(t) by the fall of Kaplan-Meier, so that times without an event do not count.
     counted = times[inside][np.diff(KaplanMeier.fit(rows.y).at(times[inside]), prepend=1.0) < 0.0]
     if not counted.size:
-        raise DataError("times: no time has both cases and controls, so that AUC(t) is nowhere defined.")
+        raise DataError("times: no time has both cases and controls: AUC(t) is not defined.")
     curves = rows.checked.T[np.searchsorted(rows.times, counted)].T
     auc = cumulative_dynamic_auc(rows.y, curves, counted, train=rows.train)
     return mean_cumulative_dynamic_auc(rows.y, auc, counted)
@@ -178,7 +178,7 @@ def _at_horizon(rows: ScoredRows, tau: float | None) -> tuple[FloatArray, float]
     time, event = rows.y.time, rows.y.event
     events = time[event & (time <= (np.inf if tau is None else tau))]
     if events.size == 0:
-        raise DataError("event: no test row has an event, so that there is no median event time to look at.")
+        raise DataError("event: no test row has an event: the median event time is not defined.")
     t = float(np.median(events))
     predicted = survival_at(rows.checked, rows.times, np.full(rows.y.time.size, t))
     return np.clip(predicted, 0.0, 1.0), t
@@ -237,5 +237,5 @@ def _mae_pseudo(rows: ScoredRows, _: float | None) -> float:
 def _rmst_error(rows: ScoredRows, tau: float | None) -> float:
     horizon = _rmst_horizon(rows, tau)
     if horizon == 0.0:
-        raise DataError("event: no test row has an event after time 0, so that there is no time to go up to.")
+        raise DataError("event: no test row has an event after time 0: there is no last event time.")
     return rmst_error(rows.y, rows.survival, rows.times, train=rows.train, tau=horizon)

@@ -22,22 +22,22 @@ def group_parity(
     *,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean over the pairs of rows of different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
+    """Compute the mean over pairs of rows from different groups of sum_k w_k (S_i(t_k) - S_j(t_k))^2.
 
-    With the nodes and weights of a quadrature it is the mean of the integral of the squared difference over
-    time. Formed from means and variances by group, E (X - Y)^2 = var X + var Y + (E X - E Y)^2.
+    With nodes and weights of a quadrature it is the mean integral of the squared difference over time,
+    computed from means and variances by group: E (X - Y)^2 = var X + var Y + (E X - E Y)^2.
 
     Args:
         survival: predicted S_i(t_k), shape (n, n_times).
         weights: w_k >= 0, shape (n_times,), in the unit of time.
         group: a number for each row, equal for rows of one group, shape (n,).
-        sample_weight: shape (n,); None counts every row once. Pairs count by the product of their weights.
+        sample_weight: shape (n,); None for 1. The weight of a pair is the product of its weights.
 
     Returns:
         The mean, in the unit of ``weights``; 0 if all curves are the same.
 
     Raises:
-        DataError: shapes that do not fit, or rows of one group alone: there is no pair.
+        DataError: inconsistent shapes, or a single group (no pairs).
 
     Examples:
         >>> round(group_parity([[0.9, 0.5], [0.8, 0.5], [0.8, 0.3]], [1.0, 2.0], [0, 0, 1]), 9)
@@ -60,12 +60,12 @@ def group_parity(
             total += first * second * float(measure @ squares)
             pairs += first * second
     if pairs == 0:
-        raise DataError("group: all rows with weight are of one group, so that there is no pair to compare.")
+        raise DataError("group: all rows with weight are of one group; two groups are needed.")
     return float(total / pairs)
 
 
 def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leaves: int) -> pd.DataFrame:
-    """Rows and shares of the groups in each leaf.
+    """Count rows and shares of groups in each leaf.
 
     Args:
         leaf: leaf of each row, 0 .. n_leaves - 1, shape (n,).
@@ -74,9 +74,9 @@ def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leav
         n_leaves: number of leaves.
 
     Returns:
-        One row a leaf: ``rows``, ``gini``, and ``share_0`` ... the shares of the groups. The Gini index is
-        (1 - sum_g p_g^2) G / (G - 1), 4 p (1 - p) for two groups: 1 where all groups are equally frequent, 0
-        where there is one alone; NaN in a leaf without rows.
+        One row per leaf: ``rows``, ``gini``, and ``share_0`` ... the shares of the groups. The Gini index is
+        (1 - sum_g p_g^2) G / (G - 1), 4 p (1 - p) for two groups: 1 for equally frequent groups, 0 for a
+        single group; NaN for a leaf without rows.
 
     Examples:
         >>> leaf_groups([0, 0, 0, 1], [0, 1, 1, 1], n_groups=2, n_leaves=2)["gini"].round(3).tolist()
@@ -98,7 +98,7 @@ def leaf_groups(leaf: npt.ArrayLike, group: npt.ArrayLike, n_groups: int, n_leav
 
 
 def mean_gini(table: pd.DataFrame) -> tuple[float, float]:
-    """Mean Gini index of a table of :func:`leaf_groups`, plain over leaves with rows and weighted by rows."""
+    """Mean Gini index of a table of :func:`leaf_groups`, over leaves with rows and weighted by rows."""
     used = table[table["rows"] > 0]
     return float(used["gini"].mean()), float(np.average(used["gini"], weights=used["rows"]))
 
@@ -112,7 +112,7 @@ def group_scores(
     tau: float,
     n_groups: int,
 ) -> pd.DataFrame:
-    """Predictions for each group, and how good they are.
+    """Score predictions by group.
 
     Args:
         y: outcome of the rows, a `Surv`, whose entry times (left truncation) count in Kaplan-Meier and in the
@@ -124,10 +124,10 @@ def group_scores(
         n_groups: number of groups.
 
     Returns:
-        One row a group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
-        predicted curve, in the unit of time; ``calibration``, mean predicted less Kaplan-Meier survival at
-        tau; ``c_harrell`` within the group. NaN where the group has no rows, or no two that can be compared;
-        the calibration also where its rows were followed for less than tau and the last was censored.
+        One row per group: ``rows``, ``events``; ``median`` and ``rmst`` (up to tau) of the group's mean
+        predicted curve, in the unit of time; ``calibration``, mean predicted minus Kaplan-Meier survival at
+        tau; ``c_harrell`` within the group. NaN for a group without rows or comparable pairs; calibration
+        also if follow-up is below tau and the last row is censored.
     """
     outcome = read_rows(y, "a score of groups", entry=True)
     curves, codes, _ = _checked(survival, group, None)
@@ -152,7 +152,7 @@ def group_scores(
 
 
 def gap(values: npt.ArrayLike) -> float:
-    """Largest less smallest of the values of the groups; NaN unless all are numbers (infinite ones count).
+    """Largest minus smallest value of the groups; NaN if a value is NaN (infinite values are allowed).
 
     Examples:
         >>> gap([0.5, 0.75, 0.625])
@@ -180,7 +180,7 @@ def _checked(
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     curves = np.asarray(survival, dtype=np.float64)
     if curves.ndim != 2:
-        raise DataError(f"survival: expected curves, shape (n, n_times); got shape {curves.shape}.")
+        raise DataError(f"survival must be curves, shape (n, n_times), got shape {curves.shape}.")
     if np.isnan(curves).any():
         raise DataError("survival: NaN in the predicted curves.")
     codes = check_vector(group, "group", len(curves)).astype(np.intp)

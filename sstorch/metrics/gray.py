@@ -21,17 +21,17 @@ def gray_test(
     strata: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
 ) -> LogrankTest:
-    """Gray's test of equal cumulative incidences of a cause in two or more groups, within strata if given.
+    """Gray's test of equal cumulative incidences of a cause in two or more groups, optionally stratified.
 
-    The log-rank test of :func:`logrank_test` with other causes censored compares cause-specific hazards.
-    This test compares subdistribution hazards, so its null hypothesis is that the cumulative incidence
-    functions are equal. Scores are those of Gray with rho = 0: each group is at risk with
-    Y(t) (1 - F(t-)) / S(t-), F and S being the Aalen-Johansen and Kaplan-Meier estimates of the group. Their
-    variance is the sum over subjects of squared influences (infinitesimal jackknife), where Gray's paper has
-    a formula that holds under the null hypothesis: p-values differ slightly from those of R's ``cuminc``.
-    It remains valid for left truncation, sampling weights and several rows of a subject.
+    The log-rank test of :func:`logrank_test` with other causes censored compares cause-specific hazards. This
+    test compares subdistribution hazards; its null hypothesis is equality of the cumulative incidence
+    functions. Scores are those of Gray with rho = 0: the number at risk of a group is Y(t) (1 - F(t-)) /
+    S(t-), with F and S its Aalen-Johansen and Kaplan-Meier estimates. The variance is the sum over subjects
+    of squared influences (infinitesimal jackknife) instead of Gray's formula under the null hypothesis:
+    p-values differ slightly from R's ``cuminc``, but are valid for left truncation, sampling weights and
+    several rows per subject.
 
-    Arguments, result and errors are those of :func:`logrank_test`, but for `y`, a `Surv` with causes or the
+    Arguments, result and errors are as in :func:`logrank_test`, but for `y`, a `Surv` with causes or the
     tuple (time, cause) with 0 for censored rows and 1 .. K for causes, and `cause`, by number or by name; an
     unknown one raises a `ConfigError`.
 

@@ -1,4 +1,4 @@
-"""How many times the curves of many rows are read at."""
+"""Number of times for curves of many rows."""
 
 import numpy as np
 
@@ -14,20 +14,20 @@ LEAST_TIMES = 32
 
 
 def thinned(times: FloatArray, n_rows: int) -> FloatArray:
-    """A grid at which the curves of so many rows take bounded memory, whatever the number of times.
+    """Thin a grid of times so that curves of many rows need bounded memory.
 
-    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, it is the grid that is given.
-    Beyond, it is at most 512 of its times, fewer where 512 would be more than 2^26 values, but at least 32:
-    one half are quantiles of the grid, its ends included, the other the first at or after equal steps, since
-    few times may be late and far apart. It depends on rows and times, and on a limit of memory that was set
-    (:func:`sstorch.memory.memory`) if that allows fewer values; never on what the machine has free.
+    Up to 2^27 values (rows x times), such as 10 000 rows at 13 000 times, the grid is unchanged. Beyond, it
+    has at most 512 of its times, fewer if 512 would exceed 2^26 values, but at least 32. One half are
+    quantiles of the grid, including its ends; the other half are the first times at or after equal steps,
+    since late times can be far apart. The grid depends on rows, times and a lower memory limit
+    (:func:`sstorch.memory.memory`), never on the free memory of the machine.
 
     Args:
         times: the grid, increasing, shape (n_times,).
-        n_rows: rows whose curves are wanted there.
+        n_rows: number of rows with curves on the grid.
 
     Returns:
-        some of the times, increasing.
+        a subset of the times, increasing.
 
     Examples:
         >>> from sstorch.metrics import thinned

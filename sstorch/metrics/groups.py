@@ -22,7 +22,7 @@ Number = TypeVar("Number", float, FloatArray)
 
 
 class Estimate(NamedTuple, Generic[Number]):
-    """A number with its confidence limits, or arrays of them."""
+    """A number with confidence limits, or arrays of these."""
 
     value: Number
     lower: Number
@@ -34,8 +34,8 @@ class LogrankTest(NamedTuple):
 
     Attributes:
         statistic: chi squared.
-        degrees_of_freedom: groups less one.
-        p_value: of no difference between the groups.
+        degrees_of_freedom: number of groups minus one.
+        p_value: p-value of the null hypothesis of no difference between the groups.
     """
 
     statistic: float
@@ -83,13 +83,13 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 class KaplanMeierBand:
     """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
 
-    The variance is Greenwood's, and for unequal sampling weights that of the infinitesimal jackknife. A
-    step function, 1 before the first time. Where S is 1 so are its limits; where S is 0 the lower limit is 0
-    and the upper one keeps its value.
+    The variance is Greenwood's, or the infinitesimal jackknife for unequal sampling weights. A step function,
+    1 before the first time. At S = 1 both limits are 1; at S = 0 the lower limit is 0 and the upper limit
+    keeps its value.
 
     Attributes:
         times: distinct times of events, increasing, shape (n_times,).
-        values: S at those times, the step included, shape (n_times,).
+        values: S at these times, including the step, shape (n_times,).
         lower: lower limit, shape (n_times,).
         upper: upper limit, shape (n_times,).
 
@@ -122,16 +122,16 @@ class KaplanMeierBand:
         """Estimate survival and its limits.
 
         Args:
-            y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
-                (time, event). With unequal sampling weights influences are summed by its subjects.
-            confidence: of the limits, at each time, in (0, 1).
-            sample_weight: weights >= 0, shape (n,); None takes those of `y`.
-            weights: ``"sampling"``: limits do not depend on the scale of the weights, and unequal weights
-                widen them (infinitesimal jackknife with w^2, as R's ``survfit(robust=TRUE)``).
-                ``"frequency"``: a row of weight 2 is two observed rows.
+            y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
+                event). With unequal sampling weights influences are summed by subject.
+            confidence: level of the limits, at each time, in (0, 1).
+            sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
+            weights: ``"sampling"``: limits use the infinitesimal jackknife with w^2, as R's
+                ``survfit(robust=TRUE)``, and do not depend on the scale of the weights. ``"frequency"``: a
+                row of weight 2 is two observed rows.
 
         Raises:
-            DataError: arguments that `sstorch.checks` refuses, frequency weights that are no integers, or
+            DataError: invalid arguments (see `sstorch.checks`), frequency weights that are not integers, or
                 rows of a subject that overlap.
             ConfigError: a confidence out of range, or an unknown kind of weights.
         """
@@ -154,9 +154,9 @@ class KaplanMeierBand:
         return Estimate(*(_steps(part)[position] for part in (self.values, self.lower, self.upper)))
 
     def quantile(self, q: float = 0.5) -> Estimate[FloatArray]:
-        """Time by which a share ``q`` has had the event, the median by default, and its limits.
+        """Return the quantile ``q`` of the event time (default: the median), with limits.
 
-        The interval holds the times at which the band holds 1 - q; a time that is not reached is +inf.
+        The interval contains the times at which the band contains 1 - q; a limit that is not reached is +inf.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
@@ -171,7 +171,7 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Arguments are those of :func:`risk_table`; weights and ``robust`` are as of `Weighting`.
+    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`.
     """
     table = risk_table(rows, group, n_groups, times)
     variance = log_survival_variance(rows, group, times, *table) if robust else None
@@ -227,31 +227,31 @@ def logrank_test(
     strata: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
 ) -> LogrankTest:
-    """Log-rank test of no difference between two or more groups, within strata if there are any.
+    """Log-rank test of no difference between two or more groups, optionally stratified.
 
-    With unequal sampling weights it is the robust score test of the weighted Cox model: the variance of
-    observed less expected events is the sum over subjects of their squared weighted score residuals, so that
-    the result does not depend on the scale of the weights. It is what R's ``coxph(..., ties="breslow",
-    robust=TRUE)`` gives as robust score test. Equal weights give the unweighted test.
+    With unequal sampling weights it is the robust score test of the weighted Cox model, as in R's
+    ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed minus expected events is the sum
+    over subjects of squared weighted score residuals; the result does not depend on the scale of the weights.
+    Equal weights give the unweighted test.
 
-    Groups that were made on these very rows, as the leaves of a tree on its training rows, differ by
-    construction: the p-value means something on other rows alone.
+    Groups defined on the same rows, such as leaves of a tree on its training rows, differ by construction:
+    the p-value is valid only on other rows.
 
     Args:
-        y: outcome of the rows, a `Surv`, whose entry times (left truncation) count, or the tuple
-            (time, event). With unequal sampling weights residuals are summed by its subjects.
+        y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time, event).
+            With unequal sampling weights residuals are summed by its subjects.
         group: a number or a label for each row, shape (n,).
-        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
-        strata: a number or a label for each row, shape (n,): rows are compared with those of their stratum
-            alone, and excesses and variances are summed; None is one stratum.
-        weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers.
+        sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
+        strata: a number or a label for each row, shape (n,): rows are compared within strata; differences and
+            variances are summed. None for one stratum.
+        weights: ``"sampling"``, or ``"frequency"``: integer counts of each row.
 
     Returns:
-        Chi squared, its degrees of freedom, and p. Of one group alone they are 0, 0 and 1.
+        Chi squared, degrees of freedom, and p; 0, 0 and 1 for a single group.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, not one group for each row, or frequency weights
-            that are no integers.
+        DataError: invalid arguments (see `sstorch.checks`), a wrong number of group labels, or frequency
+            weights that are not integers.
         ConfigError: an unknown kind of weights.
 
     References:
@@ -317,14 +317,14 @@ def _excess_events(table: RiskTable) -> tuple[FloatArray, FloatArray]:
 
 
 def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outcome, npt.ArrayLike]) -> float:
-    """Concordance of a model that knows only the group of a row.
+    """Compute the concordance of a model with the group as only covariate.
 
-    It predicts the Kaplan-Meier curve of the training rows of the group, or of all training rows for a group
-    that has none there. Pairs of one group count half: 0.5 means that the groups separate no rows.
+    The prediction is the Kaplan-Meier curve of the training rows of the group, or of all training rows for a
+    group without training rows. Pairs within a group count half: 0.5 means no separation.
 
     Args:
-        y: outcome of the rows, a `Surv`, whose weights and entry times (left truncation) count, or the tuple
-            (time, event). Pairs count that were at risk together.
+        y: outcome of the rows, a `Surv`, with its weights and entry times (left truncation), or the tuple
+            (time, event). Pairs must be at risk at the same time.
         group: a number or a label for each row, shape (n,).
         train: outcome and group of the training rows.
 
@@ -332,7 +332,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         The concordance of :func:`~sstorch.metrics.concordance_harrell`, in [0, 1].
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no two rows can be compared.
+        DataError: invalid arguments (see `sstorch.checks`), or no two rows are comparable.
 
     Examples:
         >>> train = ([1, 2, 8], [1, 1, 1]), [0, 0, 1]
@@ -342,7 +342,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
     rows = read_rows(y, "concordance", entry=True, weight=True)
     row_time, row_event, late, row_weight, _ = rows
     if len(train) != 2:
-        raise ConfigError("train: expected the outcome and the groups of the training rows.")
+        raise ConfigError("train must be the outcome and the groups of the training rows.")
     known = read_rows(train[0], "concordance", entry=True, weight=True, prefix="train ")
     labels, given = _labels(group, row_time.size), _labels(train[1], known.time.size)
     times = np.unique(row_time[row_event])
@@ -382,8 +382,8 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
 def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
     """Agreement of every two of some partitions of the same rows.
 
-    1 where two make the same groups, whatever their numbers, and 0 on average where they agree no more than
-    by chance. Two partitions into one group each agree.
+    1 if two make the same groups, whatever their numbers, and 0 on average where they agree no more than by
+    chance. Two partitions into one group each agree.
 
     Args:
         groups: group of each row in each partition, integers >= 0, shape (K, n).
@@ -407,7 +407,7 @@ def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
         or partitions.dtype.kind not in "iu"
         or (partitions.size and partitions.min() < 0)
     ):
-        raise DataError("groups: expected integers >= 0, a row for each partition and a column for each row.")
+        raise DataError("groups must be integers >= 0, a row for each partition and a column for each row.")
     count, n = partitions.shape
     n_groups = int(partitions.max(initial=0)) + 1
     member = np.zeros((count * n_groups, n))
@@ -431,7 +431,7 @@ def adjusted_rand_index(groups: npt.ArrayLike) -> FloatArray:
 def _labels(group: npt.ArrayLike, n_rows: int, name: str = "group") -> npt.NDArray[np.generic]:
     labels = np.asarray(group)
     if labels.shape != (n_rows,):
-        raise DataError(f"{name}: expected one for each of {n_rows} rows; got shape {labels.shape}.")
+        raise DataError(f"{name} must have one value for each of {n_rows} rows, got shape {labels.shape}.")
     return labels
 
 

@@ -27,23 +27,23 @@ from sstorch.metrics.robust import by_subject
 
 @dataclass(frozen=True, eq=False)
 class HorizonRows:
-    """Outcomes and predictions of n rows at one horizon; rows of weight 0 are left out.
+    """Outcomes and predictions of n rows at one horizon; rows of weight 0 are excluded.
 
     Attributes:
         time: observed times, shape (n,).
-        event: True where an event of any cause was observed, shape (n,).
-        interest: True where it was the event of interest, shape (n,); `event` without competing causes.
+        event: True for an observed event of any cause, shape (n,).
+        interest: True for the event of interest, shape (n,); equals `event` without competing causes.
         survival: predicted probability that the event of interest has not happened by the horizon, (n,).
         t: the horizon, in the unit of `time`.
-        weight: shape (n,); None where all weights are equal.
-        entry: as of `Observed`, shape (n,); None if no row entered late.
-        subject: of each row, 0 .. n_subjects - 1, shape (n,); None if each row is a subject.
-        competing: whether there are competing causes.
-        recurrent: whether the event can happen to a subject again.
-        expected: predicted cumulative hazard of each row while it was observed, up to the horizon, shape
-            (n,); None where it is not known.
-        path: whether rows are parts of histories with time-varying covariates, whose predictions hold for the
-            row only.
+        weight: shape (n,); None if all weights are equal.
+        entry: as in `Observed`, shape (n,); None without left truncation.
+        subject: subject of each row, 0 .. n_subjects - 1, shape (n,); None if each row is a subject.
+        competing: True with competing causes.
+        recurrent: True for recurrent events.
+        expected: predicted cumulative hazard of each row during follow-up, up to the horizon, shape (n,);
+            None if unknown.
+        path: True if rows are start-stop rows of time-varying covariates: a prediction is valid for its row
+            only.
     """
 
     time: FloatArray
@@ -71,22 +71,22 @@ class HorizonRows:
         expected: FloatArray | None = None,
         path: bool = False,
     ) -> Self:
-        """Check outcomes, predictions, weights and horizon.
+        """Create rows from outcomes, predictions, weights and horizon, with checks.
 
         Args:
-            y: a :class:`~sstorch.Surv`, or (time, event), n rows; (time, cause) where a cause is given.
+            y: a :class:`~sstorch.Surv`, or (time, event), n rows; (time, cause) if a cause is given.
             survival: predicted S_i(t), one probability per row, shape (n,); with competing causes one minus
                 the cumulative incidence of the cause.
             t: the horizon, in the unit of `y`.
             sample_weight: weights of the rows, shape (n,); None for those of `y`.
-            cause: number or name of the cause of interest, where y has competing causes; None for the first.
-            expected: as of the class, shape (n,).
-            path: as of the class.
+            cause: number or name of the cause of interest, for competing causes; None for the first.
+            expected: as in the class, shape (n,).
+            path: as in the class.
 
         Raises:
-            DataError: arguments that `sstorch.checks` refuses, interval-censored times, or a time outside the
-                observed ones.
-            ConfigError: t no time > 0, or an unknown cause.
+            DataError: invalid arguments (see `sstorch.checks`), interval-censored times, or a time outside
+                the observed ones.
+            ConfigError: t not > 0, or an unknown cause.
         """
         what = "a measure at one horizon"
         options: dict[str, Any] = {"entry": True, "weight": True, "sample_weight": sample_weight}
@@ -140,16 +140,16 @@ class HorizonRows:
 
     @property
     def weights(self) -> FloatArray:
-        """Weights, (n,), one each where all are equal."""
+        """Weights, (n,); 1 if all are equal."""
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
     def robust(self) -> bool:
-        """Whether errors are those of influences: weights are uneven, or subjects have several events."""
+        """True if standard errors use influences: unequal weights, or several events per subject."""
         return self.weight is not None or self.recurrent
 
     def up_to_horizon(self) -> Self:
-        """The rows as if follow-up had ended at the horizon, without those that entered then or later."""
+        """Rows with follow-up censored at the horizon, without entries at the horizon or later."""
         rows = self
         if self.entry is not None and (late := self.entry >= self.t).any():
             rows = self.take(np.flatnonzero(~late))
@@ -159,14 +159,12 @@ class HorizonRows:
         )
 
     def check_events(self) -> None:
-        """Make sure that there is an event of interest by the horizon."""
+        """Check that there is an event of interest by the horizon."""
         if not (self.interest & (self.time <= self.t)).any():
-            raise DataError(
-                f"event: no row has an event up to {self.t:g}, so that there is nothing to compare with."
-            )
+            raise DataError(f"event: no row has an event up to {self.t:g}; choose a later time.")
 
     def check_from_zero(self, measure: str) -> None:
-        """Make sure that all rows were observed from time zero."""
+        """Check that all rows were observed from time zero."""
         if self.entry is not None:
             raise DataError(
                 f"{measure} needs rows that are observed from time zero, and some entered later (left "
@@ -175,13 +173,13 @@ class HorizonRows:
 
     @property
     def n_subjects(self) -> int:
-        """Number of subjects; without `subject` that of rows."""
+        """Number of subjects; number of rows without `subject`."""
         return len(self) if self.subject is None else int(np.unique(self.subject).size)
 
     def error_of(self, influence: FloatArray) -> float | FloatArray:
-        """Standard error of estimates from the weighted influences of rows, (n,) or (n, k): robust.
+        """Robust standard error of estimates from weighted influences of rows, (n,) or (n, k).
 
-        The root of the sum over subjects of squared sums over their rows.
+        The square root of the sum over subjects of squared sums over their rows.
         """
         influence = by_subject(influence, self.subject)
         error = np.sqrt((influence**2).sum(axis=0))

@@ -23,25 +23,25 @@ def aalen_johansen(
     n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Estimate of Aalen and Johansen of the cumulative incidence of every cause.
+    """Aalen-Johansen estimate of the cumulative incidence of every cause.
 
-    At each time of an event cause k takes S(t-) d_k / n of the probability, S being Kaplan-Meier's estimate
-    for any event, so that incidences and S sum to one. Events of several causes at one time share it by their
-    numbers; rows censored at a time are at risk there. It is what R's ``survfit`` gives for
-    ``Surv(time, factor)``; lifelines' ``AalenJohansenFitter`` moves tied times apart at random.
+    At each event time the incidence of cause k increases by S(t-) d_k / n, with S the Kaplan-Meier estimate
+    for any event: incidences and S sum to one. Rows censored at an event time are at risk. The result equals
+    R's ``survfit`` for ``Surv(time, factor)``; lifelines' ``AalenJohansenFitter`` breaks ties of times at
+    random.
 
     Args:
-        y: outcome of the rows, a `Surv` with causes, whose entry times (left truncation) count, or the tuple
+        y: outcome of the rows, a `Surv` with causes, with its entry times (left truncation), or the tuple
             (time, cause) with 0 for censored rows and 1 .. K for causes.
-        times: at which incidences are wanted, shape (n_times,). Beyond the last row they keep their values.
-        n_causes: K; if None that of the `Surv`, or the largest cause.
-        sample_weight: weights >= 0, shape (n,); None takes those of `y`.
+        times: times of the incidences, shape (n_times,); constant beyond the last row.
+        n_causes: K; None for that of the `Surv`, or the largest cause.
+        sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
 
     Returns:
-        shape (K, n_times), rising right-continuous steps.
+        shape (K, n_times), non-decreasing right-continuous step functions.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses.
+        DataError: invalid arguments (see `sstorch.checks`).
 
     References:
         Aalen and Johansen (1978), "An empirical transition matrix for non-homogeneous Markov chains based on
@@ -70,14 +70,13 @@ def aalen_johansen_error(
     """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
 
     The square root of the sum over subjects of the squared derivative of the estimate with respect to the
-    subject's weight, times w^2 for sampling weights and w for frequency weights. It is what R's
-    ``survfit`` gives for ``Surv(time, factor)``, and Greenwood's error where a cause is alone, weights are
-    equal and there is no left truncation.
+    weight of the subject, times w^2 for sampling weights and w for frequency weights. It equals R's
+    ``survfit`` for ``Surv(time, factor)``, and Greenwood's error for a single cause, equal weights and no
+    left truncation.
 
-    Arguments and errors are those of :func:`aalen_johansen`. Influences are summed by the subjects of `y`, so
-    that errors do not depend on where the follow-up is split into start-stop rows. `weights` are
-    ``"sampling"``: errors do not depend on their scale; or ``"frequency"``: how often each row was observed,
-    as integers.
+    Arguments and errors are as in :func:`aalen_johansen`. Influences are summed by subject; errors do not
+    depend on splits of follow-up into start-stop rows. `weights` are ``"sampling"``: errors do not depend on
+    their scale; or ``"frequency"``: integer counts of each row.
 
     Returns:
         shape (K, n_times), 0 before the first event.

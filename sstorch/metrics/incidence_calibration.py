@@ -1,4 +1,4 @@
-"""Calibration of cumulative incidences, of all rows and of groups: against Aalen and Johansen's estimate."""
+"""Calibration of cumulative incidences, of all rows and of groups: against the Aalen-Johansen estimate."""
 
 from __future__ import annotations
 
@@ -30,28 +30,27 @@ def aalen_johansen_calibration(
     power: int = 2,
     min_at_risk: float = 0.05,
 ) -> float:
-    """Distance of the mean predicted incidence of a cause from Aalen and Johansen's estimate.
+    """Compute the distance of the mean predicted incidence of a cause from the Aalen-Johansen estimate.
 
-    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero, where both are 0, to
-    the last of the times at which enough rows are under observation. It asks whether predictions are right on
-    the whole, and any model without features passes: look at groups as well, by
-    :func:`grouped_calibration_incidence`. It is hazardous' ``aj_calibration_per_event``, whose integral
-    begins at the first of its times.
+    (1 / t_max) int_0^t_max |mean_i F_i(t) - F_AJ(t)|^p dt by trapezoids, from time zero (both are 0) to the
+    last time with enough rows under observation. It measures calibration on average; a model without features
+    is calibrated in this sense. Check groups too, with :func:`grouped_calibration_incidence`. It is
+    ``aj_calibration_per_event`` of hazardous, whose integral begins at the first of its times.
 
     Args:
         y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
             1 .. K for causes, n of them.
         incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        cause: the cause that is scored, its number or its name.
+        cause: scored cause, by number or name.
         power: p, 1 (a mean distance in probability) or 2.
-        min_at_risk: share of the rows that has to be under observation, in (0, 1).
+        min_at_risk: minimum share of the rows under observation, in (0, 1).
 
     Returns:
         The distance, >= 0, 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no time with enough rows.
+        DataError: invalid arguments (see `sstorch.checks`), or no time with enough rows.
         ConfigError: a power or a share out of range.
 
     References:
@@ -70,7 +69,7 @@ def aalen_johansen_calibration(
     curves = check_incidence(incidence, row_time.size, grid.size)
     check_grid_unit(row_time, codes > 0, grid)
     if power not in (1, 2):
-        raise ConfigError(f"power: expected 1 or 2; got {power!r}.")
+        raise ConfigError(f"power must be 1 or 2, got {power!r}.")
     check_share(min_at_risk, "min_at_risk", "a share of the rows in (0, 1)", closed=False)
     at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
     inside = (at_risk >= min_at_risk) & (grid > 0.0)
@@ -95,29 +94,28 @@ def grouped_calibration_incidence(
     t: float,
     n_bins: int = 10,
 ) -> pd.DataFrame:
-    """Predicted and observed incidence of a cause at one time, by groups of predicted risk.
+    """Compare predicted and observed incidence of a cause at one time, by groups of predicted risk.
 
-    Rows are put in groups of equal size by their prediction, equal predictions in one group, so that the
-    leaves of a small tree are its groups; in each the mean prediction is compared with Aalen and
-    Johansen's estimate. It is the calibration plot of riskRegression with ``method="quantile"`` and
-    ``q`` groups.
+    Rows are divided into groups of equal size by prediction, with equal predictions in one group; for a small
+    tree these are its leaves. Each mean prediction is compared with the Aalen-Johansen estimate, as in the
+    calibration plot of riskRegression with ``method="quantile"`` and ``q`` groups.
 
     Args:
         y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
             1 .. K for causes, n of them.
         incidence: predicted F_i(t) of the cause, one probability per row, shape (n,).
-        cause: the cause that is scored, its number or its name.
+        cause: scored cause, by number or name.
         t: the time, in the unit of ``time``.
-        n_bins: number of groups; fewer where predictions tie.
+        n_bins: number of groups; fewer with tied predictions.
 
     Returns:
-        One row a group, from the lowest prediction: n, events (of the cause, up to t), predicted (mean),
-        observed, standard_error of observed, and reason: why the last two are NaN, as where the group was
-        followed for less than t and its last row was censored, or "".
+        One row per group, from the lowest prediction: n, events (of the cause, up to t), predicted (mean),
+        observed, standard_error of observed, and reason for NaN in the last two (follow-up of the group below
+        t with a censored last row), or "".
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or a time outside the observed ones.
-        ConfigError: fewer than two groups, or t no time > 0.
+        DataError: invalid arguments (see `sstorch.checks`), or a time outside the observed ones.
+        ConfigError: fewer than two groups, or t not > 0.
 
     Examples:
         >>> grouped_calibration_incidence(

@@ -49,20 +49,20 @@ def predicts_incidence(model: object) -> TypeGuard[PredictsIncidence]:
 
 
 def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
-    """Times at which incidences are scored by default: quantiles of the training rows' event times.
+    """Default times of scores of incidences: quantiles of the training event times.
 
-    Rows of zero weight do not count.
+    Rows with zero weight are ignored.
 
     Args:
         y: outcome of the training rows, a `Surv` with causes or the tuple (time, cause).
-        tau: the last time; if None, that by which 90 % of the observed events were, beyond which weights
-            for censoring grow large.
+        tau: the last time; None for the 90 % quantile of the observed event times, since censoring weights
+            increase beyond it.
 
     Returns:
-        about a hundred or fewer, strictly increasing: the quantiles from the 2 % one on, and ``tau``.
+        about a hundred or fewer times, strictly increasing: quantiles from 2 % on, and ``tau``.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no event.
+        DataError: invalid arguments (see `sstorch.checks`), or no event.
 
     Examples:
         >>> incidence_times(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), tau=2.5)[[0, -1]].round(2).tolist()
@@ -76,7 +76,7 @@ def incidence_times(y: Outcome, tau: float | None = None) -> FloatArray:
         check_observed_horizon(check_horizon(tau, "tau"), row_time, "tau")
     events = row_time[codes > 0]
     if events.size == 0:
-        raise DataError("cause: no row has an event, so that there are no times to score at.")
+        raise DataError("cause: no row has an event: default times of scores are not defined.")
     last = _LAST_QUANTILE if tau is None else float((events <= tau).mean())
     times = np.quantile(events, np.linspace(min(_FIRST_QUANTILE, last), last, _N_TIMES))
     return np.unique(times if tau is None else np.append(times[times < tau], tau))
@@ -118,7 +118,7 @@ class ScoredIncidences:
         rows, known = (read_causes(part, _WHAT, entry=True, weight=True) for part in (y, train))
         if isinstance(model, tuple) and len(model) == 2:
             if after is not None:
-                raise DataError("after: give a model, whose incidences are predicted from there on.")
+                raise DataError("after: needs a model, to predict conditional incidences.")
             incidence, times = _up_to(tau, *model)
         elif predicts_incidence(model):
             times = incidence_times(known, tau)
@@ -128,8 +128,8 @@ class ScoredIncidences:
                 incidence = conditional_incidences(np.asarray(incidence, dtype=np.float64), after)
         else:
             raise DataError(
-                "model: expected a fitted model with predict_cumulative_incidence(X, times), or the pair "
-                f"(incidence, times); got {model if isinstance(model, type) else type(model).__name__}."
+                "model must be a fitted model with predict_cumulative_incidence(X, times), or the pair "
+                f"(incidence, times), got {model if isinstance(model, type) else type(model).__name__}."
             )
         curves = as_numbers(incidence, "incidence")
         expected = (rows.time.size, len(names), times.size)
@@ -137,7 +137,7 @@ class ScoredIncidences:
             more = curves.ndim == 3 and curves.shape[1] == expected[1] + 1
             hint = " Where the first curve is survival, leave it out." if more else ""
             raise DataError(
-                f"incidence: expected shape (n_samples, n_causes, n_times) = {expected}; got "
+                f"incidence must have shape (n_samples, n_causes, n_times) = {expected}, got "
                 f"{curves.shape}.{hint}"
             )
         for k in range(expected[1]):
@@ -158,7 +158,7 @@ def _up_to(
         return curves, grid
     inside = grid <= check_horizon(tau, "tau")
     if not inside.any():
-        raise DataError(f"times: expected some up to tau={tau:g}; got {grid[0]:g} to {grid[-1]:g}.")
+        raise DataError(f"times must include values up to tau={tau:g}, got {grid[0]:g} to {grid[-1]:g}.")
     return curves[..., inside], grid[inside]
 
 

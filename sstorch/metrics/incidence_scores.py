@@ -1,7 +1,7 @@
 """Scores of predicted cumulative incidences: one cause among several that compete.
 
-A row is known to have had cause k by time t, or not to have had it: a row that another cause has ended can
-no longer have it. Rows censored before t are left out, and the others stand for them, with weights 1 / G, G
+A row is known to have had cause k by time t, or not to have had it: a row that another cause has ended can no
+longer have it. Rows censored before t are excluded, and the others represent them, with weights 1 / G, G
 being the censoring distribution of the TRAINING rows, whose observation every cause ends as an event does.
 """
 
@@ -31,23 +31,23 @@ def concordance_cause_specific(
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Harrell's concordance of a risk with the events of one cause, those of the others being censored.
+    """Compute Harrell's concordance of a risk with the events of one cause; other causes are censored.
 
-    Rows that another cause has ended are compared while they were under observation only. It asks whether the
-    hazard of the cause is ordered, and so suits predictions of hazards; :func:`concordance_wolbers` asks
-    whether its probability is. comprisk's ``concordance_index_cr`` is this number.
+    Rows with another cause are compared only during their follow-up. It measures the ranking of
+    cause-specific hazards; :func:`concordance_wolbers` measures the ranking of probabilities. It equals
+    comprisk's ``concordance_index_cr``.
 
     Args:
         y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
             1 .. K for causes, n of them.
-        risk: higher where the cause is expected earlier, shape (n,).
-        cause: the cause that is scored, its number or its name.
+        risk: higher for an earlier event of the cause, shape (n,).
+        cause: scored cause, by number or name.
         tied_time: as in :func:`concordance_harrell_risk`.
-        tau: pairs count only if the event was before it.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
+        tau: only pairs with an event before tau count.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, or no comparable pair.
+        DataError: invalid arguments (see `sstorch.checks`), or no comparable pair.
 
     Examples:
         >>> concordance_cause_specific(([1.0, 2.0, 3.0, 4.0], [1, 2, 1, 0]), risk=[0.9, 0.7, 0.1, 0.4])
@@ -68,22 +68,22 @@ def concordance_wolbers(
     tau: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Concordance of a risk with the order of the events of a cause, of Wolbers and others.
+    """Compute the concordance of Wolbers et al. of a risk with the events of a cause.
 
-    Over the pairs with the cause in i at t_i < tau, and in j either nothing until t_i (A: t_i < t_j, or
-    censored at t_i) or another cause before (B: t_j <= t_i), so that j can never have it: the mean of
-    1[r_i > r_j] + 0.5 1[r_i = r_j]. With ``train`` pairs weigh 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B).
-    It is hazardous' ``concordance_index_incidence``.
+    The mean of 1[r_i > r_j] + 0.5 1[r_i = r_j] over pairs with the cause in i at t_i < tau, and in j no event
+    until t_i (A: t_i < t_j, or censored at t_i) or another cause before (B: t_j <= t_i). With ``train`` pairs
+    have weights 1 / G(t_i)^2 (A) and 1 / (G(t_i) G(t_j)) (B). It equals ``concordance_index_incidence`` of
+    hazardous.
 
-    Errors are those of :func:`concordance_cause_specific`.
+    Errors are as in :func:`concordance_cause_specific`.
 
     Args:
         y: outcome with causes, n rows.
         risk: such as the predicted incidence at ``tau``, shape (n,).
         cause: number of the cause, or its name.
-        train: outcome of the training rows, which give G; None for pairs that count alike.
-        tau: only events before it count; None for all.
-        sample_weight: shape (n,); a pair weighs the product of its weights.
+        train: outcome of the training rows, for the estimate of G; None for equal weights of pairs.
+        tau: only events before tau count; None for all.
+        sample_weight: shape (n,); the weight of a pair is the product of its weights.
 
     Returns:
         C in [0, 1]: 1 is perfect order, 0.5 no order.
@@ -130,7 +130,7 @@ def wolbers_pairs(
     count before the horizon; None counts all.
     """
     own = np.ones(time.size) if weight is None else weight
-    # Of an event at t_i another cause at the same time is no later one.
+    # Of an event at t_i another cause at the same time is not a later one.
     earlier = np.where(other, np.nextafter(time, -np.inf), time)
     later = ComparablePairs.of(earlier, interest, "censored_later", horizon, inverse * inverse, weight)
     # Rows with another cause at or before t_i: in reversed time those that follow.
@@ -150,25 +150,25 @@ def brier_score_incidence(
     train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Brier score of the incidence of a cause at each time, under censoring.
+    """Compute the Brier score of the incidence of a cause at each time.
 
-    BS(t) = (1/n) sum_i w_i(t) (1[t_i <= t, cause k] - F_i(t))^2 with w_i(t) = 1 / G(t_i-) for rows that any
-    cause has ended by t, 1 / G(t) for those still under observation, and 0 for those censored before.
+    BS(t) = (1/n) sum_i w_i(t) (1[t_i <= t, cause k] - F_i(t))^2 with w_i(t) = 1 / G(t_i-) for rows with an
+    event of any cause by t, 1 / G(t) for rows still under observation, and 0 for rows censored before.
 
     Args:
         y: outcome of the rows, a `Surv` with causes or the tuple (time, cause) with 0 for censored rows and
             1 .. K for causes, n of them.
         incidence: predicted F_i(t_k) of the cause, shape (n, n_times).
         times: strictly increasing, shape (n_times,), in the unit of ``time``.
-        cause: the cause that is scored, its number or its name.
-        train: outcome of the training rows, which give G.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`.
+        cause: scored cause, by number or name.
+        train: outcome of the training rows, for the estimate of G.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`.
 
     Returns:
         shape (n_times,), >= 0, 0 is best.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses.
+        DataError: invalid arguments (see `sstorch.checks`).
 
     References:
         Gerds and Schumacher (2006), Biometrical Journal 48, 1029-1040. Schoop, Beyersmann, Schumacher and
@@ -205,9 +205,9 @@ def integrated_brier_score_incidence(
     train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """:func:`brier_score_incidence`, its mean from the first to the last of the times, by trapezoids.
+    """Compute the mean of :func:`brier_score_incidence` from the first to the last time, by trapezoids.
 
-    Arguments and errors are those of :func:`brier_score_incidence`; there must be two times.
+    Arguments and errors are as in :func:`brier_score_incidence`; at least two times are needed.
 
     Examples:
         >>> rows = ([1.0, 2.0, 3.0], [1, 2, 0])
@@ -231,13 +231,12 @@ def cumulative_dynamic_auc_incidence(
     train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Area under the ROC curve of the event of a cause by each time.
+    """Compute the area under the ROC curve for the event of a cause by each time.
 
-    Cases had the cause by t; controls are all others whose state at t is known, rows that another cause has
-    ended included: the second definition of Blanche, Dartigues and Jacqmin-Gadda, and riskRegression's.
+    Cases have the cause by t; controls are all other rows with a known state at t, including rows with
+    another cause: the second definition of Blanche, Dartigues and Jacqmin-Gadda, as in riskRegression.
 
-    Arguments and errors are those of :func:`brier_score_incidence`; `incidence` may be another risk in
-    [0, 1].
+    Arguments and errors are as in :func:`brier_score_incidence`; `incidence` can be another risk in [0, 1].
 
     Returns:
         shape (n_times,), in [0, 1]; nan at a time without cases or without controls.
@@ -275,7 +274,7 @@ def cumulative_dynamic_auc_incidence(
 
 
 def _weights(rows: ObservedCauses, train: Outcome, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """1 / G at the rows' own times (n,), 0 where they were censored, and at those of a grid (n_times,)."""
+    """1 / G at the rows' own times (n,), 0 if they were censored, and at those of a grid (n_times,)."""
     known = training(train, rows.time, causes=True)
     at_event = ipcw_weights(rows.any_event, train=known)
     return at_event, 1.0 / floored(censoring_distribution(known)).at(grid)

@@ -73,18 +73,17 @@ _POWERS = np.arange(3)[:, None]
 
 
 def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention: str = "graf") -> FloatArray:
-    """The default grid of a convention: curves predicted there can be scored by it without clipping.
+    """Default grid of times of a convention, without clipping of curves.
 
-    "graf": the distinct positive test times, so that every event time is there and `concordance_harrell` may
-    use the same curves, joined by 200 equal steps up to the largest test time tmax, so that few test rows
-    with wide gaps between them still give a fine integral.
+    "graf": the distinct positive test times, which include every event time (so that `concordance_harrell`
+    can use the same curves), and 200 equal steps up to the largest test time tmax, for a precise integral
+    with few test rows.
 
     "sksurv": the distinct test times strictly inside both the test and the training follow-up, the usual
-    protocol. It misses the ends, so give concordance another grid.
+    protocol. It excludes the ends; use another grid for concordance.
 
-    "surtree": from the 10 to the 90 % quantile of the distinct test times, 101 points if they are at most 100
-    units of time apart, else steps of one unit, or 10,000 steps if these are fewer. "osst": the distinct test
-    times.
+    "surtree": from the 10 to the 90 % quantile of the distinct test times: 101 points if the range is at most
+    100 units of time, else steps of one unit, at most 10,000. "osst": the distinct test times.
 
     Args:
         time: observed times of the test rows, shape (n,).
@@ -95,8 +94,8 @@ def evaluation_times(time: npt.ArrayLike, train_time: npt.ArrayLike, convention:
         The grid, strictly increasing, shape (n_times,), in the unit of `y`.
 
     Raises:
-        DataError: times that are not finite and >= 0, or no such grid: all test times are 0, or fewer than
-            two of them lie inside the range.
+        DataError: times that are not finite and >= 0, or an empty grid: all test times are 0, or fewer than
+            two are inside the range.
         ConfigError: an unknown convention.
 
     Examples:
@@ -150,7 +149,7 @@ def surtree_window(time: FloatArray) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class GrafIntegrals:
-    """What the convention "graf" takes from curves: sums over rows and integrals over time.
+    """Sums over rows and integrals over time of curves, for the convention "graf".
 
     G is not in them, so that scores with several estimates of G share one pass over the curves.
     """
@@ -280,29 +279,29 @@ def integrated_brier_score(
     convention: str = "graf",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Brier score averaged over time.
+    """Compute the Brier score averaged over time.
 
-    "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Between the given times, and
-    from S(0) = 1 to the first, the curves are taken to be straight; for those curves the integral is exact,
-    jumps of BS at test times and at training times included. The only error is that of straight pieces, so
-    use a fine grid (`sstorch.metrics.evaluation_times`). Times beyond tmax serve the interpolation only.
+    "graf": (1/tmax) integral of BS(t) from 0 to tmax, the largest test time. Curves are interpolated linearly
+    between the given times and from S(0) = 1; for these curves the integral is exact, including jumps of BS
+    at test and training times. Linear interpolation is the only error: use a fine grid
+    (`sstorch.metrics.evaluation_times`). Times beyond tmax are used only for interpolation.
 
-    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range in which
-    scikit-survival answers are cut off, instead of an error: those below the smallest test time, those at or
-    beyond the largest, and those beyond the last training time if G is positive there.
+    "sksurv": trapezoids over the given times, divided by (last - first). Times outside the range supported by
+    scikit-survival are dropped instead of raising an error: times below the smallest test time, at or beyond
+    the largest, and beyond the last training time if G is positive there.
 
-    "surtree": the same over the times between the 10 and 90 % quantile of the distinct test times, as a share
-    of Kaplan-Meier's: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times,
-    divided by (last - first). The module's description has the sources and the readings taken.
+    "surtree": the same between the 10 and 90 % quantiles of the distinct test times, relative to
+    Kaplan-Meier: 1 - IBS / IBS_KM, higher is better. "osst": left rectangles over the given times, divided by
+    (last - first). The description of the module lists sources and interpretations.
 
-    Arguments are those of `brier_score`.
+    Arguments are as in `brier_score`.
 
     Returns:
         IBS, dimensionless, 0 is best; for "surtree" 1 is best.
 
     Raises:
         DataError: as `brier_score`; for "graf" a grid that ends before tmax or tmax = 0; for the others fewer
-            than two times in the range; for "surtree" a Kaplan-Meier without error.
+            than two times in the range; for "surtree" a Kaplan-Meier curve with IBS 0.
         ConfigError: as `brier_score`.
 
     References:
@@ -351,13 +350,13 @@ def scaled_integrated_brier_score(
     convention: str = "graf",
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
+    """Compute the scaled integrated Brier score 1 - IBS / IBS_KM, with Kaplan-Meier of the training rows.
 
-    For "osst" it is the ratio that its authors report; "surtree" is such a ratio already and is returned as
-    is. Arguments and errors are those of `integrated_brier_score`; a Kaplan-Meier without error is refused.
+    For "osst" it is the ratio reported by its authors; "surtree" already is such a ratio and is not changed.
+    Arguments and errors are as in `integrated_brier_score`; a Kaplan-Meier curve with IBS 0 raises.
 
     Returns:
-        1 is best, 0 as good as Kaplan-Meier, below 0 worse.
+        1 is best, 0 equals Kaplan-Meier, below 0 is worse.
 
     References:
         Kattan and Gerds (2018), Diagnostic and Prognostic Research 2, 7.
@@ -389,7 +388,7 @@ def relative_score(score: float, reference: float, estimate: str = "Kaplan-Meier
     """1 - score / reference."""
     if reference == 0.0:
         raise DataError(
-            f"train: the integrated Brier score of {estimate} is 0, so that nothing can be scaled by it."
+            f"train: the integrated Brier score of {estimate} is 0: a scaled score is not defined."
         )
     return 1.0 - score / reference
 

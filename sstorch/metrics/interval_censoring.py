@@ -1,6 +1,6 @@
 """Scores of rows whose times are known up to an interval: Brier score and coverage.
 
-Whether a row was alive at a time between its bounds is not known; its probability is taken from Turnbull's
+Whether a row was alive at a time between its bounds is unknown; its probability is taken from Turnbull's
 curve of the training rows, S(t) given that the event is between the bounds. Scores that order rows or weigh
 them by censoring need exact times and refuse intervals.
 """
@@ -31,7 +31,7 @@ def _alive(low: FloatArray, high: FloatArray, at: FloatArray, curve: TurnbullCur
     """Probability that rows were alive at times, (n, n_times), given the bounds of their events.
 
     It is 1 up to the lower bound and 0 from the upper one on; between them it is that of Turnbull's curve S
-    of the training rows, (S(t) - S(upper)) / (S(lower) - S(upper)), NaN where they have no mass there.
+    of the training rows, (S(t) - S(upper)) / (S(lower) - S(upper)), NaN if they have no mass there.
     """
     start, end = curve.at(low)[:, None], curve.at(high)[:, None]
     mass = start - end

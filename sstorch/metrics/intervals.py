@@ -36,21 +36,21 @@ PairWeights = Literal["harrell", "uno"]
 def concordance_interval(
     rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
 ) -> Estimate[float]:
-    """Concordance of predicted survival with the order of the events up to t, and its limits.
+    """Compute the concordance of predicted survival with the order of events up to t, with confidence limits.
 
-    Pairs are those with an event by t in the row that failed first; a row censored at the time of an event,
-    or followed up to t without one, outlived it. With left truncation they are those at risk together. With
-    competing causes it is the concordance of the cause of interest, others being censored. A pair weighs the
+    A pair is comparable if the row with the earlier time has an event by t. A row censored at the time of an
+    event, or followed up to t without an event, survives longer. With left truncation both rows must be at
+    risk at the same time. With competing causes other causes are censored. The weight of a pair is the
     product of the weights of its rows. O(n log n) time.
 
     Args:
         rows: outcomes and predictions at the horizon t.
-        confidence: of the limits, in (0, 1).
-        weights: of a pair, "harrell" 1, "uno" 1 / G(t_i-)^2 with G, also weighted, from these rows.
+        confidence: level of the limits, in (0, 1).
+        weights: weights of pairs: "harrell" 1, "uno" 1 / G(t_i-)^2 with weighted G from these rows.
 
     Returns:
-        Concordance and its limits, floats; equal predictions count one half. Limits are NaN where no variance
-        can be estimated: from one event, or for a concordance of 0 or 1.
+        Concordance and its limits, floats; equal predictions count one half. Limits are NaN if the variance
+        cannot be estimated: a single event, or a concordance of 0 or 1.
 
     Raises:
         DataError: no comparable pair, or late entry with "uno".
@@ -59,7 +59,7 @@ def concordance_interval(
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Uno et al. (2011), Statistics in
         Medicine 30, 1105-1117; Therneau and Atkinson, Concordance, vignette of the R package survival, for
-        the infinitesimal jackknife, which there takes Uno's weights as known.
+        the infinitesimal jackknife, there with fixed Uno weights.
 
     Examples:
         >>> rows = HorizonRows.of(([1, 2, 3, 4], [1, 1, 1, 0]), [0.2, 0.7, 0.4, 0.8], 3.5)
@@ -156,14 +156,14 @@ def _counted(rows: HorizonRows, weights: PairWeights) -> tuple[HorizonRows, Floa
 
 
 def auc_interval(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """Cumulative/dynamic AUC at t, and its limits: `cumulative_dynamic_auc` with G from these rows.
+    """Compute the cumulative/dynamic AUC at t with limits: `cumulative_dynamic_auc` with G from these rows.
 
-    With competing causes cases had the cause of interest by t, and controls are all others whose status at t
-    is known: `cumulative_dynamic_auc_incidence`. Arguments are those of `concordance_interval`.
+    With competing causes, cases have the cause of interest by t, and controls are all other rows with a known
+    status at t: `cumulative_dynamic_auc_incidence`. Arguments are as in `concordance_interval`.
 
     Returns:
-        AUC and its limits, floats. Limits are NaN where no variance can be estimated: from one case or one
-        control, or for an AUC of 0 or 1.
+        AUC and its limits, floats. Limits are NaN if the variance cannot be estimated: one case, one control,
+        or an AUC of 0 or 1.
 
     Raises:
         DataError: no cases, no controls, or late entry.
@@ -207,16 +207,16 @@ def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
 
 
 def brier_interval(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
-    """Brier score at t, or the scaled one, and its limits: `brier_score` with G from these rows.
+    """Compute the (scaled) Brier score at t with confidence limits: `brier_score` with G from these rows.
 
-    With competing causes it is `brier_score_incidence`. Arguments are those of `concordance_interval`, and
-    `scaled` asks for 1 - BS / BS_0, with Kaplan-Meier of these rows, or the estimate of Aalen and Johansen,
-    as the prediction of all rows. No other prediction that is the same for all has a lower Brier score than
-    that, so that its own error does not count to first order.
+    With competing causes it is `brier_score_incidence`. Arguments are as in `concordance_interval`, and
+    `scaled` selects 1 - BS / BS_0, with the Kaplan-Meier or Aalen-Johansen estimate of these rows as
+    prediction for all rows in BS_0. This prediction has the lowest Brier score of all constant predictions;
+    its error has no first-order effect.
 
     Returns:
-        The score and its limits, floats, by Student's t with a degree of freedom less than subjects; those of
-        the scaled score are on the scale of log(BS / BS_0).
+        The score and its limits, floats, by Student's t with number of subjects minus one degrees of freedom;
+        limits of the scaled score are on the scale of log(BS / BS_0).
 
     Raises:
         DataError: late entry, or a scaled score before the first event.

@@ -39,7 +39,7 @@ class Observed(NamedTuple):
 
     @property
     def weights(self) -> FloatArray:
-        """Weights, (n,), one each where there are none."""
+        """Weights, (n,), one each if there are none."""
         return np.ones(self.time.size) if self.weight is None else self.weight
 
     def take(self, rows: Any) -> Observed:
@@ -229,7 +229,7 @@ def _supported(
     weight: bool,
     counts: bool = False,
 ) -> tuple[FloatArray | None, FloatArray | None]:
-    """Entry times and weights as of `Observed`."""
+    """Entry times and weights as in `Observed`."""
     late = y.entry is not None and bool((y.entry > 0.0).any())
     starts = np.where(y.entry > 0.0, y.entry, -np.inf) if late and y.entry is not None else None
     given = check_weight(sample_weight, len(y))

@@ -29,12 +29,11 @@ class Metric:
     ideal: float | None = None  # value of perfect predictions; None if there is none
     # Outcomes that it is defined for; none if it is a score of something other than predictions
     outcomes: tuple[Kind, ...] = ()
-    # From scored rows, and tau for one event or the number of the cause; None where `evaluate` asks the
-    # model
+    # From scored rows, and tau for one event or the number of the cause; None if `evaluate` asks the model
     value: Callable[[Any, Any], float] | None = None
     entry: bool = False  # whether rows with entry times (left truncation) may be scored
     censoring_weights: bool = False  # whether weights 1 / G enter
-    # The times at which 1 / G weighs the rows that a floor under G may hold down; None where no floor enters
+    # The times at which 1 / G weighs the rows that a floor under G may hold down; None if no floor enters
     weighted_times: Callable[[Any, Any], Any] | None = None
     needs: str | None = None  # method that the model has to have; None if predictions suffice
     # Selections that it belongs to, such as ``"study"``; with ``"asked"`` it is computed only where it is
@@ -82,7 +81,7 @@ def metric(
 ) -> Callable[[Function], Function]:
     """Declare a metric by the function that reads it off scored rows; arguments are those of `Metric`.
 
-    `tags` are words. The ideal is 1 where higher is better and 0 where lower is, unless it is given.
+    `tags` are words. The ideal is 1 if higher is better and 0 if lower is, unless it is given.
     """
     ideal = None if higher_is_better is None else float(higher_is_better)
     facts = {"title": title, "short": short, "higher_is_better": higher_is_better, "ideal": ideal} | facts
@@ -104,7 +103,7 @@ def kind_of(y: Surv) -> Kind:
 def names_of(kind: Kind | None = None, tag: str | None = None) -> list[str]:
     """Names of metrics of an outcome, or of a selection, in the order of their declaration.
 
-    Without a selection those that are computed only where they are named are left out.
+    Without a selection those that are computed only where they are named are excluded.
     """
     return [
         name
@@ -120,5 +119,5 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
     for name in given:
         check_choice(name, "metrics", there)
     if not given or len(set(given)) < len(given):
-        raise ConfigError(f"metrics: expected one or more different names; got {given!r}.")
+        raise ConfigError(f"metrics must be one or more different names, got {given!r}.")
     return given

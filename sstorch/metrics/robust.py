@@ -102,7 +102,7 @@ def logrank_residuals(
     """Score residuals of each row in a Cox model of the groups without effects, (n, n_groups).
 
     Their weighted sums are observed less expected events of the log-rank test; ties are Breslow's. Arguments
-    are those of :func:`log_survival_variance`.
+    are as in :func:`log_survival_variance`.
 
     References:
         Lin and Wei (1989), "The robust inference for the Cox proportional hazards model", Journal of the

@@ -1,4 +1,4 @@
-"""How many rows a model of survival needs to be developed."""
+"""Sample size for developing a survival model."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _NORMAL = 1.96
 
 @dataclass(frozen=True)
 class SampleSize:
-    """Rows that each criterion of `sample_size` asks for, and what the largest of them brings.
+    """Result of `sample_size`: rows required by each criterion, and properties of the largest.
 
     Attributes:
         n_shrinkage: rows for little overfitting.
@@ -22,11 +22,11 @@ class SampleSize:
         n: the largest of them.
         n_events: events among n rows, rounded up.
         events_per_parameter: events over parameters.
-        r2: R2 of Cox and Snell that was given, or that of the concordance.
-        max_r2: largest possible one.
-        risk: the overall risk by t.
-        risk_lower: lower limit of its interval of 95 % from n rows.
-        risk_upper: upper limit.
+        r2: R2 of Cox and Snell, given or derived from the concordance.
+        max_r2: largest possible R2.
+        risk: overall risk by t.
+        risk_lower: lower 95 % confidence limit of the risk with n rows.
+        risk_upper: upper 95 % confidence limit.
     """
 
     n_shrinkage: int
@@ -54,27 +54,27 @@ def sample_size(
     optimism: float = 0.05,
     margin: float = 0.05,
 ) -> SampleSize:
-    """Rows to develop a model of survival with, by the criteria of Riley et al.
+    """Compute the sample size for developing a survival model, by the criteria of Riley et al.
 
-    With p parameters, S the factor by which the coefficients have to be shrunk and R2 that of Cox and Snell:
+    With p parameters, shrinkage factor S and R2 of Cox and Snell:
 
     * shrinkage: n = p / ((S - 1) log(1 - R2 / S)), S as given.
-    * optimism: the same with S = R2 / (R2 + optimism max R2), so that the apparent R2 of Nagelkerke is above
-      the true one by no more than `optimism`. max R2 = 1 - exp(2 (q log q - q)), q = rate x follow-up, the
-      events per row (equation 23 of the paper).
+    * optimism: the same with S = R2 / (R2 + optimism max R2), so that the apparent R2 of Nagelkerke exceeds
+      the true R2 by at most `optimism`. max R2 = 1 - exp(2 (q log q - q)), q = rate x follow-up, the events
+      per row (equation 23 of the paper).
     * risk: the 95 % confidence limits of the risk by t, 1 - exp(-rate t) at rate +- 1.96 sqrt(rate /
       (n follow-up)), are at most `margin` away.
 
     Args:
-        n_parameters: candidate parameters: columns, levels beyond the first, further spline terms; all that
-            are tried, whether or not they stay.
-        r2: R2 of Cox and Snell that the model may reach, adjusted for optimism, as of an earlier model; or
-        concordance: that of Harrell, in (0.5, 1), from which R2 is estimated by way of Royston's D. In
-            simulated Cox models with normal scores it is 7 to 25 % too low, and so asks for more rows.
+        n_parameters: number of candidate parameters: columns, levels beyond the first, additional spline
+            terms, including candidates that are not selected.
+        r2: expected R2 of Cox and Snell, adjusted for optimism, for example from an earlier model; or
+        concordance: Harrell's concordance, in (0.5, 1), converted to R2 by Royston's D. In simulated Cox
+            models with normal scores this R2 is 7 to 25 % too low, so that n is larger.
         event_rate: events per unit of time and row.
         mean_follow_up: mean time under observation, in the same unit.
-        t: the time that is predicted for, likewise.
-        shrinkage: smallest factor that is acceptable, in (0, 1).
+        t: time of the prediction, in the same unit.
+        shrinkage: smallest acceptable shrinkage factor, in (0, 1).
         optimism: largest difference of R2, in (0, 1).
         margin: largest distance of a limit from the overall risk, in (0, 1).
 
@@ -84,8 +84,8 @@ def sample_size(
 
     References:
         Riley, Snell, Ensor, Burke, Harrell, Moons and Collins (2019), Statistics in Medicine 38, 1276-1296;
-        Riley et al. (2020), BMJ 368, m441. There the third criterion is looked at from the upper limit, here
-        from both. Jinks, Royston and Parmar (2015), BMC Medical Research Methodology 15, 82, for D.
+        Riley et al. (2020), BMJ 368, m441. Their third criterion uses the upper limit, here both limits.
+        Jinks, Royston and Parmar (2015), BMC Medical Research Methodology 15, 82, for D.
 
     Examples:
         Recurrent venous thromboembolism, of the paper in the BMJ:
@@ -100,11 +100,11 @@ def sample_size(
     p = check_integer("n_parameters", n_parameters, 1)
     follow_up, horizon = check_horizon(mean_follow_up, "mean_follow_up"), check_horizon(t, "t")
     if not is_number_of(event_rate, Real) or not 0.0 < event_rate < math.inf:
-        raise ConfigError(f"event_rate: expected events per unit of time, a number > 0; got {event_rate!r}.")
+        raise ConfigError(f"event_rate must be events per unit of time, a number > 0, got {event_rate!r}.")
     events_per_row = event_rate * follow_up
     if (r2 is None) == (concordance is None):
         got = "neither" if r2 is None else "both"
-        raise ConfigError(f"r2, concordance: expected one of them; got {got}.")
+        raise ConfigError(f"give either r2 or concordance, got {got}.")
     if r2 is None:
         r2 = _r2_of(concordance, events_per_row)
     for name, share in (("r2", r2), ("shrinkage", shrinkage), ("optimism", optimism), ("margin", margin)):
@@ -112,8 +112,8 @@ def sample_size(
     max_r2 = -math.expm1(2.0 * (events_per_row * math.log(events_per_row) - events_per_row))
     if r2 >= min(max_r2, shrinkage):
         raise ConfigError(
-            f"r2: expected an R2 of Cox and Snell below {min(max_r2, shrinkage):.3g}, as far as event_rate, "
-            f"mean_follow_up and shrinkage allow; got {r2:g}. Is it that of Nagelkerke?"
+            f"r2 must be an R2 of Cox and Snell below {min(max_r2, shrinkage):.3g}, as far as event_rate, "
+            f"mean_follow_up and shrinkage allow, got {r2:g}. Is it that of Nagelkerke?"
         )
 
     def n_for(factor: float) -> int:
@@ -134,7 +134,7 @@ def sample_size(
 def _r2_of(concordance: float | None, events_per_row: float) -> float:
     """R2 of Cox and Snell: from concordance to D, to the R2 of Royston and Sauerbrei, to O'Quigley's."""
     if not is_number_of(concordance, Real) or concordance is None or not 0.5 < concordance < 1.0:
-        raise ConfigError(f"concordance: expected a number in (0.5, 1); got {concordance!r}.")
+        raise ConfigError(f"concordance must be a number in (0.5, 1), got {concordance!r}.")
     above = concordance - 0.5
     d = 5.50 * above + 10.26 * above**3
     explained, noise = math.pi / 8.0 * d * d, math.pi**2 / 6.0

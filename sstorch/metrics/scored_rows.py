@@ -137,11 +137,11 @@ class ScoredRows:
         if _is_curves(model):
             return cls(ScoredOutcome(rows, grid, train_rows, {}), survival)
         if isinstance(model, type):
-            raise DataError(f"model: expected a fitted estimator; got the class {model.__name__} itself.")
+            raise DataError(f"model must be a fitted estimator, got the class {model.__name__} itself.")
         if not predicts_survival(model):
             raise DataError(
-                "model: expected an estimator with predict_survival_function(X, times), or the pair "
-                f"(survival, times) of curves; got {type(model).__name__}."
+                "model must be an estimator with predict_survival_function(X, times), or the pair "
+                f"(survival, times) of curves, got {type(model).__name__}."
             )
 
         def from_zero(times: FloatArray) -> FloatArray:
@@ -252,7 +252,7 @@ def split_rows(rows: Rows | GivenRows, name: str, model: object = None) -> Given
         what = (
             f"{type(rows).__name__} of length {len(rows)}" if isinstance(rows, tuple | list) else type(rows)
         )
-        raise DataError(f"{name}: expected SurvivalData, or (X, y) with y a Surv; got {what}.")
+        raise DataError(f"{name} must be SurvivalData, or (X, y) with y a Surv, got {what}.")
     if y is None:
         X, y = rows  # type: ignore[misc]
     with named(name):

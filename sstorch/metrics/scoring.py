@@ -32,24 +32,23 @@ from sstorch.metrics.scored_rows import GivenRows, split_rows
 
 @dataclass(frozen=True, eq=False)
 class SurvivalScorer:
-    """A scorer of predictions, for `scoring=` of `cross_val_score`, `GridSearchCV` and their like.
+    """Scorer of predictions for `scoring=` of scikit-learn, as in `cross_val_score` and `GridSearchCV`.
 
-    ``scorer(estimator, X, y)`` predicts as `evaluate` does and returns the metric, with the sign turned where
-    lower is better, so that greater is always better.
+    ``scorer(estimator, X, y)`` predicts as `evaluate` and returns the metric, negated if lower is better:
+    higher is always better.
 
     Args:
         metric: a name of `evaluate` with a direction, such as "ibs_graf", "c_uno" or, of causes, "ibs".
         train: y of the training rows, for a fixed split; or
-        all_rows: y of all rows that are split: the training rows are those of them that are not scored. Rows
-            are compared as a bag, so that the order does not matter. Not for nested loops, nor with
-            `train_size` or `return_train_score`: see the module's description.
+        all_rows: y of all rows; the training rows are those that are not scored. The order of rows does not
+            matter. Not for nested loops, nor with `train_size` or `return_train_score`: see the description
+            of the module.
         cause: number of a competing cause, 1 .. K, or its name; None for the mean over all causes.
-        tau: as of `evaluate`.
+        tau: as in `evaluate`.
 
     Raises:
-        ConfigError: an unknown metric or cause, both or neither of `train` and `all_rows`, or tau is no
-            time > 0.
-        DataError: `train` or `all_rows` is no y.
+        ConfigError: an unknown metric or cause, both or neither of `train` and `all_rows`, or tau is not > 0.
+        DataError: `train` or `all_rows` is not a valid outcome.
 
     Examples:
         >>> from sklearn.model_selection import cross_val_score
@@ -110,7 +109,7 @@ class SurvivalScorer:
 
 
 def remedy_for_names(scoring: object) -> str:
-    """What to write instead of a scoring of scikit-learn's own, given by name; empty for all else."""
+    """Remedy for a scoring of scikit-learn given by name; empty otherwise."""
     from sklearn.metrics import get_scorer_names
 
     if scoring not in get_scorer_names():
@@ -124,8 +123,8 @@ def remedy_for_names(scoring: object) -> str:
 def _check_options(train: Any, all_rows: Any, tau: float | None) -> None:
     if (train is None) == (all_rows is None):
         raise ConfigError(
-            "train, all_rows: expected one of them, y of the training rows or y of all rows that are "
-            f"split; got {'neither' if train is None else 'both'}."
+            "give either train, y of the training rows, or all_rows, y of all rows that are "
+            f"split, got {'neither' if train is None else 'both'}."
         )
     if tau is not None:
         check_horizon(tau, "tau")

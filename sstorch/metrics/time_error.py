@@ -103,25 +103,25 @@ def mean_absolute_error_margin(
     train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean absolute error with the margin time in place of a censored one.
+    """Compute the mean absolute error with margin times in place of censored times.
 
-    A row censored at c counts as if its event came at E[T | T > c] = c + int_c^inf S(t) dt / S(c), and weighs
-    1 - S(c), with S the Kaplan-Meier curve of the training rows; beyond the last training time S goes on
-    along the line from (0, 1) through its last point until it is 0.
+    A row censored at c has the event time E[T | T > c] = c + int_c^inf S(t) dt / S(c) and the weight 1 -
+    S(c), with S the Kaplan-Meier curve of the training rows. Beyond the last training time S is extrapolated
+    to 0 along the line from (0, 1) through its last point.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         predicted_time: one predicted time per row, such as `median_survival_time`, shape (n,), in the unit of
-            `y`, which is checked as far as the data allow. Infinite predictions make the error infinite.
-        train: outcome of the training rows, which give S.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter S.
+            `y`, which is checked as far as possible. Infinite predictions give an infinite error.
+        train: outcome of the training rows, for the estimate of S.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in S.
 
     Returns:
         The weighted mean error, in the unit of `y`.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, training rows without event, times in
-            different units, or no row with weight.
+        DataError: invalid arguments (see `sstorch.checks`), training rows without event, times in different
+            units, or no row with weight.
 
     References:
         Haider, Hoehn, Davis and Greiner (2020), Journal of Machine Learning Research 21 (85), section 3.2.
@@ -146,12 +146,11 @@ def mean_absolute_error_pseudo(
     train: Outcome,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean absolute error with the pseudo-observation in place of a censored time.
+    """Compute the mean absolute error with pseudo-observations in place of censored times.
 
-    A row censored at c counts as if its event came at (n + 1) m(train and the row) - n m(train), where m is
-    the mean of the Kaplan-Meier curve of n training rows, without and with this row, and weighs 1 - S(c).
-    Both curves go on beyond their last time as in `mean_absolute_error_margin`; arguments and errors are
-    those of that function.
+    A row censored at c has the event time (n + 1) m(train and the row) - n m(train), with m the mean of the
+    Kaplan-Meier curve of n training rows, without and with this row, and the weight 1 - S(c). Both curves are
+    extrapolated as in `mean_absolute_error_margin`, with the same arguments and errors.
 
     Returns:
         The weighted mean error, in the unit of `y`.
@@ -182,26 +181,26 @@ def rmst_error(
     tau: float,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean absolute error of the predicted restricted mean survival time against min(T, tau).
+    """Compute the mean absolute error of predicted restricted mean survival times compared with min(T, tau).
 
-    min(T, tau) is known of rows with an event and of rows observed up to tau; each weighs 1 / G at that time,
-    and the weighted mean over them is returned.
+    min(T, tau) is known for rows with an event or follow-up to tau. The result is their mean, weighted by 1 /
+    G at this time.
 
     Args:
         y: outcome of the test rows, a `Surv` or the tuple (time, event), n of them.
         survival: predicted S_i(t_k), shape (n, n_times), read as in `restricted_mean_survival_time`.
         times: the grid of the curves, strictly increasing, shape (n_times,), reaching tau.
-        train: outcome of the training rows, which give G. G is constant beyond them.
+        train: outcome of the training rows, for the estimate of G. G is constant beyond them.
         tau: the restriction, in the unit of `y`.
-        sample_weight: weights of the rows, shape (n,); None takes those of `y`. They do not enter G.
+        sample_weight: weights of the rows, shape (n,); None for the weights of `y`. They are not used in G.
 
     Returns:
         The weighted mean error, in the unit of time.
 
     Raises:
-        DataError: arguments that `sstorch.checks` refuses, times in different units, a tau outside
-            the observed times, a grid that ends before tau, or no row of which min(T, tau) is known.
-        ConfigError: tau is no time > 0.
+        DataError: invalid arguments (see `sstorch.checks`), times in different units, a tau outside the
+            observed times, a grid that ends before tau, or no row with known min(T, tau).
+        ConfigError: tau is not > 0.
 
     References:
         Tian, Zhao and Wei (2014), Biostatistics 15, 222-233.
@@ -232,7 +231,7 @@ def _checked(
     predicted = check_vector(predicted_time, "predicted_time", rows.time.size)
     if (predicted < 0.0).any():
         raise DataError(
-            f"predicted_time: expected times >= 0; got {predicted.min():g}. Pass times, not risk scores."
+            f"predicted_time must be times >= 0, got {predicted.min():g}. Pass times, not risk scores."
         )
     check_predicted_unit(rows.time, predicted)
     known = training(train, rows.time)

@@ -21,20 +21,20 @@ _LONGEST = 1e4
 
 @dataclass(frozen=True)
 class TurnbullCurve:
-    """Nonparametric maximum likelihood estimate of S from times within intervals (lower, upper].
+    """Turnbull's estimate: nonparametric maximum likelihood estimate of S from intervals (lower, upper].
 
-    Its masses are on innermost intervals, whose ends are bounds of rows; within them the likelihood does not
-    depend on where the mass is. There the curve falls evenly; a mass without upper end lies after its left
+    The mass is on innermost intervals, with bounds of rows as ends. The likelihood does not depend on the
+    position of the mass within them; the curve is linear there. Mass without an upper end is after its left
     bound.
 
     Attributes:
-        left: where the innermost intervals begin, (m,), increasing; equal to `right` at an exact time.
-        right: where they end, (m,), +inf for the last if rows are right-censored there.
-        mass: probability of each, (m,), positive, sums to one.
+        left: starts of the innermost intervals, (m,), increasing; equal to `right` at an exact time.
+        right: ends of the innermost intervals, (m,), +inf for the last if rows are right-censored there.
+        mass: probability of each interval, (m,), positive, sums to one.
 
     References:
-        Turnbull (1976), Journal of the Royal Statistical Society B 38, 290-295. The maximum is that of Peto
-        (1973); Gentleman and Geyer (1994), Biometrika 81, 618-623, for the condition that certifies it.
+        Turnbull (1976), Journal of the Royal Statistical Society B 38, 290-295. Peto (1973) for the maximum;
+        Gentleman and Geyer (1994), Biometrika 81, 618-623, for its optimality condition.
 
     >>> from sstorch import Surv
     >>> curve = TurnbullCurve.fit(Surv.interval([0, 1, 3, 4], [2, 2, 4, np.inf]))
@@ -51,8 +51,8 @@ class TurnbullCurve:
         """Estimate the curve of rows.
 
         Args:
-            y: outcome of the rows, of `Surv.interval`; exact and right-censored times are intervals, too.
-            sample_weight: weights >= 0, shape (n,); None takes those of `y`.
+            y: outcome of the rows, a `Surv.interval`; exact and right-censored times are also intervals.
+            sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
 
         Raises:
             DataError: bounds that are missing, negative or reversed; or the maximum is not reached.
@@ -74,7 +74,7 @@ class TurnbullCurve:
         return cls(left[kept], right[kept], mass[kept] / mass[kept].sum())
 
     def at(self, times: npt.ArrayLike) -> FloatArray:
-        """S at times, any shape; that at +inf is 0."""
+        """Evaluate S at times of any shape; S(+inf) is 0."""
         at = np.asarray(times, dtype=np.float64)
         passed = np.concatenate([[0.0], np.cumsum(self.mass)])
         number = np.searchsorted(self.right, at, side="right")
@@ -87,11 +87,11 @@ class TurnbullCurve:
 
     @property
     def follow_up(self) -> float:
-        """Time after which nothing is known but that a share of the events is later; +inf if none is."""
+        """End of follow-up, after which the remaining mass has no upper end; +inf if there is none."""
         return float(self.left[-1]) if np.isinf(self.right[-1]) else float("inf")
 
     def quantile(self, q: float = 0.5) -> float:
-        """First time at which S is 1 - q or less; +inf where it is not reached."""
+        """First time at which S is at most 1 - q; +inf if not reached."""
         passed = np.cumsum(self.mass)
         number = int(np.searchsorted(passed, q - 1e-12))
         if number == self.mass.size or not np.isfinite(self.right[number]):

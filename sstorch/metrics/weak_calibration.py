@@ -2,7 +2,7 @@
 
 Predictions are S_i(t) at one time, and z_i = log(-log S_i(t)) is their place on the scale of a hazard ratio.
 With competing causes S_i(t) is one minus the cumulative incidence of the cause of interest. The numbers are
-1, 0 and 1 where predictions are right on average, and neither too extreme nor too alike.
+1, 0 and 1 if predictions are right on average, and neither too extreme nor too alike.
 """
 
 import numpy as np
@@ -20,22 +20,22 @@ from sstorch.metrics.robust import NO_ERROR
 
 
 def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """Observed over expected events by t: one minus Kaplan-Meier, over the mean predicted risk.
+    """Compute the ratio of observed risk (one minus Kaplan-Meier) and mean predicted risk by t.
 
-    With competing causes the observed risk is the estimate of Aalen and Johansen.
+    With competing causes the observed risk is the Aalen-Johansen estimate.
 
     Args:
-        rows: outcomes and predictions at the horizon t, without late entry. The scale of weights means
-            nothing.
-        confidence: of the limits, in (0, 1).
+        rows: outcomes and predictions at the horizon t, without late entry. The scale of the weights has no
+            effect.
+        confidence: level of the limits, in (0, 1).
 
     Returns:
-        Ratio and limits, floats: above 1 where too little was predicted. The error of the logarithm is that
-        of the observed risk by the infinitesimal jackknife, which is Greenwood's for equal weights, over the
-        risk. Limits are NaN where it is 0, as where all rows had the event.
+        Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
+        is that of the observed risk (infinitesimal jackknife, Greenwood for equal weights) / risk. Limits are
+        NaN if it is 0, for example if all rows have the event.
 
     Raises:
-        DataError: late entry, no event by t, or no risk in any prediction.
+        DataError: late entry, no event by t, or predicted risks that are all 0.
         ConfigError: a confidence out of range.
 
     References:
@@ -53,7 +53,7 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
     rows.check_events()
     expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
     if expected == 0.0:
-        raise DataError("survival: every prediction is 1, so that no event is expected.")
+        raise DataError("survival: every prediction is 1: no event is expected.")
     observed, moved = incidence_of(rows)
     error = rows.error_of(rows.weights * moved) / observed
     factor = float(np.exp(half * error)) if error > NO_ERROR else np.nan
@@ -61,20 +61,21 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
 
 
 def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """Observed events over the sum of predicted cumulative hazards: the standardised ratio of events.
+    """Compute observed events / sum of predicted cumulative hazards: the standardised event ratio.
 
-    It is defined for left truncation and for start-stop rows of time-varying covariates, as every row
-    contributes the hazard of the time in which it was observed. Its logarithm is the calibration intercept of
-    a Poisson regression with log cumulative hazards as offset.
+    It supports left truncation and start-stop rows of time-varying covariates, since every row contributes
+    the hazard of its follow-up. Its logarithm is the calibration intercept of a Poisson regression with log
+    cumulative hazards as offset.
 
     Args:
         rows: outcomes and predictions at the horizon t, with the `expected` hazards
             H_i(min(time_i, t)) - H_i(entry_i) >= 0.
-        confidence: of the limits, in (0, 1).
+        confidence: level of the limits, in (0, 1).
 
     Returns:
-        Ratio and limits, floats: above 1 where too little was predicted. The error of the logarithm is that
-        of a count; with weights or several events of a subject it is the sandwich over subjects.
+        Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
+        is that of a Poisson count; with weights or several events per subject it is the sandwich over
+        subjects.
 
     Raises:
         DataError: no event by t, or an expected number of 0 or infinity.
@@ -109,20 +110,21 @@ def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Est
 
 
 def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """Calibration slope: the coefficient of z in a Cox model of these rows, followed up to t.
+    """Estimate the calibration slope: the coefficient of z in a Cox model of these rows, followed up to t.
 
-    Of a Cox model's predictions it is the coefficient of its linear predictor. Other definitions regress
-    pseudo-observations at t on z, or all of follow-up. With left truncation and start-stop rows each is at
-    risk from its entry on. With competing causes the slope is that of pseudo-values of the incidence, with a
-    complementary log-log link. Arguments are those of `observed_expected_ratio`.
+    For predictions of a Cox model it is the coefficient of the linear predictor. Other definitions regress
+    pseudo-observations at t on z, or use all follow-up. With left truncation and start-stop rows each row is
+    at risk from its entry on. With competing causes it is the slope of pseudo-values of the incidence, with a
+    complementary log-log link. Arguments are as in `observed_expected_ratio`.
 
     Returns:
-        Slope and limits, floats: below 1 where predictions are too extreme, as after overfitting. Limits are
-        Wald's, with the sandwich over subjects for weights, several events of a subject and competing causes.
+        Slope and limits, floats: below 1 if predictions are too extreme, as after overfitting. Limits are
+        Wald limits, with the sandwich over subjects for weights, several events per subject and competing
+        causes.
 
     Raises:
-        DataError: no event by t, late entry with competing causes, predictions of 0 or 1, which have no z, or
-            that are all equal or order the events perfectly.
+        DataError: no event by t, late entry with competing causes, predictions of 0 or 1 (z is not finite),
+            equal predictions, or predictions that rank the events perfectly.
         ConfigError: a confidence out of range.
 
     References:
@@ -153,16 +155,16 @@ def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[f
 
 
 def calibration_intercept(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
-    """Calibration intercept: the logarithm of a hazard ratio to be added to every z, whose slope stays 1.
+    """Estimate the calibration intercept: the log hazard ratio to be added to every z, with slope 1.
 
     It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i the pseudo-value of
     the event by t, the estimating equation of pseudo-values with a complementary log-log link. Pseudo-values
-    are those of the jackknife; with weights or competing causes those of the infinitesimal jackknife.
-    Arguments and errors are those of `observed_expected_ratio`, and predictions of 0 or 1, which have no z,
-    raise a `DataError`.
+    are from the jackknife; with weights or competing causes from the infinitesimal jackknife. Arguments and
+    errors are as in `observed_expected_ratio`, and predictions of 0 or 1 (z is not finite) raise a
+    `DataError`.
 
     Returns:
-        Intercept and limits by the sandwich, floats: above 0 where too little was predicted.
+        Intercept and limits by the sandwich, floats: above 0 if predicted risks are too low.
 
     References:
         Andersen, Klein and Rosthoj (2003), Biometrika 90, 15-27; van Geloven et al. (2022), BMJ 377, e069249.
@@ -220,9 +222,9 @@ def log_log(survival: FloatArray) -> FloatArray:
 
 
 def check_varies(z: FloatArray) -> None:
-    """Make sure that predictions differ; raises a DataError."""
+    """Check that predictions differ; raises a DataError."""
     if np.std(z) <= 1e-12 * (1.0 + abs(float(z.mean()))):
-        raise DataError("survival: all predictions are equal, and there is nothing to regress on.")
+        raise DataError("survival: all predictions are equal; a regression needs different predictions.")
 
 
 def _around(value: float, half: float) -> Estimate[float]:

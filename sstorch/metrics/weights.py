@@ -1,6 +1,6 @@
 """Sampling and frequency weights, and the effective sample size.
 
-Point estimates are the same for both kinds. Variances differ: a frequency weight of 2 stands for two observed
+Point estimates are the same for both kinds. Variances differ: a frequency weight of 2 represents two observed
 rows, a sampling weight of 2 for one observed row that represents two of the population.
 """
 
@@ -19,9 +19,9 @@ WeightKind = Literal["sampling", "frequency"]
 
 
 def effective_sample_size(sample_weight: npt.ArrayLike) -> float:
-    """Effective sample size of weighted rows: (sum w)^2 / sum w^2.
+    """Compute the effective sample size of weighted rows: (sum w)^2 / sum w^2.
 
-    It is the number of rows where all weights are equal, and does not depend on the scale of the weights.
+    It equals the number of rows for equal weights, and does not depend on the scale of the weights.
 
     Args:
         sample_weight: weights >= 0 with a positive sum, shape (n,).

@@ -72,7 +72,7 @@ def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _SaturatingExp(_Elementwise):
-    """exp(z), +inf where it overflows, with a gradient that stays finite there."""
+    """exp(z), +inf if it overflows, with a gradient that stays finite there."""
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:

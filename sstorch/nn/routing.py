@@ -111,7 +111,7 @@ class GateParameters(Batched):
         return torch.cat([self.weight, self.bias[..., None]], dim=-1)
 
     def features(self, x: FeaturesT) -> FeaturesT:
-        """Those features of rows that gates see, the first p."""
+        """Features of the gates, the first p."""
         return first_features(x, self.weight.shape[-1])
 
     def logits(self, x: Features) -> Tensor:
@@ -124,7 +124,7 @@ class GateParameters(Batched):
         return log_path_probability(Topology(logits.shape[-2].bit_length()), logits).exp()
 
     def replaced(self, positions: Tensor, part: GateParameters) -> GateParameters:
-        """The same with ``part`` in the place of the gates at ``positions``."""
+        """The same with ``part`` in place of the gates at ``positions``."""
         return GateParameters(
             self.weight.index_copy(-2, positions, part.weight), self.bias.index_copy(-1, positions, part.bias)
         )
@@ -162,7 +162,7 @@ def most_probable_leaf(topology: Topology, logits: Tensor) -> Tensor:
 
 
 def visits(topology: Topology, leaf: Tensor, node: int) -> Tensor:
-    """True where the path to ``leaf`` (positions from left to right, any shape) passes through ``node``."""
+    """True if the path to ``leaf`` (positions from left to right, any shape) passes through ``node``."""
     shift = topology.depth - topology.level(node)
     return torch.eq((leaf + 2**topology.depth) >> shift, node)
 
@@ -176,7 +176,7 @@ LEAVES_PER_FEATURE = 2
 
 
 def path_is_faster(topology: Topology, n_features: int) -> bool:
-    """True where a tree predicts faster by paths: at least five levels and two leaves for each feature."""
+    """True if a tree predicts faster by paths: at least five levels and two leaves for each feature."""
     return topology.depth >= LEAST_DEPTH and len(topology.leaves) >= LEAVES_PER_FEATURE * n_features
 
 

@@ -41,8 +41,8 @@ class Leaf(nn.Module):
     Attributes:
         slope: gamma, shape (*batch_shape, p).
         intercept: gamma_0, shape (*batch_shape,).
-        shape: shape parameters, shape (*batch_shape, m); at x = 0 where they are linear in x.
-        shape_slope: their slopes, shape (*batch_shape, m, p), or None where they are constant.
+        shape: shape parameters, shape (*batch_shape, m); at x = 0 if they are linear in x.
+        shape_slope: their slopes, shape (*batch_shape, m, p), or None if they are constant.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LeafParameters(Batched):
     Attributes:
         slope: shape (*batch_shape, L, p).
         intercept: shape (*batch_shape, L).
-        shape: shape parameters, at x = 0 where they are linear in x, shape (*batch_shape, L, m).
+        shape: shape parameters, at x = 0 if they are linear in x, shape (*batch_shape, L, m).
         shape_slope: their slopes, shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) where the shape
             parameters are constant.
     """
@@ -113,7 +113,7 @@ class LeafParameters(Batched):
         return torch.cat(parts, dim=-1)
 
     def features(self, x: FeaturesT) -> FeaturesT:
-        """Those features of rows that leaves see, the last p."""
+        """Features of the leaves, the last p."""
         return last_features(x, self.slope.shape[-1])
 
     def linear_predictor(self, x: Features) -> Tensor:
@@ -143,7 +143,7 @@ class LeafParameters(Batched):
         return linear, torch.stack(columns, dim=-1)
 
     def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
-        """The same with ``part`` in the place of the leaves at ``positions``."""
+        """The same with ``part`` in place of the leaves at ``positions``."""
         return LeafParameters(
             self.slope.index_copy(-2, positions, part.slope),
             self.intercept.index_copy(-1, positions, part.intercept),
@@ -177,20 +177,20 @@ class SoftTree(nn.Module):
     """Full binary tree of soft multivariate splits with parametric hazards in the leaves.
 
     Every parameter has the leading ``batch_shape``; an element of the batch is called a *problem*. There is
-    one module per node, so that a working set is frozen and thawed with ``requires_grad_``.
+    one module per node; ``requires_grad_`` selects the trained nodes.
 
     Args:
-        n_features: p, features that the leaves see, the last of those given.
+        n_features: p, number of features of the leaves, the last of the given features.
         depth: 0 (one leaf, a plain parametric model) to 6.
         leaf: name of a hazard family, or a family.
         batch_shape: leading shape of all parameters.
-        device: of the parameters.
-        dtype: of the parameters.
-        n_gate_features: features that the gates see, the first of those given; p if None.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
+        n_gate_features: number of features of the gates, the first of the given features; None for p.
 
     Features are given as a tensor, shape (N, q) if shared by all problems or (*batch_shape, N, q), or as a
-    :class:`DesignMatrix`. Gates and leaves see the same features, q = p, or some of them. Times are in
-    original units; inside, log time is shifted by ``log_time_scale``.
+    :class:`DesignMatrix`. Gates and leaves use the same features, q = p, or some of them. Times are in
+    original units; internally, log time is shifted by ``log_time_scale``.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
@@ -263,7 +263,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def set_gates(self, gates: GateParameters) -> None:
-        """Give all gates their parameters, as :meth:`gate_parameters` has them, in place."""
+        """Set the parameters of all gates, in the form of :meth:`gate_parameters`, in place."""
         for place, node in enumerate(self.topology.branches):
             gate = self.gate(node)
             gate.weight.copy_(gates.weight[..., place, :])
@@ -271,7 +271,7 @@ class SoftTree(nn.Module):
 
     @torch.no_grad()
     def set_leaves(self, leaves: LeafParameters) -> None:
-        """Give all leaves their parameters, as :meth:`leaf_parameters` has them, in place."""
+        """Set the parameters of all leaves, in the form of :meth:`leaf_parameters`, in place."""
         for place, node in enumerate(self.topology.leaves):
             leaf = self.leaf(node)
             leaf.slope.copy_(leaves.slope[..., place, :])
@@ -302,7 +302,7 @@ class SoftTree(nn.Module):
         return log_path_probability(self.topology, logits, node)
 
     def apply_leaf(self, x: Features) -> Tensor:
-        """Leaf of each row's highest-branch-probability path: 0 .. L - 1, (*batch_shape, N)."""
+        """Leaf on the path of highest branch probability of each row: 0 .. L - 1, (*batch_shape, N)."""
         if self.topology.depth == 0:
             shape = (*self.batch_shape, _n_rows(x))
             return torch.zeros(shape, dtype=torch.long, device=self.log_time_scale.device)
@@ -311,7 +311,7 @@ class SoftTree(nn.Module):
         return most_probable_leaf(self.topology, self.gate_logits(x))
 
     def visits(self, x: Features, node: int) -> Tensor:
-        """True where a row's highest-branch-probability path passes ``node``, (*batch_shape, N)."""
+        """True if the path of highest branch probability of a row includes ``node``, (*batch_shape, N)."""
         return visits(self.topology, self.apply_leaf(x), node)
 
     # ------------------------------------------------------------------ curves
@@ -327,7 +327,7 @@ class SoftTree(nn.Module):
             prediction: ``"hbp"``, one leaf per row, or ``"mixture"``, all leaves weighted.
 
         Returns:
-            shape (*batch_shape, N, T), <= 0; -inf where S underflows.
+            shape (*batch_shape, N, T), <= 0; -inf if S underflows.
 
         Raises:
             ConfigError: if ``prediction`` is neither.
@@ -370,17 +370,17 @@ class SoftTree(nn.Module):
     def quantile(
         self, x: RowFeatures, q: float, prediction: Prediction = "hbp", after: Tensor | None = None
     ) -> Tensor:
-        """Time at which a share ``q`` has had the event, F(t | x) = q, in original units.
+        """Quantile ``q`` of the event time, F(t | x) = q, in original units.
 
         Args:
             x: features, shape (N, p) or (*batch_shape, N, p).
             q: in (0, 1); 0.5 gives the median.
             prediction: as in :meth:`log_survival`.
-            after: times at which rows are alive, original units, shape (N,): the time that is left to them.
+            after: times of conditioning, original units, shape (N,): quantiles of the remaining time.
 
         Returns:
-            shape (*batch_shape, N); +inf where the survival function stays above 1 - q, or gets there
-            beyond the horizon of the family (:meth:`HazardFamily.horizon`).
+            shape (*batch_shape, N); +inf if the survival function stays above 1 - q up to the horizon of the
+            family (:meth:`HazardFamily.horizon`).
 
         Raises:
             ConfigError: ``q`` is not in (0, 1), or the leaves' curves can rise.
@@ -416,11 +416,11 @@ class SoftTree(nn.Module):
             x: features, shape (N, p) or (*batch_shape, N, p).
             tau: > 0, original units; ``math.inf`` gives the mean survival time.
             prediction: as in :meth:`log_survival`.
-            after: times at which rows are alive, original units, shape (N,): the mean of the time that is
-                left to them, restricted to ``tau``.
+            after: times of conditioning, original units, shape (N,): the mean of the remaining time,
+                restricted to ``tau``.
 
         Returns:
-            shape (*batch_shape, N); +inf where the mean does not exist.
+            shape (*batch_shape, N); +inf if the mean does not exist.
 
         Raises:
             ConfigError: ``tau`` is not positive, or the leaves' curves can rise.
@@ -439,9 +439,7 @@ class SoftTree(nn.Module):
             log_after = log_after.clamp(min=-limit)
             if horizon is not None:
                 if (log_after >= horizon).any():
-                    raise ConfigError(
-                        "a mean after times beyond which curves mean nothing: give a finite tau"
-                    )
+                    raise ConfigError("the mean needs curves beyond the meaningful times: give a finite tau")
                 upper = torch.log(horizon.exp() - log_after.exp())
             gone = self.family.cumulative_hazard(log_after, linear, shape)
             means = self.family.residual_mean(upper, log_after, linear, shape)
@@ -457,7 +455,7 @@ class SoftTree(nn.Module):
 
     def _refuse_rising(self, what: str) -> None:
         if self.family.can_rise:
-            raise ConfigError(f"{what} needs curves that cannot rise: use leaves with monotone=True")
+            raise ConfigError(f"{what} needs curves that cannot increase: use leaves with monotone=True")
 
     def forward(self, x: RowFeatures, times: Tensor) -> Tensor:
         """Survival function on the highest-branch-probability path, shape (*batch_shape, N, T)."""

@@ -28,7 +28,7 @@ class CurveMoments(Batched):
 
     centre: Tensor  # shape (R, Q)
     weight: Tensor  # W_g, sum of the row weights of each group, shape (R, G)
-    # m_g, weighted mean of the curves less the centre, shape (R, Q, G); 0 for a group without rows
+    # m_g, weighted mean of the curves minus the centre, shape (R, Q, G); 0 for a group without rows
     mean: Tensor
     scatter: Tensor  # sum over the rows of a group of w_i (S_i - m_g)^2, shape (R, Q, G)
 
@@ -143,7 +143,7 @@ class _Sums:
         self.second: Tensor | float = 0.0
 
     def add(self, deviation: Tensor, member: Tensor) -> None:
-        """Count rows with curves less the centre (R, Q, m)."""
+        """Count rows with curves minus the centre (R, Q, m)."""
         self.first = self.first + deviation @ member.mT
         self.second = self.second + deviation.square() @ member.mT
 

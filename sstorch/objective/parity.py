@@ -30,9 +30,9 @@ Gates = Literal["frozen", "relaxed"]
 class GroupParity(RowPenalty):
     """rho times the squared difference between the survival curves of groups.
 
-    :class:`L2Parity` defines it in full and makes it.
+    Defined and created by :class:`L2Parity`.
 
-    A problem whose rows are all of one group has no pair and the value zero.
+    A problem with a single group has no pairs and the value zero.
 
     Args:
         rho: one value per problem, shape (R,).
@@ -209,23 +209,24 @@ _PANEL_NODES = 12
 class L2Parity:
     """Settings of the L2 penalty between the survival curves of sensitive groups.
 
-    The penalty is rho times the mean (or sum) over the pairs i, j of rows of different groups, by the product
-    of their weights, of the integral of (S_i(t) - S_j(t))^2 between the extreme observed training times, in
-    the time unit of the data. S_i is the curve of the leaf at the end of row i's most probable path.
+    The penalty is rho times the integral of (S_i(t) - S_j(t))^2 between the smallest and largest observed
+    training time, in the time unit of the data, averaged (or summed) over pairs i, j of rows from different
+    groups, weighted by the product of their weights. S_i is the curve of the leaf on the most probable path
+    of row i.
 
     Attributes:
-        gates: ``"frozen"``: the penalty acts where leaves are trained with the gates frozen, the paper's way.
-            ``"relaxed"``: gates are trained with it too, by its relaxation in which S_i is the average of the
-            leaves' curves weighted by their probabilities (the penalty itself is piecewise constant in the
+        gates: ``"frozen"``: the penalty is used only in the training of leaves, with frozen gates, as in the
+            paper. ``"relaxed"``: also in the training of gates, by a relaxation with S_i the average curve of
+            the leaves weighted by their probabilities (the penalty itself is piecewise constant in the
             gates).
-        pairs: ``"mean"``: rho = 10 then is the paper's 10 / (N_M N_F). ``"sum"``: the paper's sum over pairs.
-        rule: ``"quadrature"``: Gauss-Legendre nodes in log time, in which the curves are smooth.
-            ``"observed_times"``: the sum over the distinct observed training times, without a unit, in place
-            of the integral: the paper's rule.
-        n_nodes: of the quadrature; some more if it is split at knots or breakpoints of the leaves.
+        pairs: ``"mean"``: rho = 10 is 10 / (N_M N_F) in the paper. ``"sum"``: the sum over pairs, as in the
+            paper.
+        rule: ``"quadrature"``: Gauss-Legendre nodes in log time. ``"observed_times"``: the sum over the
+            distinct observed training times, without a unit, instead of the integral, as in the paper.
+        n_nodes: number of nodes of the quadrature; more if it is split at knots or breakpoints of the leaves.
 
     Raises:
-        ConfigError: a value does not exist or is out of range.
+        ConfigError: a value is unknown or out of range.
 
     References:
         Consolo, Amaldi and Carrizosa, group fairness of soft survival trees.

@@ -23,10 +23,10 @@ class Penalty(nn.Module):
     """A coefficient >= 0 times a smooth function of parameters.
 
     Args:
-        coefficient: one value for all problems, or one per problem, shape (R,); a number below 0 raises.
+        coefficient: one value for all problems, or one per problem, shape (R,); negative values raise.
 
     Attributes:
-        per_problem: names of the buffers that have a row for each problem where the coefficient has.
+        per_problem: names of the buffers with one row per problem.
     """
 
     per_problem: ClassVar[tuple[str, ...]] = ("coefficient",)
@@ -78,7 +78,7 @@ class LeafTerm(Batched, ABC):
 
 
 class RowPenalty(Penalty, ABC):
-    """A penalty on what the tree predicts for its rows, all of them in every step.
+    """Base class of penalties on the predictions for all rows.
 
     ``trains_gates`` is whether it acts where gates are trained, by a relaxation that is smooth in them;
     ``trains_leaves`` whether it acts where leaves are. A subclass needs :meth:`forward`; terms of its own are
@@ -168,7 +168,7 @@ def _factor_of(tree: SoftTree, sample: Sample, node: int) -> Tensor:
 
 
 def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
-    """Weight of all rows over that of the rows of a step, (K, M) -> (K,); 0 where it has none.
+    """Weight of all rows over that of the rows of a step, (K, M) -> (K,); 0 if it has none.
 
     The loss of a step is a mean over its rows, so that they count more than in the full objective.
     """
@@ -177,7 +177,7 @@ def weight_in_step(weight: Tensor, inside: Tensor) -> Tensor:
 
 
 class GatePenalty(Penalty, ABC):
-    """A penalty on the gates."""
+    """Base class of penalties on the gates."""
 
     @abstractmethod
     def forward(self, gates: GateParameters) -> Tensor:
@@ -189,7 +189,7 @@ class GatePenalty(Penalty, ABC):
 
 
 class LeafCurvature(NamedTuple):
-    """Second derivatives of a penalty in the parameters of leaves; 0 where it does not act.
+    """Second derivatives of a penalty in the parameters of leaves; 0 for parameters without penalty.
 
     Attributes:
         slope: by each slope, those of shapes too, shape (K or 1, p or 1).
@@ -213,7 +213,7 @@ class LeafCurvature(NamedTuple):
 
 
 class LeafPenalty(Penalty, ABC):
-    """A penalty on the leaves."""
+    """Base class of penalties on the leaves."""
 
     @abstractmethod
     def forward(self, leaves: LeafParameters) -> Tensor:
@@ -229,9 +229,9 @@ class Ridge(LeafPenalty):
 
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
-        features: those whose slopes it acts on, boolean (p,); all if None.
-        shared: where all leaves have the same slopes, which then count once, boolean () or (R,).
-        scale: of each slope of each problem, whose square its own is multiplied by, shape (R, p); 1 if None.
+        features: features with penalised slopes, boolean (p,); None for all.
+        shared: True if all leaves share slopes, which then count once, boolean () or (R,).
+        scale: factor of each slope of each problem, shape (R, p); None for 1.
     """
 
     per_problem = ("coefficient", "shared", "scale")
@@ -249,7 +249,7 @@ class Ridge(LeafPenalty):
     ) -> None:
         shared = torch.zeros((), dtype=torch.bool) if shared is None else shared
         coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
-        # One value a problem if either is: both are selected alike.
+        # One value per problem if either is: both are selected alike.
         batch = shared.shape if scale is None else scale.shape[:1]
         super().__init__(coefficient.expand(batch) if batch else coefficient)
         self.register_buffer("features", features)
@@ -285,10 +285,10 @@ class Ridge(LeafPenalty):
 class Roughness(Ridge):
     """(lambda / 2) times the roughness of the curves of numeric columns, summed over columns and leaves.
 
-    Of a broken line it is the sum of the squared changes of its slope, of a spline the integral of its
-    squared second derivative, columns in units of their standard deviations: the features of
-    :class:`~sstorch.data.basis.Basis` are such that it is a sum of squares. At a large coefficient every
-    curve is a straight line, on which the ridge acts.
+    For a piecewise linear curve it is the sum of squared changes of slope, for a spline the integral of the
+    squared second derivative, with columns in units of their standard deviations. In the features of
+    :class:`~sstorch.data.basis.Basis` it is a sum of squares. With a large coefficient every curve is a
+    straight line, with the ridge penalty.
 
     References:
         Eilers and Marx (1996), Statistical Science 11, 89-121.
@@ -298,12 +298,12 @@ class Roughness(Ridge):
 class Monotone(LeafPenalty):
     """(lambda / 2) sum of the squared slopes that go the wrong way, over pieces of columns and leaves.
 
-    A large coefficient leaves violations that :meth:`project` can take away without a loss.
+    With a large coefficient violations are negligible; :meth:`project` removes them.
 
     Args:
         coefficient: shape (R,).
-        cone: derivatives of the linear predictor by columns, one row a piece, turned so that they must be
-            >= 0, as combinations of slopes, shape (R, pieces, p).
+        cone: derivatives of the linear predictor by columns, one row per piece, with signs such that they
+            must be >= 0, as linear combinations of slopes, shape (R, pieces, p).
     """
 
     per_problem = ("coefficient", "cone")
@@ -326,7 +326,7 @@ class Monotone(LeafPenalty):
 
     @torch.no_grad()
     def project(self, tree: SoftTree) -> None:
-        """Turn slopes that go the wrong way to zero, in all leaves."""
+        """Set slopes with the wrong sign to zero in all leaves."""
         for node in tree.topology.leaves:
             slope = tree.leaf(node).slope
             cone = self.cone.to(slope)
@@ -340,8 +340,8 @@ class GateRidge(GatePenalty):
 
     Args:
         coefficient: one value for all problems, or one per problem, shape (R,).
-        scale: s of each feature of each problem, shape (R, p); 1 if None. With standard deviations, a gate
-            costs what it costs as one of standardised columns.
+        scale: s of each feature of each problem, shape (R, p); None for 1. Standard deviations give the
+            penalty for standardised columns.
     """
 
     per_problem = ("coefficient", "scale")
@@ -350,7 +350,7 @@ class GateRidge(GatePenalty):
 
     def __init__(self, coefficient: float | Tensor, scale: Tensor | None = None) -> None:
         coefficient = torch.as_tensor(coefficient, dtype=torch.float64)
-        # One value a problem where there is a scale: both are selected alike.
+        # One value per problem where there is a scale: both are selected alike.
         super().__init__(coefficient if scale is None else coefficient.expand(len(scale)))
         self.register_buffer("scale", scale)
 
@@ -371,8 +371,8 @@ class GateRidge(GatePenalty):
 class GateGroupLasso(GatePenalty):
     """lambda sum_j ||w_.j||, w_.j the weights of feature j over all gates: whole features leave the gates.
 
-    The norm is smoothed, sqrt(||w_.j||^2 + e^2) - e, so that the minimisers of smooth functions apply;
-    :meth:`vanishing` then reports which features the exact penalty puts at zero.
+    The norm is smoothed, sqrt(||w_.j||^2 + e^2) - e, for smooth minimisation; :meth:`vanishing` then reports
+    the features with zero weights under the exact penalty.
 
     References:
         Yuan and Lin (2006), Journal of the Royal Statistical Society B 68, 49-67.
@@ -448,7 +448,7 @@ class Together(LeafPenalty):
 class Fused(Together):
     """(lambda / 2) sum_n ||theta_n - mean theta||^2 over slopes and shapes of the leaves, intercepts free.
 
-    At a large coefficient the leaves share slopes and shapes and differ in level only.
+    With a large coefficient leaves share slopes and shapes and differ only in level.
     """
 
     @override
@@ -461,10 +461,9 @@ class Fused(Together):
 
 
 class Offset(Together):
-    """(lambda / 2) sum_n (gamma_0n - mean gamma_0)^2: the levels of the leaves are held together.
+    """(lambda / 2) sum_n (gamma_0n - mean gamma_0)^2: shrinkage of the levels of leaves to each other.
 
-    With slopes that are shared the tree is the regression without gates at a large coefficient, and so it
-    cannot predict far worse than that.
+    With shared slopes and a large coefficient the tree is the regression without gates.
     """
 
     @override

@@ -38,21 +38,21 @@ class Sample(Batched):
     Attributes:
         x: features, R problems with M rows each.
         log_time: log of time in model units, shape (R, M); of the middle of an interval.
-        event: 1 where the event was observed, be it within an interval, else 0, shape (R, M), floating.
+        event: 1 if the event was observed, be it within an interval, else 0, shape (R, M), floating.
         weight: row weights >= 0, shape (R, M); 0 marks padding, which repeats a row of the problem.
         log_entry: log of the time from which a row was observed (left truncation), in model units, shape
             (R, M), -inf for time zero; None if all rows were observed from time zero.
         total_weight: sum of the weights of each problem in all shards, shape (R, 1), where these rows are one
-            of several; None where they are all.
+            of several; None if they are all.
         rows_per_subject: weight of the rows over that of the subjects whose they are, shape (R, 1): the
-            objective is a mean over subjects. None where rows are subjects.
+            objective is a mean over subjects. None if rows are subjects.
         group: sensitive group of each row, 0 .. n_groups - 1, shape (R, M), integer; None if not needed.
         n_groups: number of groups.
         merged_weight: weights that count rows of a group with the same features, and so the same curve, once:
             the first carries the weight of them all, the others none, shape (R, M); None to count each.
         log_lower: log of the lower bounds of intervals, in model units, -inf for time zero, shape (R, M);
             None if no time is an interval.
-        log_upper: the same of the upper bounds; +inf where the time is exact or right-censored.
+        log_upper: the same of the upper bounds; +inf if the time is exact or right-censored.
     """
 
     x: DesignMatrix
@@ -197,7 +197,7 @@ class Shards(Batched):
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Device of the rows."""
         return self.parts[0].weight.device
 
     @property
@@ -239,7 +239,7 @@ class Shards(Batched):
         return reduce(torch.add, values)
 
     def gather(self, values: Sequence[Tensor]) -> tuple[Tensor, list[slice]]:
-        """Rows (..., M) of all shards joined, (..., sum of all M); and where those of this process are."""
+        """Rows (..., M) of all shards, (..., sum of all M), and positions of the rows of this process."""
         widths = [value.shape[-1] for value in values]
         first = 0
         whole = torch.cat(list(values), dim=-1)
@@ -261,7 +261,7 @@ class Shards(Batched):
 
 
 def counted_weight(sample: Sample) -> Tensor:
-    """What the loss of each row counts, (R, M): 1 where weights are equal.
+    """Weight of each row in the loss, (R, M): 1 for equal weights.
 
     The sum is the effective sample size, (sum w)^2 / sum w^2, since only the ratios of weights matter.
     """

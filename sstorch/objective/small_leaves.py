@@ -25,7 +25,7 @@ def lacking(mass: Tensor, least: float | Tensor) -> Tensor:
 class SmallLeaves(RowPenalty):
     """lambda sum_n max(0, m - (1/N) sum_i P_in)^2: every leaf has a share m of the rows, as routed softly.
 
-    It acts on gates alone.
+    It is used in the training of gates only.
 
     Args:
         coefficient: lambda, one value or one per problem, shape (R,).

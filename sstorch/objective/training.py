@@ -35,15 +35,15 @@ from sstorch.objective.rows import Sample, problem_blocks
 def leaf_losses(
     tree: SoftTree, sample: Sample, leaves: Sequence[int], relevant: Tensor | None = None
 ) -> Tensor:
-    """Negative log-likelihood of every row at every leaf, L_n = H - c log h, given survival up to its entry.
+    """Negative log-likelihood of every row at every leaf, L_n = H - c log h, given survival to entry.
 
-    Of an event within an interval it is -log(S(lower) - S(upper)).
+    For an event within an interval it is -log(S(lower) - S(upper)).
 
     Args:
         tree: R problems.
         sample: rows of the problems.
         leaves: leaf nodes.
-        relevant: boolean (R, len(leaves), M), false where the loss will be multiplied by zero; all if None.
+        relevant: boolean (R, len(leaves), M), false for losses that are multiplied by zero; None for all.
 
     Returns:
         shape (R, len(leaves), M), in model time units.
@@ -98,23 +98,22 @@ class TrainingObjective(nn.Module):
     Args:
         ridge: coefficient of :class:`Ridge`, one value or one per problem (R,).
         gate_ridge: coefficient of :class:`GateRidge`.
-        gate_scale: its scale of the features of each problem, shape (R, p); none if None.
-        fused: coefficient of :class:`Fused`; where it is infinite the slopes of all leaves are the same, to
-            which the trainer sees, and shapes are free of it.
+        gate_scale: scale of the features in this penalty for each problem, shape (R, p); None for none.
+        fused: coefficient of :class:`Fused`; if infinite, the trainer keeps equal slopes in all leaves, and
+            shapes are not penalised.
         gate_sparsity: coefficient of :class:`GateGroupLasso`.
-        row_penalties: penalties on what the tree predicts, such as
-            :class:`~sstorch.objective.parity.GroupParity`.
-        closed_form: train with derivatives that are written out where there are some, instead of autograd's;
-            both are the same up to rounding.
+        row_penalties: penalties on predictions, such as :class:`~sstorch.objective.parity.GroupParity`.
+        closed_form: True uses closed-form derivatives, if any, instead of autograd; both are equal up to
+            rounding.
         roughness: coefficient of :class:`Roughness`.
-        curved: features on whose slopes it acts instead of the ridge, boolean (p,); none if None.
-        monotone: holds effects of columns to one direction.
+        curved: features with the roughness penalty instead of the ridge, boolean (p,); None for none.
+        monotone: constraint on the direction of effects.
         offset: coefficient of :class:`Offset`.
         fused_shape: coefficient of :class:`FusedShape`.
-        own: further penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.
+        own: custom penalties, each a :class:`GatePenalty` or a :class:`LeafPenalty`.
 
     Attributes:
-        shares_slopes: whether slopes are the same in all leaves, boolean (R,), or () for all alike.
+        shares_slopes: True if slopes are equal in all leaves, boolean (R,), or () for all problems.
 
     References:
         Consolo, Amaldi and Carrizosa, the training problem; the gate and fused penalties are additions.
@@ -161,7 +160,7 @@ class TrainingObjective(nn.Module):
         self.leaf_penalties = nn.ModuleList(_active(leaf_penalties))
 
     def forward(self, tree: SoftTree, sample: Sample) -> Tensor:
-        """E of R problems, (R,), in nats per row of model time; +inf where a leaf's hazard overflows."""
+        """E of R problems, (R,), in nats per row of model time; +inf if a leaf's hazard overflows."""
         return self.data_term(tree, sample) + self.penalty(tree) + self.row_penalty(tree, sample)
 
     def penalty(self, tree: SoftTree) -> Tensor:
@@ -169,7 +168,7 @@ class TrainingObjective(nn.Module):
         return self.gate_penalty(tree.gate_parameters()) + self.leaf_penalty(tree.leaf_parameters())
 
     def row_penalty(self, tree: SoftTree, sample: Sample, relaxed: bool = False) -> Tensor:
-        """Sum of the penalties on what the tree predicts, or of their relaxation, shape (R,)."""
+        """Sum of the penalties on predictions, or of their relaxations, shape (R,)."""
         gates, leaves = tree.gate_parameters(), tree.leaf_parameters()
         return self.parameter_row_penalty(gates, leaves, tree.family, sample, relaxed)
 
@@ -186,12 +185,12 @@ class TrainingObjective(nn.Module):
         return _total(self.row_penalties, zero, gates, leaves, family, sample, relaxed)
 
     def leaf_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[LeafTerm, ...]:
-        """Terms of those that train leaves in an LN step, by :meth:`RowPenalty.leaf_term`."""
+        """Terms of row penalties in an LN step, by :meth:`RowPenalty.leaf_term`."""
         penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
         return tuple(p.leaf_term(tree, sample, node) for p in penalties if p.trains_leaves)
 
     def gate_terms(self, tree: SoftTree, sample: Sample, node: int) -> tuple[GateTerm, ...]:
-        """Terms of those that train gates in a BN step, by :meth:`RowPenalty.gate_term`."""
+        """Terms of row penalties in a BN step, by :meth:`RowPenalty.gate_term`."""
         penalties = [cast(RowPenalty, penalty) for penalty in self.row_penalties]
         return tuple(p.gate_term(tree, sample, node) for p in penalties if p.trains_gates)
 
@@ -226,7 +225,7 @@ class TrainingObjective(nn.Module):
         return expected_loss(weighted, parameter_losses(family, leaves, sample, weighted.detach() > 0))
 
     def has_closed_form(self, family: HazardFamily, sample: Sample) -> bool:
-        """True if the gradient in the leaves is written out, and wanted so."""
+        """True if the gradient in the leaves has a closed form that is in use."""
         return self.closed_form and family.closed_form and sample.log_entry is None
 
     def gate_penalty(self, gates: GateParameters) -> Tensor:
@@ -238,7 +237,7 @@ class TrainingObjective(nn.Module):
         return _total(self.leaf_penalties, leaves.intercept.new_zeros(leaves.intercept.shape[:-1]), leaves)
 
     def gate_curvature(self, gates: GateParameters) -> Tensor:
-        """Second derivatives of the penalties, or bounds, for each gate's weights and bias, (K, B, p + 1)."""
+        """Second derivatives, or bounds, of the penalties in weights and bias of gates, (K, B, p + 1)."""
         total = torch.zeros_like(gates.flatten())
         for penalty in self.gate_penalties:
             total[..., :-1] += cast(GatePenalty, penalty).curvature(gates)
@@ -250,16 +249,16 @@ class TrainingObjective(nn.Module):
         return sum((second.flatten(leaves) for second in seconds), torch.zeros_like(leaves.flatten()))
 
     def project(self, tree: SoftTree) -> None:
-        """Bring effects that must go one way, and nearly do so, to where they do; in place."""
+        """Remove small violations of monotone effects, in place."""
         for penalty in self.leaf_penalties:
             if isinstance(penalty, Monotone):
                 penalty.project(tree)
 
     def sparsify(self, tree: SoftTree, sample: Sample) -> None:
-        """Set to zero the gate weights of features that a :class:`GateGroupLasso` has driven out.
+        """Set the gate weights of features removed by a :class:`GateGroupLasso` to zero.
 
-        The tree is changed in place. A problem whose objective would rise by more than a millionth keeps its
-        weights.
+        The tree is changed in place. Weights are kept if the objective would increase by more than a
+        millionth.
         """
         for penalty in self.gate_penalties:
             if not isinstance(penalty, GateGroupLasso) or not tree.topology.branches:
@@ -277,7 +276,7 @@ class TrainingObjective(nn.Module):
             zero_features(tree, features & ~worse[:, None])
 
     def held_by(self, precision: Tensor) -> TrainingObjective:
-        """The same with (1/2) sum_j precision_j gamma_j^2 added, of each slope of each problem, (R, p)."""
+        """Return the objective plus (1/2) sum_j precision_j gamma_j^2 over slopes of each problem, (R, p)."""
         changed = copy.copy(self)
         changed._modules = dict(self._modules)
         own = Ridge(1.0, None, self.shares_slopes, precision.sqrt())

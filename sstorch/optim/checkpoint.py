@@ -41,8 +41,8 @@ def fingerprint(value: object, name: str) -> Fingerprint:
     """Settings or data by dotted names that begin with ``name``; tensors by dtype, shape and checksum.
 
     Raises:
-        ConfigError: something is no plain value, function, tensor, tree, other module, or dataclass, mapping
-            or sequence of them, and need not look alike in two processes.
+        ConfigError: something is not a plain value, function, tensor, tree, other module, or dataclass,
+            mapping or sequence of them, and need not look alike in two processes.
     """
     return dict(_entries(value, name))
 
@@ -126,7 +126,7 @@ FORMAT_VERSION = 2
 
 @dataclass
 class _File:
-    """What a process has of the file of a checkpoint while it is held."""
+    """State of a checkpoint file held by a process."""
 
     lock: BaseFileLock | None = None
     depth: int = 0
@@ -135,17 +135,17 @@ class _File:
 
 
 class Checkpoint:
-    """A file from which a run that was cut short goes on.
+    """File from which an interrupted run continues.
 
     Pass it, or its path, as ``checkpoint`` to :meth:`Trainer.train`, to ``SoftSurvivalTree.fit`` or to
-    ``cross_validate``. The file is written after every finished part of the work (:func:`kept`), at the start
-    of the training and after every pass, aside first and then moved into place, so that it is whole at any
-    moment. A later run with the same settings, data and initial solutions goes on from there and ends, on the
-    same machine with the same number of threads, with the same trees, bit for bit, as one that was never
-    disturbed; on CUDA, where some sums have no fixed order, up to rounding. Any other run is refused.
+    ``cross_validate``. The file is written atomically after every finished part (:func:`kept`), at the start
+    of the training and after every pass. A later run with the same settings, data and starting values
+    continues from it. On the same machine with the same number of threads its trees are identical, bit for
+    bit, to those of an uninterrupted run; on CUDA, where some sums have no fixed order, up to rounding. Any
+    other run raises.
 
     Args:
-        path: of the file; its folder is made if missing.
+        path: path of the file; a missing folder is created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -155,11 +155,11 @@ class Checkpoint:
 
     @classmethod
     def of(cls, checkpoint: Self | str | os.PathLike[str]) -> Self:
-        """The checkpoint itself, or the one at a path."""
+        """Return the checkpoint, or a checkpoint for a path."""
         return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint)  # type: ignore[arg-type]
 
     def within(self, part: str) -> Self:
-        """The part of this name of the same file: it is identified, read and written for itself."""
+        """Return the named part of the same file, with separate identification, reading and writing."""
         inner = copy(self)
         inner._prefix = f"{self._prefix}{part}/"
         return inner
@@ -170,7 +170,7 @@ class Checkpoint:
 
     @property
     def is_held(self) -> bool:
-        """True if a run, of this process or another, holds the file now."""
+        """True if a run, of this process or another, holds the file."""
         if not self._lock_path.exists():
             return False
         lock = try_lock(self._lock_path)
@@ -236,7 +236,7 @@ class Checkpoint:
         """Replace the file by one with these arrays in place of those of this part. While :meth:`held` only.
 
         Raises:
-            ConfigError: it cannot be written; the file that was there is left as it was.
+            ConfigError: the file cannot be written; an existing file is unchanged.
         """
         others = {
             name: array

@@ -1,4 +1,4 @@
-"""Which engine trains: torch, or the compiled one."""
+"""Choice of the engine: torch or compiled."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def obstacle(tree: SoftTree, objective: TrainingObjective, rows: Shards) -> str 
         return f"leaf {family.name!r} has no compiled loss: use another leaf"
     if len(objective.row_penalties):
         return (
-            "penalties on rows, of fairness and of small leaves, are torch's: use fairness=None, min_leaf=0 "
+            "penalties on rows (fairness, small leaves) are not supported: use fairness=None, min_leaf=0 "
             "and, since distilled gates have a least leaf, init='random'"
         )
     for penalty in (*objective.gate_penalties, *objective.leaf_penalties):
         if type(penalty).__module__ != Penalty.__module__:  # also what is derived from those of the package
-            return f"{type(penalty).__name__}, a penalty of your own, is torch's: leave it out"
+            return f"{type(penalty).__name__}, a custom penalty, is not supported: remove it"
     if not objective.closed_form:
         return "derivatives were asked of autograd: use closed_form=True"
     if rows.parts[0].log_upper is not None:
-        return "times within intervals are torch's"
+        return "times within intervals are not supported: use exact times"
     if not rows.is_whole:
         return "it takes all rows at once: use n_shards=1"
     return None
@@ -62,7 +62,7 @@ def compiled_problems(
     ``"auto"`` is compiled from `many` rows on, added up over the problems, unless the trainer has a `reason`
     against it. `on_compile` is called before machine code is made, if none is kept.
 
-    Raises ConfigError: ``"compiled"`` was asked for where it is impossible; the message says why.
+    Raises ConfigError: ``"compiled"`` was requested where it is impossible; the message says why.
     """
     check_choice(engine, "engine", ENGINES)
     n_rows = sum(part.weight.numel() for part in rows.parts)

@@ -53,7 +53,7 @@ _TURNS, _GROWTH = 3, 1.3
 
 @dataclass(frozen=True)
 class Kinds:
-    """Which coefficients share a variance."""
+    """Coefficients that share a variance."""
 
     names: tuple[str, ...]  # of the kinds
     # number of each coefficient's kind, (D,); -1 for those that have none, such as the intercept, and
@@ -102,7 +102,7 @@ class Estimates(Batched):
 
     @property
     def rounded(self) -> Tensor:
-        """Coefficients (K, D), exactly zero where a kind has next to no degrees of freedom."""
+        """Coefficients (K, D), exactly zero if a kind has next to no degrees of freedom."""
         nothing = self.kinds.spread(self.kinds.sums(self.freedom), 1.0) < _NOTHING
         return torch.where(nothing, 0.0, self.theta)
 

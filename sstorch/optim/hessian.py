@@ -24,7 +24,7 @@ class Hessian(Batched):
 
     They are stored for an intercept u that is counted from where all indicators are zero. Where the model
     counts it from the centre of the indicators, as it does so that coefficients are penalised alike with and
-    without codes, the intercept of the model is ``form . theta``, theta with u in the place of the intercept.
+    without codes, the intercept of the model is ``form . theta``, theta with u in place of the intercept.
     """
 
     kept: Tensor  # between the coefficients that stay, (K, D - E, D - E)

@@ -1,4 +1,4 @@
-"""All parameters at once: joint L-BFGS, and the polish after a decomposition."""
+"""Joint L-BFGS over all parameters, also after a decomposition."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Joint(Trainer):
 
     Attributes:
         lbfgs: tolerances and limits.
-        race: drops the worse starts after some rounds, each a pass; None minimises all at one go.
-        lap: iterations of a lap, at least 1; with ``holdout`` a start stops after the first lap that does not
-            improve the loss of the rows held out.
+        race: drops the worse starts after some rounds, each a pass; None minimises all in one run.
+        lap: number of iterations per round, at least 1; with ``holdout`` a start stops after the first round
+            without an improvement of the held-out loss.
 
     Raises:
         ConfigError: a value is out of range.
@@ -94,14 +94,14 @@ class Joint(Trainer):
 
 @dataclass(frozen=True)
 class NodecJoint(Trainer):
-    """Settings of the decomposition followed by a joint polish from the best point of each problem.
+    """Settings of the decomposition followed by joint optimisation from the best point of each problem.
 
     Attributes:
-        nodec: of the decomposition.
-        joint: of the polish, without a race: starts are dropped by the decomposition.
+        nodec: settings of the decomposition.
+        joint: settings of the joint optimisation, without a race: the decomposition drops starts.
 
     Raises:
-        ConfigError: the polish has a race.
+        ConfigError: ``joint`` has a race.
     """
 
     nodec: Nodec = field(default_factory=Nodec)

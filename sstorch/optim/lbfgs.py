@@ -23,15 +23,15 @@ from sstorch.optim.line_search import SLOPE, VALUE, LineSearch, rounding_error
 
 
 class Status(IntEnum):
-    """Why a problem left the minimiser.
+    """Status of a problem at the end of the minimisation.
 
     Attributes:
-        RUNNING: Still being minimised; never found in a result.
+        RUNNING: Still being minimised; never in a result.
         CONVERGED: The gradient is small, or the value no longer decreases measurably.
         MAX_ITER: The limit on iterations or on evaluations was reached first.
         STALLED: No decrease was found, not even along steepest descent.
-        NON_FINITE: The start has no finite value or gradient, or every trial step around the
-            returned point had none.
+        NON_FINITE: The value or gradient is not finite at the start, or at every trial step around the
+            returned point.
     """
 
     RUNNING = 0
@@ -50,10 +50,9 @@ class OptimizationResult(Batched):
         value: (R,), the value at `x`; never above the value at the start.
         gradient_norm: (R,), maximum norm of the gradient at `x`.
         status: (R,) int64, a `Status` per problem.
-        n_evaluations: (R,) int64, evaluations a problem asked for, its start included.
-        n_iterations: (R,) int64, line searches that moved the problem.
-        n_batched_evaluations: Calls of the batched function, each of which served every problem
-            still in the batch.
+        n_evaluations: (R,) int64, evaluations per problem, including the start.
+        n_iterations: (R,) int64, successful line searches.
+        n_batched_evaluations: Calls of the batched function, each for all problems still in the batch.
     """
 
     x: Tensor
@@ -69,7 +68,7 @@ class BatchedFunction(Protocol):
     """K scalar functions of d variables each."""
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, d), each function at its own row of x (K, d), which stays unchanged.
+        """Values (K,) and gradients (K, d), function k at row k of x (K, d), which is not changed.
 
         Entries that are not finite mark a point outside the domain.
         """
@@ -81,11 +80,11 @@ class BatchedFunction(Protocol):
 
 
 class AutogradFunction:
-    """A `BatchedFunction` whose gradients come from autograd.
+    """A `BatchedFunction` with gradients by autograd.
 
     Args:
-        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends on row k of x alone.
-        problems: (K,) int64, numbers of the problems, or their count to number them from zero.
+        f: Maps x (K, d) and problem numbers (K,) to values (K,); value k depends only on row k of x.
+        problems: (K,) int64, numbers of the problems, or the number of problems.
     """
 
     def __init__(self, f: Callable[[Tensor, Tensor], Tensor], problems: Tensor | int) -> None:
@@ -93,7 +92,7 @@ class AutogradFunction:
         self._problems = torch.arange(problems) if isinstance(problems, int) else problems
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, d) at x (K, d), also where the caller has switched gradients off."""
+        """Values (K,) and gradients (K, d) at x (K, d), also if the caller disabled gradients."""
         self._problems = self._problems.to(x.device)
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
@@ -241,13 +240,13 @@ class LBFGSOptions:
         max_evaluations: Evaluations per problem.
         gradient_tolerance: Converged when the maximum norm of the gradient is at most this.
         relative_tolerance: Converged when one iteration lowers the value by at most this fraction of
-            max(|value|, 1), or by no more than rounding error. With 0 the gradient alone decides, until it
-            no longer shrinks at a value constant to rounding.
+            max(|value|, 1), or by no more than rounding error. With 0 only the gradient is used, until it no
+            longer decreases at a value constant up to rounding.
         max_line_search: Trial steps per line search.
         c1: Sufficient decrease (Armijo) constant.
         c2: Curvature (strong Wolfe) constant.
-        check_every: Evaluations between two looks at which problems are done; by default 1 on the CPU, and
-            4 on other devices, which a look makes wait.
+        check_every: Evaluations between two checks for finished problems; by default 1 on the CPU and 4 on
+            other devices, since a check synchronises the device.
 
     Raises:
         ValueError: If a setting is outside its range.
@@ -419,7 +418,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _norm(gradient: Tensor) -> Tensor:
-    """Maximum norm (K,) of the rows of gradient (K, d); zero where d is."""
+    """Maximum norm (K,) of the rows of gradient (K, d); zero if d is."""
     return gradient.abs().amax(-1) if gradient.shape[-1] else gradient.sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""Leaves alone: gates stay where the start has put them."""
+"""Training of leaves with fixed gates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sstorch.optim.trainer import Trainer
 
 @dataclass(frozen=True)
 class Leaves(Trainer):
-    """Settings of one minimisation over all leaves, each on the rows whose most probable path ends there.
+    """Settings of one minimisation over all leaves, each on its rows by most probable path.
 
-    Where the objective has an infinite ``fused``, all leaves have the same slopes, exactly. Leaves whose
-    penalties are all estimated are trained by Newton's method instead, for which there is nothing to set.
+    With an infinite ``fused`` all leaves have equal slopes. Leaves with estimated penalties are trained by
+    Newton's method, which has no settings.
 
     Attributes:
         lbfgs: tolerances and limits.

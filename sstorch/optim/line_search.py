@@ -56,7 +56,7 @@ class LineSearch(Batched):
         return cls(origin, origin, high, torch.ones_like(value), torch.zeros_like(value, dtype=torch.int64))
 
     def restart(self, problems: Tensor, value: Tensor, slope: Tensor) -> LineSearch:
-        """Begin anew where `problems` (K,) is true, from `value` (K,) and `slope` (K,) at step zero."""
+        """Begin again where `problems` (K,) is true, from `value` (K,) and `slope` (K,) at step zero."""
         new, column = LineSearch.start(value, slope), problems[:, None]
         return LineSearch(
             torch.where(column, new.origin, self.origin),

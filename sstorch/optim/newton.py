@@ -309,7 +309,7 @@ class Gaussian(Batched):
 
 @dataclass(frozen=True)
 class Optimum(Batched):
-    """Where Newton's method stands: coefficients (K, D), and the negative log-likelihood there."""
+    """State of Newton's method: coefficients (K, D) and their negative log-likelihood."""
 
     theta: Tensor
     loss: Tensor  # (K,)
@@ -354,7 +354,7 @@ def newton(
 
     A problem is done when half its squared Newton decrement, the gain that is left, is at most the tolerance,
     in nats, or when no step along the direction of Newton lowers the objective. `at` are derivatives at
-    theta, if they are at hand.
+    theta, if they are available.
 
     References:
         Nocedal and Wright (2006), Numerical Optimization, 2nd ed., 3.4, on Hessians that are not positive

@@ -115,7 +115,7 @@ def reassign(
 
 
 def _has_density(tree: SoftTree, sample: Sample, node: int, to_right: Tensor) -> Tensor:
-    """True where a row has a density at the leaf it reaches from the right (or else the left) child."""
+    """True if a row has a density at the leaf it reaches from the right (or else the left) child."""
     everywhere = torch.ones_like(sample.weight, dtype=torch.bool)
     has_density = []
     for child in (2 * node, 2 * node + 1):
@@ -152,11 +152,11 @@ class Nodec(Trainer):
     Attributes:
         eps: thresholds of UpdateBranchNode: ``"eps_paper"`` (0.1, 0.3, 0.4), ``"eps_ordered"``
             (0.1, 0.03, 0.4), or :class:`Thresholds`.
-        macro_iterations: M_it, the most passes over the nodes.
+        macro_iterations: M_it, maximum number of passes over the nodes.
         zeta: factor on the thresholds after each macro iteration.
         patience: k_0, inner iterations without improvement after which a problem stops; None never stops.
-        race: drops the worse starts on the way; None trains all to the end.
-        gradient_tolerance: a problem stops once the max-norm of the gradient of E is below.
+        race: drops the worse starts during training; None trains all to the end.
+        gradient_tolerance: a problem stops if the max-norm of the gradient of E is below this value.
         lbfgs: tolerances and limits of the minimisation in each step.
 
     Raises:

@@ -12,13 +12,12 @@ from sstorch.exceptions import ConfigError
 
 @dataclass(frozen=True)
 class Race:
-    """After some passes only the best starts of each split go on.
+    """Race: after some passes only the best starts of each split continue.
 
     Attributes:
         after: numbers of the passes after which starts are dropped, increasing.
-        keep: share of the starts that goes on each time, in (0, 1); at least one does.
-        heats: objectives that the problems of a split have; they race in so many groups of equal size,
-            consecutive ones in each.
+        keep: share of the starts that continues each time, in (0, 1); at least one.
+        heats: number of groups of equal size, of consecutive problems of a split, with separate races.
 
     Raises:
         ConfigError: if a value is out of range.
@@ -39,7 +38,7 @@ class Race:
             raise ConfigError(f"race.keep must be in (0, 1), got {self.keep!r}")
 
     def survivors(self, value: Tensor, counts: tuple[int, ...], n_passes: int) -> Tensor:
-        """The starts that are still in the race.
+        """Starts that are still in the race.
 
         Args:
             value: best objective of each problem so far, shape (R,), problems ordered by split.

@@ -77,7 +77,7 @@ class TrainingRun:
         self.active = everyone
         self.notes: Mapping[str, Tensor] = {}
         self.finished = False
-        # E where the problems stand, nan where it is not known, and gradients of those that were looked at.
+        # E where the problems stand, nan where it is unknown, and gradients of those that were looked at.
         self._known = torch.full_like(self.best, torch.nan)
         self._gradient: Tensor | None = None
         self._checkpoint = checkpoint

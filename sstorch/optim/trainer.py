@@ -32,21 +32,19 @@ def environment(device: torch.device, compiled: bool = False) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Trainer(ABC):
-    """Settings of a way to train a batch.
+    """Settings of the training of a batch.
 
     Attributes:
-        holdout: share of the training rows, stratified by event, that an estimator does not train on: each
-            tree is kept at the point of its training, and the start is chosen, with the lowest loss there. 0
-            trains on all.
-        n_shards: the rows are worked through in so many shards, which bounds memory; processes of an
-            initialised ``torch.distributed`` share them (:class:`~sstorch.objective.Shards`), and with the
-            same number train the same tree.
-        engine: what takes the steps, ``"torch"``, ``"compiled"`` (the CPU, double precision, most leaves; 5
-            to 13 times as fast with many starts, after about 40 seconds of compiling at its first use on a
-            machine), or ``"auto"``: compiled where it can be and there are many rows and problems
-            (`compiled_from`).
-        compiled_from: rows, added up over the problems, from which ``engine="auto"`` is the compiled one:
-            torch would then take about as long as the compiler; None if it cannot take these steps.
+        holdout: share of held-out training rows, stratified by event. The iterate of each tree, and the
+            start, are chosen by the lowest held-out loss. 0 for no held-out rows.
+        n_shards: number of shards in which rows are processed, which bounds memory. Processes of an
+            initialised ``torch.distributed`` share them (:class:`~sstorch.objective.Shards`); the tree does
+            not depend on the number of processes.
+        engine: ``"torch"``, ``"compiled"`` (CPU, double precision, most leaf families; 5 to 13 times as fast
+            with many starts, after about 40 seconds of compilation at the first use on a machine), or
+            ``"auto"``: compiled, if supported, for many rows and problems (`compiled_from`).
+        compiled_from: number of rows, summed over problems, from which ``engine="auto"`` is compiled: torch
+            would then take about as long as the compilation; None if compiled steps are not supported.
     """
 
     holdout: float = field(default=0.0, kw_only=True)
@@ -63,11 +61,11 @@ class Trainer(ABC):
     @property
     @abstractmethod
     def n_passes(self) -> int:
-        """The most passes that are recorded: macro iterations, or one for a single minimisation."""
+        """Maximum number of recorded passes: macro iterations, or one for a single minimisation."""
 
     @abstractmethod
     def advance(self, run: TrainingRun) -> None:
-        """Train the problems of ``run`` that are active."""
+        """Train the active problems of ``run``."""
 
     def train(
         self,
@@ -78,20 +76,20 @@ class Trainer(ABC):
         held_out: Sample | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     ) -> History:
-        """Train every problem of ``tree`` in place; leave it at its best point, driven-out features at zero.
+        """Train every problem of ``tree`` in place, to its best point with removed features at zero.
 
         Args:
             tree: R problems with initial solutions; float64 advised.
             objective: E.
             sample: training rows of each problem.
             callbacks: called after every inner step and pass.
-            held_out: rows that are not trained on. If given, the best point is that with the lowest mean loss
-                there instead of the lowest E, and patience counts improvements of it.
-            checkpoint: file that is written after every pass. If it is there already, ``tree`` being the same
-                initial solutions, training goes on from the last pass it holds, or is over at once.
+            held_out: held-out rows. If given, the best point has the lowest mean held-out loss instead of the
+                lowest E, and patience counts improvements of this loss.
+            checkpoint: file written after every pass. If it exists, for the same starting values, training
+                continues from its last pass, or ends if finished.
 
         Returns:
-            The records of the run, those from before an interruption included.
+            The records of the run, including those before an interruption.
 
         Raises:
             ConfigError: the checkpoint belongs to a run with other settings, data or initial solutions, is

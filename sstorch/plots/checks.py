@@ -24,21 +24,21 @@ def plot_check(
     cause: str | None = None,
     unit: str | None = None,
 ) -> Figure:
-    """Draw calibration by predicted risk, the most influential rows and effects over time.
+    """Plot calibration by predicted risk, the most influential rows, and effects over time.
 
-    On the left observed over expected events of each group, with 95 % limits of a Poisson count; in the
-    middle, for each coefficient, the largest change by one row, with the row's label; on the right the
-    features whose effects change most over time, in standard errors, with limits of two standard errors.
+    Left: observed / expected events per risk group, with 95 % Poisson limits. Middle: for each coefficient,
+    the largest change by one row, with its label. Right: the features with the largest changes of effect over
+    time, in standard errors, with limits of two standard errors.
 
     Args:
         risk_groups: ``risk_groups`` of :func:`sstorch.validation.check`.
-        influence: its ``influence``.
-        effects: its ``effects``.
-        cause: where causes compete, the one that is drawn; the first if None.
-        unit: of time, for the label of the axis.
+        influence: ``influence`` of the same result.
+        effects: ``effects`` of the same result.
+        cause: competing cause; None for the first.
+        unit: unit of time for the axis label.
 
     Raises:
-        ConfigError: there is no such cause.
+        ConfigError: unknown cause.
     """
     causes = risk_groups.index.get_level_values("cause").unique().tolist()
     if cause is not None:
@@ -83,7 +83,7 @@ def plot_check(
         )
     last.axhline(0.0, color="#9a9a9a", linewidth=0.8)
     last.set_xlabel(time_label(None, unit), fontsize=9)
-    last.set_ylabel("effect at a time less that of the model,\nper standard deviation", fontsize=9)
+    last.set_ylabel("effect at a time minus that of the model,\nper standard deviation", fontsize=9)
     last.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
     for ax, title in ((left, "calibration"), (right, "influence"), (last, "effects over time")):
         ax.set_title(title, fontsize=10, loc="left")

@@ -47,16 +47,16 @@ def plot_survival_by_leaf(
     max_curves: int = 300,
     unit: str | None = None,
 ) -> Axes:
-    """Draw the survival curve of every row in the colour of its leaf, and the leaf's mean curve on top.
+    """Plot the survival curve of every row in the colour of its leaf, with the mean curve of each leaf.
 
-    Within a leaf the shades go from dark, where the predicted survival is lowest, to light.
+    Darker shades within a leaf mean shorter predicted survival.
 
     Args:
         tree: fitted.
         X: rows.
-        ax: axes to draw on; of a new figure if None.
-        max_curves: rows drawn at most, evenly chosen; means are over all rows.
-        unit: of time, for the label of the axis; that of the tree if None.
+        ax: matplotlib axes; None for a new figure.
+        max_curves: maximum number of curves, evenly spaced; means use all rows.
+        unit: unit of time for the axis label; None for that of the tree.
 
     Returns:
         The axes.
@@ -92,18 +92,18 @@ def _shades(colour: str, n: int) -> npt.NDArray[np.float64]:
 
 
 def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Training objective by macro iteration, one line a start; the one that ends lowest on top.
+    """Plot the training objective by macro iteration, one line per start; the lowest final value on top.
 
     Args:
-        macro_iterations: columns ``problem``, ``macro_iteration`` and ``objective``, and ``dropped`` where
-            starts left a race: ``tree.history_.macro_iterations``, or those of a whole batch.
-        ax: axes to draw on; of a new figure if None.
+        macro_iterations: columns ``problem``, ``macro_iteration`` and ``objective``, and ``dropped`` for
+            starts that left a race: ``tree.history_.macro_iterations``, or the records of a batch.
+        ax: matplotlib axes; None for a new figure.
 
     Raises:
-        DataError: there are no records, as in a tree that was loaded.
+        DataError: there are no records, for example in a loaded tree.
     """
     if macro_iterations.empty:
-        raise DataError("no macro iterations were recorded: a loaded tree has no history, fit it anew")
+        raise DataError("no macro iterations were recorded: a loaded tree has no history, fit it again")
     ax = given_or_new(ax)
     ends = macro_iterations.groupby("problem")["objective"].last().astype(float)
     best = ends.idxmin()
@@ -127,18 +127,18 @@ def plot_objective(macro_iterations: pd.DataFrame, ax: Axes | None = None) -> Ax
 
 
 def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Sharpness of the routing: share of the rows whose own group has at least a given probability.
+    """Plot the sharpness of the routing: share of the rows with at least a given probability of their group.
 
-    Where the gates are sharp, the lines stay at one up to the right edge; soft gates let them fall early, and
-    predictions from one group are then worse than the average of all groups.
+    With sharp gates the lines stay at one up to the right edge. With soft gates they fall early; predictions
+    from one group are then less accurate than the average over groups.
 
     Args:
         leaf_proba: shape (n, L), rows sum to one: ``tree.predict_leaf_proba(X)``.
-        group: of each row, 1 .. L, shape (n,): ``tree.apply(X)``.
-        ax: axes to draw on; of a new figure if None.
+        group: group of each row, 1 .. L, shape (n,): ``tree.apply(X)``.
+        ax: matplotlib axes; None for a new figure.
 
     Raises:
-        DataError: no array of probabilities that sum to one, or not one group for each row.
+        DataError: probabilities do not sum to one, or the number of groups differs from the number of rows.
     """
     proba = np.asarray(leaf_proba, dtype=np.float64)
     if proba.ndim != 2 or proba.size == 0 or not np.allclose(proba.sum(axis=1), 1.0, atol=1e-4):
@@ -160,7 +160,7 @@ def plot_routing_sharpness(leaf_proba: npt.ArrayLike, group: npt.ArrayLike, ax: 
             label=f"group {number}: {len(values)} rows, mean {values.mean():.2f}",
         )
     ax.set(
-        xlabel="probability of the own group, at least",
+        xlabel="probability of the group of the row, at least",
         ylabel="share of its rows",
         xlim=(0, 1.005),
         ylim=(0, 1.02),
@@ -178,16 +178,16 @@ def plot_calibration(
     incidence: bool = False,
     horizon: str = "",
 ) -> Axes:
-    """Observed against predicted survival at one time, with a band, compared with the diagonal.
+    """Plot observed against predicted survival at one time, with a confidence band and the diagonal.
 
     Args:
-        curve: columns ``predicted``, ``observed``, ``lower`` and ``upper``: of
+        curve: columns ``predicted``, ``observed``, ``lower`` and ``upper``, from
             :func:`sstorch.metrics.calibration_curve`.
-        predicted: predictions of all rows, shape (n,), drawn as a histogram below the curve, whose highest
-            bar is a tenth of the axis.
-        ax: axes to draw on; of a new figure if None.
-        incidence: draw one minus all values: incidences, as of a competing cause.
-        horizon: the time, such as "1000 days", for the labels of the axes; "" for none.
+        predicted: predictions of all rows, shape (n,), drawn as a histogram below the curve; its highest bar
+            is a tenth of the axis.
+        ax: matplotlib axes; None for a new figure.
+        incidence: True draws one minus all values, the incidence, for example of a competing cause.
+        horizon: time, such as "1000 days", for the axis labels; "" for none.
 
     Raises:
         ConfigError: a column is missing.

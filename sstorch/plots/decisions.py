@@ -14,15 +14,14 @@ _BELOW = 0.25
 
 
 def plot_decision_curve(table: pd.DataFrame, ax: Axes | None = None, *, horizon: str = "") -> Axes:
-    """Net benefit of a model against the threshold of the risk, compared with treating all and none.
+    """Plot the decision curve: net benefit against the risk threshold, with treating all and treating none.
 
-    Where the net benefit is not known, the curve has a gap. The axis ends at the highest threshold at which a
-    row is treated: beyond the highest predicted risk the model treats none.
+    The curve has gaps at undefined values. The axis ends at the highest threshold at which a row is treated.
 
     Args:
-        table: a row a threshold, of :func:`sstorch.metrics.net_benefit`.
-        ax: axes to draw on; of a new figure if None.
-        horizon: the time of the risk, such as "1500 days", for the label of the axis; "" for none.
+        table: a row per threshold, of :func:`sstorch.metrics.net_benefit`.
+        ax: matplotlib axes; None for a new figure.
+        horizon: time of the risk, such as "1500 days", for the axis label; "" for none.
 
     Raises:
         ConfigError: a column is missing.

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from sstorch.plots.figures import COLOURS, ShownFigure
 
-# A smaller stability index is no finding, by the rule of thumb of credit scoring.
+# A smaller stability index is not a finding, by the rule of thumb of credit scoring.
 LEAST_PSI = 0.1
 # Columns that are drawn, those with the largest stability index; and labels of the axis of periods.
 _COLUMNS_SHOWN, _LABELS_SHOWN = 20, 12

@@ -54,34 +54,35 @@ def plot_effects(
     cause: int | str = 1,
     intervals: bool = False,
 ) -> list[Axes]:
-    """Draw the effect of each column, one panel a column, those with the largest first, on one scale.
+    """Plot the effect of each column, one panel per column, the largest first, on a common scale.
 
-    A line shows how the hazard, time or odds of a subject change with a number, against the median (the dot)
-    and with all other columns at their reference; points do the same for categories, and for columns of two
-    numbers. Ticks at the bottom are
-    rows, a few hundred at most. Groups have a colour each where they differ, and those that no row is in are
-    left out. Families without a ratio, and shapes that depend on x, show the change of the linear predictor.
+    A line shows the ratio of hazard, time or odds compared with the median of the column (dot), with all
+    other columns at their reference; points show categories and columns with two values. Ticks at the bottom
+    are rows, at most a few hundred. Groups have separate colours if they differ; groups without rows are
+    excluded. For families without a ratio, and for shapes that depend on x, the change of the linear
+    predictor is shown.
 
     Args:
         tree: fitted.
-        X: rows, best those of training: references, ranges and ticks come from them.
-        columns: to draw; those with the largest effects if None.
-        sample: trees for a band: :func:`sstorch.soft.bootstrap_trees` of the same parameters, at depth 0.
-        level: share of the sample's trees in the band at each value, or level of the confidence limits.
-        max_columns: columns drawn at most where none are chosen; the title has the number of all.
-        inner: share of the rows that the axis of a number spans, the middle ones, in (0, 1]: where few rows
-            are, a curve is hardly supported.
-        figure: to draw on, best with a constrained layout; a new one, as large as the panels need, if None.
-        cause: where causes compete, the one whose hazard is drawn, by number or name.
-        intervals: draw pointwise confidence limits, as :func:`sstorch.reading.effects` has them.
+        X: rows for references, ranges and ticks, preferably the training rows.
+        columns: plotted columns; None for those with the largest effects.
+        sample: trees for a band, from :func:`sstorch.soft.bootstrap_trees` with the same parameters, at depth
+            0.
+        level: share of the sample in the band at each value, or level of the confidence limits.
+        max_columns: maximum number of columns if ``columns`` is None; the title states the total number.
+        inner: central share of the rows within the axis of a number, in (0, 1]: curves are unreliable where
+            there are few rows.
+        figure: matplotlib figure, preferably with constrained layout; None for a new figure of suitable size.
+        cause: competing cause, by number or name.
+        intervals: True for pointwise confidence limits, as in :func:`sstorch.reading.effects`.
 
     Returns:
-        The axes, one a column, in the order drawn.
+        The axes, one per column, in the order drawn.
 
     Raises:
-        DataError: columns are missing, or have no known value in any row.
-        ConfigError: an argument is out of range, ``columns`` is empty, or there is no such
-            exist: see :func:`sstorch.reading.effects`; or there is no such cause.
+        DataError: columns are missing, or have only missing values.
+        ConfigError: an argument is out of range, ``columns`` is empty, or there is no such exist: see
+            :func:`sstorch.reading.effects`; or unknown cause.
     """
     inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level, intervals)
@@ -145,7 +146,7 @@ def _numbers(column: pd.Series) -> FloatArray:
 
 
 class _Panel:
-    """What is drawn of one column.
+    """Plotted values of one column.
 
     Attributes:
         tables: effects by group, within the part of the axis that is drawn; one, with key None, where leaves

@@ -49,35 +49,34 @@ def plot_groups(
     p_value: float | None = None,
     rules: bool = False,
 ) -> list[Axes]:
-    """Draw the survival of each group: Kaplan-Meier with limits, the model over it, numbers at risk below.
+    """Plot survival by group: Kaplan-Meier with limits, mean predictions, numbers at risk.
 
-    Steps are Kaplan-Meier of the group's rows, in a band of pointwise limits; ticks are rows whose
-    observation ended there. The dashed line is the mean of the curves that the tree predicts for the same
-    rows: where it leaves the band, the model is off, or censoring depends on covariates; ``summary`` says
-    which.
+    Steps are Kaplan-Meier estimates with a pointwise confidence band; ticks are censored rows. The dashed
+    line is the mean prediction for the same rows. A dashed line outside the band shows lack of fit, or
+    censoring that depends on covariates; see ``summary``.
 
     Args:
         tree: fitted.
-        X: rows, best others than those of training: on these the groups look further apart than they are.
-        y: their outcome, as in ``fit``; with left truncation it counts in Kaplan-Meier and numbers at risk.
-        figure: to draw on; a new one if None.
-        confidence: of the limits.
-        unit: of time, for the label of the axis; that of the tree if None.
-        sample_weight: weights >= 0, (n,), of Kaplan-Meier and of the mean curves of the model; None is
-            those of ``y``, or one each. Rows, events and numbers at risk are not weighted.
-        weights: ``"sampling"``, or ``"frequency"``: how often each row was observed, as integers; see
+        X: rows, preferably held-out rows: on training rows differences between groups are too large.
+        y: outcome of the rows, as in ``fit``; entry times are used in Kaplan-Meier and numbers at risk.
+        figure: matplotlib figure; None for a new figure.
+        confidence: level of the limits.
+        unit: unit of time for the axis label; None for that of the tree.
+        sample_weight: weights >= 0, (n,), for Kaplan-Meier and mean predictions; None for the weights of
+            ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
+        weights: ``"sampling"``, or ``"frequency"``: integer counts of each row; see
             :class:`~sstorch.metrics.KaplanMeierBand`.
-        p_value: of the difference between the groups, where a better test is at hand; None for that of the
-            log-rank test of these rows, which is not shown where they are the training rows: these placed the
-            gates.
-        rules: write the rule of each group next to its curve; of soft trees.
+        p_value: p-value of the difference between groups from another test. None for the log-rank test on
+            these rows, which is not shown for training rows, since they placed the gates.
+        rules: True shows the rule of each group next to its curve (soft trees).
 
     Returns:
         The axes of the curves, and those of the numbers at risk.
 
     Raises:
-        DataError: not one outcome for each row, none of the kind of training, or wrong weights.
-        ConfigError: the kind of weights does not exist, ``p_value`` is no probability, or the tree has no
+        DataError: lengths of outcome and rows differ, outcomes are not of the training type, or weights are
+            invalid.
+        ConfigError: the kind of weights is unknown, ``p_value`` is not a probability, or the tree has no
             rules of groups.
     """
     check_tree(tree, "falling_curves")
@@ -247,15 +246,15 @@ class Resampled(Protocol):
 
 
 def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = None) -> list[Axes]:
-    """Draw who changes group: rows of the data down, resamples across, the colour is the group there.
+    """Plot changes of group as a map: rows by resamples, coloured by group.
 
-    Rows are sorted by their group in the tree, whose colour is the strip on the left, and within it by how
-    often they change; resamples by how many rows stay. Groups that other rows of the population would make
-    again are blocks of one colour. On the right the share of the resamples in which each row is elsewhere.
+    Rows are sorted by group in the tree (strip on the left) and by number of changes, resamples by number of
+    unchanged rows. Stable groups are blocks of one colour. The right panel shows the share of resamples in
+    which the group of a row changes.
 
     Args:
-        stability: what :func:`sstorch.validation.stability` gives.
-        figure: to draw on; a new one if None.
+        stability: result of :func:`sstorch.validation.stability`.
+        figure: matplotlib figure; None for a new figure.
 
     Returns:
         The axes: of the strip, of the resamples, and of the shares.

@@ -24,7 +24,7 @@ _INK = "#222222"
 
 
 class TreeWithIncidences(Protocol):
-    """What the figure needs of a fitted tree."""
+    """Interface of fitted trees for the figure."""
 
     causes_: tuple[str, ...]
 
@@ -43,26 +43,26 @@ def plot_incidence(
     end: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> list[Axes]:
-    """Draw what happens to the subjects of each group: incidences of the causes, stacked, a panel a group.
+    """Draw stacked cumulative incidences of the causes, one panel per group.
 
-    The height of a colour at a time is the share of the group whom this cause has ended by then, by the mean
-    of the tree's predictions; what is white is without any event. Lines are the same of the group's rows, by
-    Aalen and Johansen: where they leave the edges of the colours, the model is off.
+    The height of a colour is the mean predicted incidence of a cause in the group; white is event-free
+    survival. Lines are Aalen-Johansen estimates of the rows of the group. Lines that differ from the edges of
+    the colours show lack of fit.
 
     Args:
         tree: fitted to competing causes.
-        X: rows, best others than those of training: on these the groups look further apart than they are.
-        y: their outcome, as in ``fit``.
-        time_unit: for the label of the axis; that of the training data if None.
-        end: last time drawn; the 95 % quantile of the rows' times if None.
-        sample_weight: weights >= 0, (n,), of the mean predictions and of Aalen and Johansen; None is those
-            of ``y``, or one each. Rows and events are not weighted.
+        X: rows, preferably held-out rows: on training rows differences between groups are too large.
+        y: outcome of the rows, as in ``fit``.
+        time_unit: unit of time for the axis label; None for that of the training data.
+        end: last time of the axis; None for the 95 % quantile of the times.
+        sample_weight: weights >= 0, (n,), for mean predictions and Aalen-Johansen estimates; None for the
+            weights of ``y``, or 1. Counts of rows and events are not weighted.
 
     Returns:
         An axes for each group, in the order of their numbers.
 
     Raises:
-        DataError: not one time and cause for each row, or wrong weights.
+        DataError: lengths of outcome and rows differ, or weights are invalid.
     """
     if outcome_of(tree, y).cause is None:
         raise DataError("y has no causes; give Surv(time, cause, causes=...)")

@@ -33,25 +33,24 @@ def plot_interactions(
     cause: int | str = 1,
     figure: Figure | SubFigure | None = None,
 ) -> list[Axes]:
-    """Draw the strongest interactions, a map a pair, on one scale.
+    """Plot the strongest interactions, one map per pair, on a common scale.
 
-    A cell has the same share of the rows along either axis where a column is a number. Its colour shows the
-    ratio of hazard, time or odds to that of the effects of both columns alone.
+    Along a numeric axis all cells have the same share of the rows. The colour shows the ratio of hazard, time
+    or odds relative to the sum of both single effects.
 
     Args:
         tree: fitted with ``Columns(interactions=...)``.
-        X: rows, best those of training: values come from them.
-        n_pairs: maps at most, >= 1.
-        group: whose products are drawn; those of a regression, and of groups that share their products, are
-            those of group 1.
-        cause: where causes compete, the one whose hazard is drawn, by number or name.
-        figure: to draw on, best with a constrained layout; a new one, as large as the maps need, if None.
+        X: rows for the values, preferably the training rows.
+        n_pairs: maximum number of maps, >= 1.
+        group: group of the products; 1 for a regression, and for groups with shared products.
+        cause: competing cause, by number or name.
+        figure: matplotlib figure, preferably with constrained layout; None for a new figure of suitable size.
 
     Returns:
-        The axes, one a pair, in the order drawn.
+        The axes, one per pair, in the order drawn.
 
     Raises:
-        ConfigError, DataError: as :func:`sstorch.reading.interactions`; or there is no such cause.
+        ConfigError, DataError: as in :func:`sstorch.reading.interactions`, or an unknown cause.
     """
     table = interactions(tree, X, n_pairs)
     title = ""

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 def plot_path(
     tree: SoftEstimator, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
 ) -> Axes:
-    """Draw the survival of one subject along its rows, on bands in the colours of its leaves.
+    """Plot the survival of one subject along its rows, on bands coloured by leaf.
 
-    Changes of leaf name the columns that differ. The last row is carried forward.
+    Labels at changes of leaf name the changed columns. The last row is carried forward.
 
     Args:
         tree: fitted.
         X: the rows of one subject.
-        entry: time from which each row holds, (n,).
-        ax: axes to draw on; of a new figure if None.
-        unit: of time, for the label of the axis; that of the tree if None.
+        entry: start of each row, (n,).
+        ax: matplotlib axes; None for a new figure.
+        unit: unit of time for the axis label; None for that of the tree.
 
     Returns:
         The axes.
 
     Raises:
-        DataError: there are no rows, or two of them begin at once.
+        DataError: there are no rows, or two rows start at the same time.
     """
     begin = np.asarray(entry, dtype=np.float64)
     if begin.size == 0:

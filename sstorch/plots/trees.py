@@ -42,7 +42,7 @@ _TERMS = 4
 
 @dataclass(frozen=True)
 class _Groups:
-    """What is drawn of groups."""
+    """Plotted values of groups."""
 
     times: FloatArray  # of the model's curves, increasing from 0, shape (n_times,)
     label: str  # of the axis of time, which is as narrow as its unit
@@ -182,35 +182,31 @@ def plot_soft_tree(
     horizon: float | None = None,
     width: float | None = None,
 ) -> list[Axes]:
-    """Draw the tree: the rule of each gate, the survival of each group.
+    """Plot a soft tree: the rule of each gate and the survival of each group.
 
-    A gate on one column, or on categories, has its rule. A gate on two numbers is a plane of both columns,
-    in original units, with its line, the sides of yes and no, and rows that pass it as points. A sum of more
-    columns is written with its threshold. Branches are as wide as their share of the rows; at each gate the
-    side of the group with the longer survival is on the left. Gates that send all training rows one way are
-    not drawn.
+    A gate on one column, or on categories, shows its rule. A gate on two numbers shows the plane of both
+    columns in original units, with its line, the sides yes and no, and its rows as points. A gate on more
+    columns shows the sum with its threshold. The width of a branch is proportional to its share of the rows;
+    the side with longer survival is on the left. Gates with all training rows on one side are not shown.
 
-    A group shows Kaplan-Meier of its rows with the 95 % confidence band and, dashed, the mean of the curves
-    that the tree predicts for them; below its rows, its events, and survival at one time with its confidence
-    interval. Where causes compete survival is free of any event; where times are intervals the curve is
-    Turnbull's, without limits. These rows have placed the gates if they
-    are those of training: groups then look further apart than they are.
+    A group shows the Kaplan-Meier estimate with 95 % confidence band, the mean prediction (dashed), rows,
+    events, and survival at one time with its confidence interval. With competing causes survival is
+    event-free; for interval-censored rows the curve is Turnbull's, without limits. On training rows, which
+    placed the gates, differences between groups are too large.
 
-    All texts have 8 points: a figure of 3.35 inches (85 mm, a column of a journal) has room for four groups.
+    All text has 8 points: a figure of 3.35 inches (85 mm, a journal column) fits four groups.
 
     Args:
         tree: fitted.
         X: rows.
-        y: their outcome, as in ``fit``; None draws the mean predictions alone.
-        figure: to draw on; a new one, as large as the tree needs, if None.
-        unit: of time; that of the tree if None.
-        horizon: time at which survival is written; a round one near the quantile .9 of the event times if
-            None.
-        width: of a new figure, in inches.
+        y: outcome of the rows, as in ``fit``; None shows only mean predictions.
+        figure: matplotlib figure; None for a new figure of suitable size.
+        unit: unit of time; None for that of the tree.
+        horizon: time of the reported survival; None for a round time near the quantile .9 of the event times.
+        width: width of a new figure, in inches.
 
     Returns:
-        The axes: that of the branches, then those of the gates that are drawn, level by level, and of the
-        groups from left to right.
+        The axes of the branches, of the gates by level, and of the groups from left to right.
 
     Raises:
         DataError: not one outcome for each row, or none of the kind of training.
@@ -354,21 +350,20 @@ def plot_optimal_tree(
     horizon: float | None = None,
     width: float | None = None,
 ) -> list[Axes]:
-    """Draw the tree: the split in each node, and in each leaf its survival curve, or its text.
+    """Plot an exact tree: the split of each node, and the survival curve or text of each leaf.
 
     Args:
         tree: fitted.
-        X: rows that are counted; those of training if None.
-        y: their outcome, of survival trees: Kaplan-Meier of the groups, events and survival at one time with
-            its confidence interval, as in :func:`plot_soft_tree`.
-        figure: to draw on; a new one, as large as the tree needs, if None.
-        unit: of time; that of the tree if None.
+        X: counted rows; None for the training rows.
+        y: outcome of the rows for survival trees: Kaplan-Meier estimates, events, and survival at one time
+            with its confidence interval, as in :func:`plot_soft_tree`.
+        figure: matplotlib figure; None for a new figure of suitable size.
+        unit: unit of time; None for that of the tree.
         horizon: as in :func:`plot_soft_tree`.
-        width: of a new figure, in inches.
+        width: width of a new figure, in inches.
 
     Returns:
-        The axes: that of the branches, then those of the splits, level by level, and of the leaves from left
-        to right.
+        The axes of the branches, of the splits by level, and of the leaves from left to right.
 
     Raises:
         DataError: not one outcome for each row, or none of the kind of training.
@@ -416,7 +411,7 @@ def plot_optimal_tree(
 def _exact_groups(
     tree: Any, curves: Any, group: IntArray | None, y: object, unit: str | None, horizon: float | None
 ) -> _Groups:
-    """What is drawn of the groups of an exact survival tree."""
+    """Plotted values of the groups of an exact survival tree."""
     times, unit = np.concatenate([[0.0], curves.times]), unit or tree.time_unit_
     observed = None if y is None or group is None else ObservedGroups.of(tree, group, y)
     survival = "event-free survival" if tree.causes_ else "survival"

@@ -30,7 +30,7 @@ _OTHER_TREES = (
 
 
 class SampleOfTrees(Protocol):
-    """Trees that stand for each other, such as those of resamples."""
+    """Exchangeable trees, such as those of resamples."""
 
     def fitted_trees(self) -> Iterator[FittedTree]:
         """Each tree."""
@@ -45,36 +45,36 @@ def effects(
     level: float = 0.9,
     intervals: bool = False,
 ) -> pd.DataFrame:
-    """What each column does in the groups: the change of the linear predictor as it alone varies.
+    """Compute effects: the change of the linear predictor when one column varies, per group.
 
-    Everyone is compared with a reference: the median of every number in X (of an even number of rows the
-    lower middle value), and the most frequent category of the other columns. A number takes
-    ``n_points`` evenly spaced values from its smallest to its largest in X, and its median; or through
-    all that it has if there are no more. A column of categories takes all of the training rows. With
-    ``interactions`` the effect is that at the reference of the other columns.
+    The reference is the median of every number in X (the lower middle value for an even number of rows) and
+    the most frequent category of the other columns. A number takes ``n_points`` evenly spaced values between
+    its minimum and maximum in X, and its median, or all its values if there are fewer. A categorical column
+    takes all categories of the training rows. With ``interactions`` other columns are at their reference.
 
     Args:
         tree: fitted.
         X: rows with the training columns.
-        columns: that vary; all if None.
+        columns: varied columns; None for all.
         n_points: >= 2.
-        sample: trees for a band, :func:`~sstorch.soft.bootstrap_trees` of the same parameters and rows.
-        level: share of the sample's trees between lower and upper end at each value, or of the confidence
+        sample: trees for a band, from :func:`~sstorch.soft.bootstrap_trees` with the same parameters and
+            rows.
+        level: share of the sample between lower and upper end at each value, or level of the confidence
             limits, in (0, 1).
-        intervals: give confidence limits, by the covariance of the coefficients (:mod:`sstorch.inference`);
-            of groups given their gates.
+        intervals: True for confidence limits from the covariance of the coefficients
+            (:mod:`sstorch.inference`), for groups conditional on the gates.
 
     Returns:
-        Columns ``cause`` where causes compete, ``group``, ``column``, ``value`` (a number or a category),
+        Columns ``cause`` with competing causes, ``group``, ``column``, ``value`` (a number or a category),
         ``effect`` (change of the linear predictor in the group), and its exponential as ``hazard ratio``,
-        ``time ratio`` or ``odds ratio``, whichever the family has; with a sample or ``intervals``
-        ``lower`` and ``upper`` of the effect.
+        ``time ratio`` or ``odds ratio``, depending on the family; with a sample or ``intervals`` ``lower``
+        and ``upper`` of the effect.
 
     Raises:
-        DataError: columns are missing, or have no known value in any row.
+        DataError: columns are missing, or have only missing values.
         ConfigError: ``n_points`` or ``level`` is out of range; the model has no covariance; or a band of a
-            sample is asked for, and the groups of a tree have slopes of their own: groups of different trees
-            do not correspond.
+            sample is requested for groups with different slopes, since groups of different trees cannot be
+            matched.
     """
     fitted, frame = fitted_tree(tree), tree._cleaned(X)
     covariance = covariance_of(tree) if intervals else None
@@ -161,7 +161,7 @@ class _Varied:
             return (leaves.slope.double() @ moved.mT).cpu().numpy()
 
     def errors(self, tree: FittedTree, hazard: HazardCovariance) -> FloatArray:
-        """Standard errors of :meth:`effects`, (L, R); zero at the reference, NaN where the data give none."""
+        """Standard errors of :meth:`effects`, (L, R); zero at the reference, NaN if the data give none."""
         x = dense(tree.encode(self.rows))
         moved = tree.module.leaf_parameters().features(x[1:] - x[:1]).detach().cpu().double()
         out: FloatArray = np.empty((hazard.n_groups, len(moved)))

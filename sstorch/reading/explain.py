@@ -29,27 +29,27 @@ class Explanation:
     """Path and contributions of one subject.
 
     Attributes:
-        group: that of the most probable path, 1 .. L.
-        path: a row for each gate on the path, indexed by node: ``score``, ``yes`` (probability that the rule
-            holds), ``answer``, ``"yes"`` or ``"no"``, ``reached``, the probability of all steps up to this
-            one, and ``survival``, ``"longer"`` or ``"shorter"``: that of the training rows of this side
-            compared with the other (mean predicted survival), ``""`` if one side has no rows.
-        group_probability: of all groups, shape (L,).
-        contributions: what each number, category, curve or product adds to the score of each gate on the path
-            (columns ``"gate n"``) and to the linear predictor of the group (``"group k"``), with the last row
-            ``(constant)``; a column sums to the score. Contributions count from the smallest training value
-            of a number, and from the absence of a category: the constant is the score of who has these.
-        values: of these terms in original units, a category 1 where it applies, of a curve the number that it
-            is of; imputed where missing.
-        median: predicted, +inf if survival is above 1/2 up to the last training event.
-        survival: predicted at some round times, which are its index.
-        time_unit: of these times; None if not known.
-        labels: what the text calls terms that are numbers: by their columns, also those of curves.
-        time_varying: whether training subjects had several rows: median and survival then hold from time zero
-            if the covariates stay as in the row, which the text adds.
-        cause: where causes compete, that whose linear predictor is explained.
-        incidence: where causes compete, predicted, a row for each cause, a column for each of the times;
-            median and survival are then free of any event.
+        group: group at the end of the most probable path, 1 .. L.
+        path: one row per gate on the path, indexed by node: ``score``, ``yes`` (probability that the rule
+            holds), ``answer``, ``"yes"`` or ``"no"``, ``reached``, the probability of the path up to this
+            gate, and ``survival``, ``"longer"`` or ``"shorter"``: mean predicted survival of the training
+            rows on this side compared with the other side, ``""`` if one side has no rows.
+        group_probability: probability of each group, shape (L,).
+        contributions: contribution of each number, category, curve or product to the score of each gate on
+            the path (columns ``"gate n"``) and to the linear predictor of the group (``"group k"``); the last
+            row is ``(constant)``. A column sums to the score. The reference is the smallest training value of
+            a number and the absence of a category; the constant is the score at the reference.
+        values: values of these terms in original units: 1 for a present category, the number for a curve;
+            imputed if missing.
+        median: predicted median, +inf if survival is above 1/2 up to the last training event.
+        survival: predicted survival, indexed by round times.
+        time_unit: unit of the times; None if undefined.
+        labels: names of numeric terms in the text.
+        time_varying: True if training subjects had several rows: median and survival then assume constant
+            covariates from time zero, as stated in the text.
+        cause: with competing causes, the cause of the explained linear predictor.
+        incidence: with competing causes, predicted incidence, one row per cause and one column per time;
+            median and survival are then event-free.
     """
 
     group: int
@@ -129,8 +129,8 @@ def explain_row(
 ) -> Explanation:
     """Path and contributions of one row, of the columns of the preprocessing, at increasing horizons.
 
-    `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown. Where
-    causes compete the linear predictor of `cause` is explained.
+    `longer` is by gate the side with the longer survival, ``"yes"`` or ``"no"``; none if unknown. With
+    competing causes the linear predictor of `cause` is explained.
     """
     if len(frame) != 1:
         raise DataError(f"x has {len(frame)} rows; explain one at a time, such as X.iloc[[0]]")

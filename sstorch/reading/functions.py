@@ -19,23 +19,23 @@ _STATISTICS = ("", "estimate", "lower", "upper", "model")
 
 
 def export_text(tree: HasText, n_terms: int | None = 4) -> str:
-    """The tree as indented rules in original units, with rows, events and median of each group.
+    """Export the tree as indented rules in original units, with rows, events and median of each group.
 
-    ``tree.summary()`` has the rest.
+    See ``tree.summary()`` for further results.
 
     Args:
         tree: fitted.
-        n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+        n_terms: maximum number of terms of a rule, by size of the effect; None for all.
     """
     return readable(tree)._export_text(n_terms)
 
 
 def export_graphviz(tree: HasText, n_terms: int | None = 3) -> str:
-    """The tree in the DOT language of Graphviz (``dot -Tsvg``); what is shown is as in ``tree.summary()``.
+    """Export the tree in the DOT language of Graphviz (``dot -Tsvg``), as in ``tree.summary()``.
 
     Args:
         tree: fitted.
-        n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+        n_terms: maximum number of terms of a rule, by size of the effect; None for all.
     """
     return readable(tree)._export_graphviz(n_terms)
 
@@ -45,17 +45,17 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
 
     Args:
         tree: fitted.
-        n_terms: terms of a rule that are written out, those with the largest effects; None for all, and for
-            all categories of long lists.
+        n_terms: maximum number of terms of a rule, by size of the effect; None for all, and for all
+            categories of long lists.
 
     Returns:
         Indexed by node in heap order (root 1, children 2n and 2n + 1): ``rows`` and ``events`` of the
-        training rows whose most probable path passes the gate, ``yes`` (share of them for which
-        the rule holds), ``rule`` in original units and ``features``, the ``n_terms`` encoded
-        features with the largest effect. All terms of a rule together send every training row that passes
-        the gate to its side, with as few digits as that takes. Of a categorical column the most
-        frequent category among these rows is the reference, which is not written. A rule of one number
-        is a threshold (``pnodes <= 5``), one of one categorical column a list (``tgrade in {II, III}``).
+        training rows with a most probable path through the gate, ``yes`` (share of these rows for which the
+        rule holds), ``rule`` in original units and ``features``, the ``n_terms`` encoded features with the
+        largest effect. The complete rule assigns every training row at the gate to its side, with as few
+        digits as possible. The reference of a categorical column, the most frequent category among these
+        rows, is omitted. A rule on one number is a threshold (``pnodes <= 5``), a rule on one categorical
+        column a list (``tgrade in {II, III}``).
     """
     fitted, nodes, rules = fitted_tree(tree), tree.node_table_, tree._gate_rules
     rows = []
@@ -77,7 +77,7 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
 
 
 def gate_terms(tree: ReadableTree) -> list[str]:
-    """Names of the encoded features that some gate uses."""
+    """Names of the encoded features used by gates."""
     fitted = fitted_tree(tree)
     if not fitted.module.topology.branches:
         return []
@@ -90,10 +90,9 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
     """Coefficients of the gates.
 
     Returns:
-        Indexed by node and encoded feature, the largest effect first: raw ``column``, ``coefficient``
-        (change of the gate's score per original unit, or against the reference of a categorical column,
-        its most frequent category in training, which is left out), ``effect`` (change over the whole
-        training range) and ``share`` of the gate's effects.
+        Indexed by node and encoded feature, the largest effect first: raw ``column``, ``coefficient`` (change
+        of the score per original unit, or compared with the omitted reference category, the most frequent in
+        training), ``effect`` (change over the training range) and ``share`` of the effects of the gate.
     """
     fitted = fitted_tree(tree)
     tables = {node: _gate(fitted, node) for node in fitted.module.topology.branches}
@@ -104,23 +103,22 @@ def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:
 
 
 def leaf_table(tree: ReadableTree) -> pd.DataFrame:
-    """One row for each group: what its training rows had, and what is predicted for them.
+    """Summarise each group: observed and predicted survival of its training rows.
 
     Returns:
-        Indexed by ``group``, 1 for the longest survival; columns of two levels, quantity and statistic:
-        training ``rows``, ``subjects`` where these have several rows, and ``events``; ``median`` with its
+        Indexed by ``group``, 1 for the longest survival. Columns have two levels, quantity and statistic:
+        training ``rows``, ``subjects`` if these have several rows, and ``events``; ``median`` with its
         Kaplan-Meier ``estimate``, 95 % confidence limits ``lower`` and ``upper``, and ``model``, the time at
-        which the mean predicted survival of the rows is 1/2, nan if that is after the last training event;
-        ``S(t)`` at three times with ``model``, the mean prediction, and at the first and the last with
-        ``estimate`` (Turnbull's where times are intervals, without limits); and shape parameters. Estimates
-        are nan where they are not reached or not known, all but the counts nan where a group has no rows.
-        Estimates, limits and means are weighted, numbers of rows and events are not. Where causes compete
-        there are ``events CAUSE`` instead of ``events``, ``F(t) CAUSE`` with Aalen-Johansen's ``estimate``
-        and ``model``, and median and ``S(t)`` are free of any event.
+        which mean predicted survival is 1/2, nan after the last training event; ``S(t)`` at three times with
+        ``model``, the mean prediction, and at the first and last time with ``estimate`` (Turnbull's for
+        intervals, without limits); and shape parameters. Estimates are nan if not reached or undefined; for
+        groups without rows all values except counts are nan. Estimates, limits and means are weighted, counts
+        are not. With competing causes there are ``events CAUSE`` instead of ``events``, ``F(t) CAUSE`` with
+        Aalen-Johansen ``estimate`` and ``model``; median and ``S(t)`` are event-free.
 
-        These rows have placed the gates, which makes groups look further apart than they are;
-        :func:`~sstorch.validation.group_table` corrects that. With time-varying covariates
-        predicted median and ``S(t)`` are from time zero if the covariates stay as in the row.
+        The training rows placed the gates: differences between groups are too large;
+        :func:`~sstorch.validation.group_table` corrects this. With time-varying covariates, predicted median
+        and ``S(t)`` assume constant covariates from time zero.
     """
     fitted = fitted_tree(tree)
     table = leaf_rows(fitted, tree.node_table_)
@@ -145,27 +143,26 @@ def leaf_coefficients(tree: ReadableTree) -> pd.DataFrame:
     """Coefficients of the groups' regressions.
 
     Returns:
-        Indexed by group and encoded feature, and by cause before them where causes compete, the largest
-        effect first: raw ``column``, ``coefficient`` per
-        original unit or of a category against the reference of its column (the most frequent in training,
-        which is left out), ``effect`` over the training range, and the exponential of the coefficient as
-        ``hazard ratio``, ``time ratio`` or ``odds ratio``, whichever the family has. The ridge penalty
-        shrinks them.
+        Indexed by group and encoded feature, and by cause before them with competing causes, the largest
+        effect first: raw ``column``, ``coefficient`` per original unit or compared with the omitted reference
+        category (the most frequent in training), ``effect`` over the training range, and the exponential of
+        the coefficient as ``hazard ratio``, ``time ratio`` or ``odds ratio``, depending on the family. The
+        ridge penalty shrinks coefficients.
     """
     return leaf_slopes(fitted_tree(tree))
 
 
 def importance(tree: ReadableTree) -> pd.DataFrame:
-    """How much the raw columns move the gates and the leaves, within their training range.
+    """Importance of the raw columns in gates and leaves, within their training range.
 
-    In a gate (a leaf) the importance of a column is the largest change of the score (linear predictor)
-    that it can make within its training range, as a share of the sum over columns. Gates (leaves) are
-    averaged with the number of training rows that pass them. This measures use, not what is lost without a
-    column: for that see :func:`sklearn.inspection.permutation_importance`.
+    In a gate (a leaf) the importance of a column is the largest change of the score (linear predictor) over
+    its training range, as a share of the sum over columns. Gates (leaves) are averaged, weighted by number of
+    training rows. This measures use, not the loss of accuracy without a column; for that see
+    :func:`sklearn.inspection.permutation_importance`.
 
     Returns:
-        Indexed by raw column: ``gates`` and ``leaves``, or ``leaves CAUSE`` of each cause where causes
-        compete, each with sum one, or zero if no column has any effect there (no gates, or no slopes).
+        Indexed by raw column: ``gates`` and ``leaves``, or with competing causes ``leaves CAUSE``. Each
+        column sums to one, or to zero if there are no effects (no gates, or no slopes).
     """
     fitted, nodes, columns = fitted_tree(tree), tree.node_table_, tree.feature_names_in_
     module = fitted.module

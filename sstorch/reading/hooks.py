@@ -1,4 +1,4 @@
-"""What functions of this package ask of a fitted model, and when its training rows are read."""
+"""Interface of fitted models for this package, and reading of their training rows."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ReadableTree:
     def _make_node_table(
         self, x: RowFeatures | None = None, incidences: FloatArray | None = None
     ) -> pd.DataFrame:
-        """Make node table and rules, of the encoded training rows if they are at hand; release the rows."""
+        """Make node table and rules, of the encoded training rows if they are available; release the rows."""
         tree, data = self._tree, self._training_rows
         x = tree.encode(data.frame) if x is None else x
         self.node_table_ = node_table(tree, x, data, self.event_times_, incidences)

@@ -1,4 +1,4 @@
-"""What products of two columns add to the effects of each."""
+"""Interactions of two columns, in addition to their single effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sstorch.reading.hooks import ReadableTree, fitted_tree
 
 @dataclass(frozen=True)
 class _Axis:
-    """Values of a column on the grid of a pair, (A,), and shares of the rows that they stand for."""
+    """Values of a column on the grid of a pair, (A,), and shares of the rows that they represent."""
 
     value: npt.NDArray[np.object_] | FloatArray  # numbers or categories
     share: FloatArray  # of sum one
@@ -73,28 +73,28 @@ class _Pair:
 
 
 def interactions(tree: ReadableTree, X: object, n_pairs: int = 6, n_points: int = 9) -> pd.DataFrame:
-    """What products of two columns add to the effects of each, the strongest pairs first.
+    """Compute interactions of pairs of columns, the strongest first.
 
-    Each pair is a grid of values of both columns: of a number quantiles in X, so that every value stands for
-    as many rows; of a category all that the training rows had, with their shares in X. Other columns stay at
-    their reference, as in :func:`effects`. From the linear predictor on the grid the means of rows and
-    columns are taken off: what is left is the interaction (Cox, 1984), with mean zero along either column.
+    Each pair is evaluated on a grid: quantiles of a number in X, with equal numbers of rows per value; all
+    training categories of a categorical column, with their shares in X. Other columns are at their reference,
+    as in :func:`effects`. The interaction (Cox, 1984) is the linear predictor on the grid minus row and
+    column means, with mean zero along either column.
 
     Args:
         tree: fitted with ``Columns(interactions=...)``.
         X: rows with the training columns.
-        n_pairs: pairs at most, >= 1.
-        n_points: values of a number at most, >= 2.
+        n_pairs: maximum number of pairs, >= 1.
+        n_points: maximum number of values of a number, >= 2.
 
     Returns:
-        Columns ``cause`` where causes compete, ``group``, ``column``, ``other``, ``value``, ``other value``,
-        ``effect`` (on the linear predictor, beyond the effects of both columns), its exponential as ``hazard
-        ratio``, ``time ratio`` or ``odds ratio``, whichever the family has, and ``size``, the standard
-        deviation of the pair's effect, the largest among causes and groups, by which pairs are ordered.
+        Columns ``cause`` with competing causes, ``group``, ``column``, ``other``, ``value``, ``other value``,
+        ``effect`` (on the linear predictor, in addition to the effects of both columns), its exponential as
+        ``hazard ratio``, ``time ratio`` or ``odds ratio``, depending on the family, and ``size``, the
+        standard deviation of the effect, the maximum over causes and groups, which determines the order.
 
     Raises:
         ConfigError: the tree has no products, or a number is out of range.
-        DataError: columns are missing, or have no known value in any row.
+        DataError: columns are missing, or have only missing values.
     """
     fitted, frame = fitted_tree(tree), tree._cleaned(X)
     n_pairs = check_integer("n_pairs", n_pairs, 1)

@@ -27,11 +27,11 @@ class MergedLeaves:
     """Merged groups of a tree.
 
     Attributes:
-        group: merged group of each group of the tree, which is its index; 1 for the longest survival, of any
-            event where causes compete. ``merged.group[tree.apply(X)]`` are the merged groups of rows.
-        table: a row for each merged group: ``who`` (the rules that lead there), ``groups`` of the tree,
-            ``rows``, and mean predicted survival ``S(t)`` at three times; where causes compete mean predicted
-            incidence of each, ``F(t) CAUSE``.
+        group: merged group, indexed by group of the tree; 1 for the longest (event-free) survival.
+            ``merged.group[tree.apply(X)]`` are the merged groups of rows.
+        table: one row per merged group: ``who`` (the rules), ``groups`` of the tree, ``rows``, and mean
+            predicted survival ``S(t)`` at three times, or mean predicted incidence of each competing cause,
+            ``F(t) CAUSE``.
         distance: largest difference of the mean predicted survival of two merged groups, or of the incidence
             of any cause, at any time up to the last event, shape (G, G).
     """
@@ -77,23 +77,22 @@ class _Group:
 def merge_leaves(
     tree: ReadableTree, X: object, tolerance: float = 0.05, min_leaf: float = 0.0
 ) -> MergedLeaves:
-    """Groups that do not differ, merged: a reading, the tree itself stays as it is.
+    """Merge groups with similar survival; the tree is unchanged.
 
-    First every group with fewer than a share ``min_leaf`` of the rows joins a neighbour, below the
-    lowest gate that parts them: that with the nearest mean curve. Then the two groups whose mean curves
-    are nearest are joined, wherever they are, again and again, until any two differ by ``tolerance`` or
-    more. Curves are the predicted survival of the groups' rows from zero to the last training event, or
-    where causes compete the predicted incidence of each, and their distance is the largest difference at any
-    time. Groups without rows always join others.
+    First, every group with a share of rows below ``min_leaf`` is merged with a neighbour, the group with the
+    most similar mean curve below the closest common gate. Then the two groups with the most similar mean
+    curves are merged repeatedly, until all differ by ``tolerance`` or more. Curves are mean predicted
+    survival from zero to the last training event, or predicted incidence of each competing cause; the
+    distance is the largest difference at any time. Groups without rows are always merged.
 
     Args:
         tree: fitted.
-        X: rows, best those of training.
-        tolerance: of probabilities, in [0, 1); with 0 only small groups join others.
+        X: rows, preferably the training rows.
+        tolerance: difference of probabilities, in [0, 1); with 0 only small groups are merged.
         min_leaf: in [0, 1).
 
     Raises:
-        ConfigError: ``tolerance`` or ``min_leaf`` is no share.
+        ConfigError: ``tolerance`` or ``min_leaf`` is not in [0, 1).
     """
     fitted, x, nodes, rules = fitted_tree(tree), tree._encode(X), tree.node_table_, tree._gate_rules
     event_times, n_leaves = tree.event_times_, len(fitted.module.topology.leaves)

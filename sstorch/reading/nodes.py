@@ -45,21 +45,21 @@ def node_table(
     nan if that is later than the last event; ``S(t)``, weighted mean predicted survival of these rows at
     round times t near the quantiles .25, .5 and .9 of the event times. Of the same rows by weighted
     Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
-    :class:`~sstorch.metrics.KaplanMeierBand`), nan where they are not reached, and ``KM S(t)`` with its
-    limits at the first and the last of these times, nan beyond the last row. Where times are intervals
-    ``NPMLE median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without
-    rows all are nan. If sensitive groups are known, the share of each among the rows.
+    :class:`~sstorch.metrics.KaplanMeierBand`), nan if they are not reached, and ``KM S(t)`` with its limits
+    at the first and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE
+    median`` and ``NPMLE S(t)`` are Turnbull's estimate instead, without limits. Of a node without rows all
+    are nan. If sensitive groups are known, the share of each among the rows.
 
-    Where causes compete the survival is that of any event, ``events CAUSE`` are those of each,
-    ``F(t) CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first
-    and the last of them, that of Aalen and Johansen with its 95 % limits.
+    With competing causes the survival is that of any event, ``events CAUSE`` are those of each, ``F(t)
+    CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first and the
+    last of them, that of Aalen and Johansen with its 95 % limits.
 
     Args:
         tree: trained on the rows.
         x: the training rows, encoded, shape (n, p).
         data: the same rows.
         event_times: distinct times of their events, increasing.
-        incidences: of the rows at :func:`times_of_nodes`, (n, K, T), if they are at hand.
+        incidences: of the rows at :func:`times_of_nodes`, (n, K, T), if they are available.
     """
     topology = tree.module.topology
     times = times_of_nodes(tree, event_times)
@@ -129,7 +129,7 @@ def _of_causes(
 def _medians(
     tree: FittedTree, x: RowFeatures, path: npt.NDArray[np.int64], weight: FloatArray, last: float
 ) -> FloatArray:
-    """Time at which the mean curve of each node's rows is 1/2, by halving; nan where it is not reached."""
+    """Time at which the mean curve of each node's rows is 1/2, by halving; nan if it is not reached."""
     n_nodes = 2 ** path.shape[1]
     counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
     divisor = np.where(counts > 0, counts, 1.0)
@@ -159,7 +159,7 @@ def _medians(
 
 
 def _near_root(function: Callable[[FloatArray], FloatArray], near: FloatArray, last: float) -> FloatArray:
-    """Where falling functions are zero, by the Illinois method; NaN where that is not within 10 % of a guess.
+    """Where falling functions are zero, by the Illinois method; NaN if that is not within 10 % of a guess.
 
     References:
         Dowell and Jarratt (1971), "A modified regula falsi method for computing the root of an equation", BIT

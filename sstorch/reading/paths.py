@@ -18,20 +18,22 @@ _TERMS = 4
 
 
 def path_table(tree: ReadableTree, X: object, *, entry: object, id: object) -> pd.DataFrame:
-    """When a subject with time-varying covariates is in which group, and which change led to the next one.
+    """List the groups of subjects with time-varying covariates over time, with the reasons for changes.
 
     Args:
         tree: fitted.
         X: rows with the training columns.
-        entry: time from which each row holds, (n,): until the subject's next row, the last one for ever.
+        entry: start of each row, (n,). A row is valid until the next row of the subject, the last row without
+            end.
         id: subject of each row, (n,).
 
     Returns:
-        One row for each stay of a subject in a group: ``id``, ``from``, ``until``, ``group``, and of all but
-        the first the ``gate`` that has turned, and ``why``: what is other in its columns, and its rule.
+        One row per stay of a subject in a group: ``id``, ``from``, ``until``, ``group``, and, except for the
+        first stay, the ``gate`` that changed side, and ``why``: changes of its columns, and its rule.
 
     Raises:
-        DataError: two rows of a subject begin at once, a column is missing, or entry and id are not (n,).
+        DataError: two rows of a subject start at the same time, a column is missing, or entry and id are not
+            (n,).
     """
     fitted, rules, frame = fitted_tree(tree), tree._gate_rules, tree._cleaned(X)
     path = Paths.of(entry, id, len(frame))

@@ -174,7 +174,7 @@ def _with_categories(score: Score, x: FloatArray, switches: Mapping[str, float])
     for j, term in enumerate(score.terms):
         if len(term.columns) > 1 or term.category is not None or term.columns[0] not in switches:
             continue
-        # Of rows without a value the score is that of what stands for them: zero of both categories.
+        # Of rows without a value the score is that of what represents them: zero of both categories.
         name, fill = term.columns[0], switches[term.columns[0]]
         terms[j] = replace(term, name=f"{name}=0", category="0")
         terms.append(replace(term, name=f"{name}=1", category="1"))
@@ -381,7 +381,7 @@ def _in_original_unit(preprocessor: Preprocessor, score: Score, x: FloatArray) -
 def conditions(
     way: Sequence[tuple[int, bool]], rules: Mapping[int, GateRule], n_terms: int | None = None
 ) -> str:
-    """What holds of the rows that take a way down the tree (gates, and whether left), joined by "and".
+    """Rule of a path in the tree (gates and sides), joined by "and".
 
     Of thresholds that bound a number on the same side the tightest alone is written.
     """

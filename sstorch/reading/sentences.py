@@ -46,13 +46,13 @@ def _share(row: pd.Series, root: pd.Series) -> str:
 def group_rules(
     tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], n_terms: int | None
 ) -> dict[int, str]:
-    """What holds of the rows of each group that has rows, by its number."""
+    """Rule of each group with rows, by number."""
     ways = shown_leaves(nodes)
     return {group_of(tree, leaf): conditions(path, rules, n_terms) for leaf, path in ways.items() if path}
 
 
 def condition_line(tree: FittedTree) -> str:
-    """What the sentences on groups suppose where covariates are time-varying; empty otherwise."""
+    """Condition of sentences on groups with time-varying covariates; empty otherwise."""
     return f"Survival is from time zero {CONSTANT_COVARIATES}." if tree.time_varying else ""
 
 

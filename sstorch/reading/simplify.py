@@ -21,12 +21,12 @@ class SimplifiedRules:
     """Rules with fewer features.
 
     Attributes:
-        table: indexed by node: ``rule`` in original units (left where it holds), ``features`` in it,
-            ``n_dropped``, and ``agreement``, the share of the rows at the gate that go the same way; nan
-            where no row passes, whose gates are left as they are.
+        table: indexed by node: ``rule`` in original units (left if it holds), its ``features``,
+            ``n_dropped``, and ``agreement``, the share of the rows at the gate that stay on their side; nan
+            for gates without rows, which are unchanged.
         leaf_agreement: share of all rows that end in the same leaf if every gate is replaced.
-        coefficients: of the terms of the gates in original units, shape (B, T), gates in heap order.
-        constants: shape (B,); a row goes left where coefficients . values + constant >= 0.
+        coefficients: coefficients of the gates in original units, shape (B, T), gates in heap order.
+        constants: shape (B,); a row goes left if coefficients . values + constant >= 0.
     """
 
     table: pd.DataFrame
@@ -43,19 +43,19 @@ class SimplifiedRules:
 
 
 def simplify(tree: ReadableTree, X: object, tolerance: float = 0.01) -> SimplifiedRules:
-    """Shorter rules that route nearly all rows as the gates do.
+    """Shorten rules of gates while nearly all rows stay on their side.
 
-    Features are taken out of a gate one after the other, those that vary the least in it first, each
-    replaced by its mean among the rows that pass the gate, as long as at most a share ``tolerance`` of
-    these rows changes its side. The tree itself stays as it is.
+    Features are dropped from a gate one after the other, those with the smallest variation first, and
+    replaced by their mean among the rows at the gate, as long as at most a share ``tolerance`` of these rows
+    changes side. The tree is unchanged.
 
     Args:
         tree: fitted.
-        X: rows, best those of training.
+        X: rows, preferably the training rows.
         tolerance: in [0, 1).
 
     Raises:
-        ConfigError: ``tolerance`` is no share.
+        ConfigError: ``tolerance`` is not in [0, 1).
     """
     fitted, x = fitted_tree(tree), tree._encode(X)
     tolerance = check_part("tolerance", tolerance)

@@ -41,7 +41,7 @@ def leaf_slopes(tree: FittedTree) -> pd.DataFrame:
 def against_modes(tree: FittedTree, score: Score) -> pd.DataFrame:
     """The table of a score in which every category is compared with the most frequent one of its column.
 
-    That one, whose effect is none, is left out.
+    That one, whose effect is none, is excluded.
     """
     modes = {column: mode for column, mode in tree.preprocessor.mode_.items() if mode is not None}
     references = [

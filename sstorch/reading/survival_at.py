@@ -36,7 +36,7 @@ class SurvivalAt(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.time = time
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Nothing: the model is fitted."""
+        """Do nothing: the model is already fitted."""
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -44,7 +44,7 @@ class SurvivalAt(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return True
 
     def encode(self, X: object) -> FloatArray:
-        """Rows as numbers (n, p): a category as its position in the vocabulary, NaN where missing.
+        """Encode rows as numbers (n, p): categories as positions in the vocabulary, NaN if missing.
 
         Args:
             X: n rows with the training columns.
@@ -64,16 +64,16 @@ class SurvivalAt(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """S(time | x), (n,).
 
         Args:
-            X: n rows with the training columns, or an array (n, p) as of :meth:`encode`.
+            X: n rows with the training columns, or an array (n, p) from :meth:`encode`.
         """
         rows = self.decode(X) if isinstance(X, np.ndarray) else X
         return self.model.predict_survival_function(rows, self.time)[:, 0]
 
     def decode(self, X: npt.ArrayLike) -> pd.DataFrame:
-        """Rows from numbers, the inverse of :meth:`encode`.
+        """Decode rows from numbers, the inverse of :meth:`encode`.
 
         Args:
-            X: array or frame (n, p) as of :meth:`encode`.
+            X: array or frame (n, p) from :meth:`encode`.
         """
         schema = self.model._schema
         frame = pd.DataFrame(np.asarray(X, dtype=np.float64), columns=list(schema.inputs))

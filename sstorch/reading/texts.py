@@ -41,9 +41,9 @@ def describe_tree(
     """The rules of a tree, the slopes of its groups, and a table of the groups, as text.
 
     A gate sends a row left where its rule holds. Sums are in original units, largest terms first (by the
-    effect of the feature's whole training range); a category counts 1 where it applies. Gates that send all
-    training rows one way, and leaves without rows, are left out. Of competing causes the table of the groups
-    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are left out;
+    effect of the feature's whole training range); a category counts 1 if it applies. Gates that send all
+    training rows one way, and leaves without rows, are excluded. Of competing causes the table of the groups
+    is :func:`sstorch.validation.group_table`. Without ``slopes`` those of the groups are excluded;
     ``same_rows``: whether the rows of the table have placed the gates.
     """
     module, families = tree.module, [own.family.name for own in tree.hazards.values()]
@@ -66,7 +66,7 @@ def describe_tree(
     )
     constants = module.family.describe(float(module.log_time_scale.exp()))
     where = "; shapes are those at x = 0" if module.family.ancillary == "linear" else ""
-    where += "; level is the intercept less that of the first" if share and len(shown) > 1 else ""
+    where += "; level is the intercept minus that of the first" if share and len(shown) > 1 else ""
     order = ", longest survival first" if len(shown) > 1 else ""
     in_unit = f", t in {tree.time_unit}" if tree.time_unit else ""
     lines += ["", f"Groups{order}; S(t) is the mean predicted survival of their rows{in_unit}{where}"]
@@ -84,7 +84,7 @@ def describe_tree(
 
 
 def held_out_text(lines: Sequence[str]) -> str:
-    """How well held-out rows are predicted, or where to get that; training rows do not show it."""
+    """Text on the performance on held-out rows, or how to compute it."""
     if lines:
         return "\n".join(lines)
     return (
@@ -129,7 +129,7 @@ def group_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool) -> pd.DataFrame:
-    """What a summary reports of each group that has rows, by node; with `share` intercepts, too.
+    """Values of a summary for each group with rows, by node; with `share` also intercepts.
 
     All columns of the node table are in it, in their order, Kaplan-Meier's median and its limits as one text.
     """
@@ -155,7 +155,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
 
 
 def _baselines(tree: FittedTree, module: SoftTree) -> list[str]:
-    """Level and shapes of each stratum, as lines of text; levels are those less that of the first stratum."""
+    """Level and shapes of each stratum, as lines of text; levels are relative to the first stratum."""
     preprocessor = tree.preprocessor
     name, leaf = preprocessor.strata, module.leaf(1)
     columns = [feature.columns for feature in preprocessor.leaf_features]
@@ -193,7 +193,7 @@ def slope_lines(tree: FittedTree, leaf: int) -> list[str]:
 
 
 def own_slope_lines(tree: FittedTree, leaves: list[int]) -> list[str]:
-    """What each column changes in each group over its training range, the largest first, as lines of text."""
+    """Lines of text with the change by each column in each group over its training range, largest first."""
     table, ratio = leaf_slopes(tree), tree.module.family.ratio
     ratio = ratio if ratio in table else None
     effects = table["effect"].unstack("group")[[group_of(tree, leaf) for leaf in leaves]].add_prefix("group ")

@@ -52,7 +52,7 @@ def membership(
     """The statement that a categorical column has one of some categories, of which `others` are the rest.
 
     Names the categories, or those that are excluded if these are fewer by more than one. Missing values are a
-    category ``missing``; None where there are no rows without a category.
+    category ``missing``; None if there are no rows without a category.
     """
     inside, outside = [_label(word) for word in words], [_label(word) for word in others]
     if missing is not None:

@@ -75,23 +75,23 @@ def train_batch(
 ) -> TrainedBatch:
     """Train ``n_starts`` trees on each split at each setting of the penalties, all in one tensor program.
 
-    Preprocessing, time scale and initial solutions of a split come from its own rows. The random numbers of
-    a problem depend on (seed, split, start) alone, so that all settings begin from the same partitions.
+    Preprocessing, time scale and starting values of a split use only its rows. Random numbers depend only on
+    (seed, split, start): all settings start from the same partitions.
 
     Args:
         splits: training rows of each split.
         settings: of the trees.
         schema: columns and vocabulary that all splits share; taken from the first split if None.
         callbacks: called at every step.
-        coefficients: of the penalties, each for every split and start; those of the settings if None. Only
-            starts with the same coefficients race.
+        coefficients: coefficients of the penalties, each used for every split and start; None for those of
+            the settings. Only starts with the same coefficients are compared in a race.
 
-    Where causes compete, the leaves of each are trained for themselves, under gates that are distilled from
-    the regressions of all; rows are encoded once.
+    With competing causes the gates are distilled from the regressions of all causes, and the leaves of each
+    cause are trained separately; rows are encoded once.
 
     Raises:
-        ConfigError: there is a fairness penalty, and rows whose sensitive groups are missing; or causes
-            compete, and gates are to be trained.
+        ConfigError: sensitive groups are missing for a fairness penalty, or gates are to be trained with
+            competing causes.
         DataError: the rows of a split are all of one group.
     """
     return train_encoded(splits, settings, schema, callbacks, None, coefficients)[0]
@@ -356,7 +356,7 @@ def _estimator(
     seed: int,
     checkpoint: Checkpoint | None,
 ) -> Estimator:
-    """Regressions of all causes with estimated penalties, one a split, however many problems it has."""
+    """Regressions of all causes with estimated penalties, one per split, however many problems it has."""
     counts = torch.tensor(next(iter(causes.values())).sample.x.counts)
     if bool((counts > 1).any()):
         causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}

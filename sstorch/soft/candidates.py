@@ -37,22 +37,22 @@ _GROUPED: Leaf = "logistic_hazard"
 def default_candidates(
     y: object = None, leaf: Leaf = AUTO, columns: Columns = CURVED, random_state: int = 0
 ) -> dict[str, SoftEstimator]:
-    """What :class:`~sstorch.PrognosticTreeCV` compares where no candidates are named, the simplest first.
+    """Default candidates of :class:`~sstorch.PrognosticTreeCV`, the simplest first.
 
-    A regression, in odds and in hazards; groups that summarise the regression, and groups that explain what
-    it misses; and gates trained on the outcomes, from a distilled and from random starts, stopped early by
-    the likelihood of a tenth of the rows.
+    A regression of odds and of hazards; groups that summarise the regression, and groups that explain what it
+    misses; gates trained on the outcomes, from distilled and random starts, with early stopping by the
+    likelihood of a tenth of the rows.
 
     Args:
-        y: outcome as of ``fit``, which decides what is left out: where causes compete or fewer than 100 rows
-            have an event, gates trained on the outcomes; where events are at more than twelve distinct times,
-            or the leaf is named, gates with the leaf ``"logistic_hazard"``. None for all.
-        leaf: hazard family; ``"auto"`` is that of each class.
-        columns: what leaves and gates see of the columns.
+        y: outcome as in ``fit``, which can exclude candidates: gates trained on the outcomes with competing
+            causes or fewer than 100 events; gates with the leaf ``"logistic_hazard"`` with more than twelve
+            distinct event times or a given leaf. None for all candidates.
+        leaf: hazard family; ``"auto"`` is the default of each class.
+        columns: encodings of the columns in leaves and gates.
         random_state: seed of starts, an integer.
 
     Raises:
-        DataError: ``y`` cannot be used.
+        DataError: ``y`` is invalid.
 
     >>> from sstorch import load_dataset
     >>> list(default_candidates(load_dataset("gbsg2").y))  # doctest: +NORMALIZE_WHITESPACE

@@ -25,8 +25,8 @@ def parameter_covariance(
 
     The parameters are combinations c of the coefficients, and L L' is the covariance of these with a
     triangular L: (L' c)' (L' c) keeps the digits that c' L L' c may lose, and L has half as many numbers as
-    other factors. It is NaN where the training rows do not determine the linear predictor. `features` (p,)
-    are those of the leaves; `choose` takes the value of the row's leaf among those of all.
+    other factors. It is NaN if the training rows do not determine the linear predictor. `features` (p,) are
+    those of the leaves; `choose` takes the value of the row's leaf among those of all.
     """
     p, maps = len(features), hazard.by_group[hazard.groups].numpy()
     rows = [as_expression(1.0), *features]

@@ -70,7 +70,7 @@ class Design:
 
     @classmethod
     def of(cls, sample: Sample, n_features: int, preprocessor: Preprocessor) -> Self:
-        """Of the rows of S problems, one a split."""
+        """Of the rows of S problems, one per split."""
         x = SplitMatrices.of(last_features(sample.x, n_features).stored)
         centre, variance = _moments(x, sample.normalised_weight.double())
         features = preprocessor.leaf_features
@@ -207,7 +207,7 @@ class Design:
         return 0 if self.fixed is None else self.fixed.n_strata
 
     def _with_fixed(self, hazards: LinearHazards, fixed: FixedColumns) -> LinearHazards:
-        """Hazards with an offset, less its mean, and strata as groups without slopes of their own."""
+        """Hazards with an offset, minus its mean, and strata as groups without slopes of their own."""
         problem = self.columns.split
         if fixed.offset is not None and fixed.values is not None:
             values = fixed.values - self.centre[:, fixed.offset, None]

@@ -30,31 +30,30 @@ _FORMAT, _FORMAT_VERSION = "sstorch.torch_encoder", 1
 
 
 class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
-    """Features that a torch module makes of the columns, trained by the likelihood of survival times.
+    """Encoder: features of a torch module, trained by the likelihood of survival times.
 
-    The module maps encoded columns, (n, p) float64 on [0, 1], to k features, (n, k). It is trained with a
-    regression of one leaf on these features by Adam on mini-batches, and kept as it was at the epoch with the
-    lowest loss on the subjects that ``holdout`` leaves out. :meth:`transform` then gives a frame of columns
-    ``z1`` .. ``zk``, which any estimator takes: in a :class:`sklearn.pipeline.Pipeline` folds train the
-    module anew.
+    The module maps encoded columns, (n, p) float64 on [0, 1], to k features, (n, k). It is trained jointly
+    with a regression of one leaf on these features by Adam on mini-batches. The epoch with the lowest loss on
+    the held-out subjects (``holdout``) is kept. :meth:`transform` returns a frame with columns ``z1`` ..
+    ``zk`` for any estimator. In a :class:`sklearn.pipeline.Pipeline` each fold retrains the module.
 
     Args:
         module: untrained; each ``fit`` trains a copy. None for a perceptron with 16 hidden units and 4
             features.
         leaf: hazard family by which it is trained.
-        epochs: passes over the rows at most.
-        batch_size: rows of a mini-batch.
+        epochs: maximum number of passes over the rows.
+        batch_size: rows per mini-batch.
         learning_rate: of Adam.
         weight_decay: of Adam, coefficient of the squares of the module's parameters.
-        holdout: share of the subjects, in (0, 1), by which the epoch is chosen: one fold of 1 / holdout.
+        holdout: share of held-out subjects for the choice of the epoch, in (0, 1): one fold of 1 / holdout.
         device: where it is trained.
-        random_state: seed of the initial weights of the default module, of mini-batches and of what is held
-            out.
+        random_state: seed of the initial weights of the default module, of mini-batches and of held-out
+            subjects.
 
     Attributes:
         module_: the trained module, on the CPU.
-        loss_: mean negative log-likelihood of the held-out rows at the epoch that was kept, in model units.
-        epoch_: that epoch, from 1.
+        loss_: mean negative log-likelihood of the held-out rows at the chosen epoch, in model units.
+        epoch_: chosen epoch, from 1.
         feature_names_in_, n_features_in_: raw columns.
 
     >>> from sklearn.pipeline import make_pipeline
@@ -94,12 +93,12 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         """Train a copy of the module.
 
         Args:
-            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise, of one event.
-            sample_weight: likewise.
+            X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            y: as there, with one event.
+            sample_weight: as there.
 
         Raises:
-            DataError: the data cannot be used.
+            DataError: the data are invalid.
             ConfigError: a parameter is out of range, or the module does not map (n, p) to (n, k).
             TrainingError: no epoch has a finite loss.
         """
@@ -124,7 +123,7 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: object) -> pd.DataFrame:
-        """Features of rows, columns ``z1`` .. ``zk``, with the index of ``X``."""
+        """Compute the features ``z1`` .. ``zk`` of rows, with the index of ``X``."""
         check_is_fitted(self, "module_")
         x = torch.as_tensor(self.preprocessor_.transform(self._cleaned(X)))
         with torch.no_grad():
@@ -138,7 +137,7 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         return np.array([f"z{k}" for k in range(1, self.n_features_out_ + 1)], dtype=object)
 
     def save(self, path: str | Path) -> None:
-        """Write the trained parameters and the preprocessing into a folder, no pickle; not the module's code.
+        """Write trained parameters and preprocessing to a folder, without pickle and the module's code.
 
         Raises:
             ConfigError: the folder cannot be written.
@@ -155,11 +154,11 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path, module: nn.Module | None = None) -> Self:
-        """Read what :meth:`save` wrote.
+        """Load an encoder written by :meth:`save`.
 
         Args:
             path: folder.
-            module: of the architecture that was saved; None for the default one.
+            module: a module with the saved architecture; None for the default one.
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.

@@ -55,8 +55,8 @@ _GATE_COLUMNS = 50
 class Estimator:
     """Regressions and groups of S splits, of every cause.
 
-    Trees, one a split, are untrained. Folds by the seed choose the priors of many columns. A checkpoint keeps
-    regressions and candidates as soon as they are estimated.
+    Trees, one per split, are untrained. Folds by the seed choose the priors of many columns. A checkpoint
+    keeps regressions and candidates as soon as they are estimated.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class Estimator:
         return regression_targets(self._without_gates(theta), self.samples, self.splits)
 
     def regression_trees(self) -> dict[str, SoftTree]:
-        """The regressions as trees of depth 0, one a split, by cause."""
+        """The regressions as trees of depth 0, one per split, by cause."""
         return self._without_gates({name: each.rounded for name, each in self.regressions.items()})
 
     def _without_gates(self, theta: Mapping[str, Tensor]) -> dict[str, SoftTree]:

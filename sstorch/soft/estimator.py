@@ -64,29 +64,29 @@ class SoftEstimator(SoftModel):
     Attributes:
         tree_: the trained :class:`~sstorch.fitted.FittedTree`: the hazard of every cause under shared gates,
             with the preprocessing of the rows.
-        history_: records of the training of the start that was kept, by cause where causes compete.
-        objective_: its training objective; of competing causes their sum.
-        gate_subjects_: number of subjects that placed the gates and did not estimate the hazards, with a
-            teacher ``Honest()``, whose tables are of the other rows; 0 where the same rows did both.
-        time_unit_: unit of the times; None if not known.
-        time_varying_: whether it was trained on subjects with several rows, whose covariates change.
+        history_: records of the training of the start that was kept, by cause with competing causes.
+        objective_: training objective of this start, summed over competing causes.
+        gate_subjects_: with a teacher ``Honest()``, number of subjects used only to place the gates; tables
+            then describe the other rows. 0 otherwise.
+        time_unit_: unit of the times; None if undefined.
+        time_varying_: True if trained on subjects with several rows.
         node_table_: training rows, events and survival, predicted and by Kaplan-Meier, of each node, by heap
             number.
-        covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, of which
-            :mod:`sstorch.inference` makes standard errors and intervals.
-        training_rows_: fingerprint of the training rows, by which :func:`~sstorch.validate` recognises them.
-        late_fit_: groups whose mean curve leaves the 95 % band of Kaplan-Meier late in follow-up, a sentence
-            each, with time and remedy; `summary()` has them.
-        choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, where penalties were estimated, else None:
-            the evidence of the regression and of each set of groups, ``penalties`` and ``terms`` with
+        covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, for standard errors and
+            intervals of :mod:`sstorch.inference`.
+        training_rows_: fingerprint of the training rows, for :func:`~sstorch.validate`.
+        late_fit_: groups with a mean curve outside the 95 % Kaplan-Meier band late in follow-up: one sentence
+            each, with time and remedy, also in `summary()`.
+        choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
+            evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.
         training_record_: distributions of the columns in the training rows, for
             :func:`sstorch.validation.drift`.
-        metrics_: scores by name that are to be kept with the model, such as those of a cross-validation.
-        held_out_: how well models with these parameters predict held-out rows, as lines for :meth:`summary`;
-            a run of the command ``sstorch`` sets it, a fit does not.
+        metrics_: scores by name to be saved with the model, such as those of a cross-validation.
+        held_out_: performance of models with these parameters on held-out rows, as lines for :meth:`summary`;
+            set by the command ``sstorch``, not by ``fit``.
         feature_names_in_: raw feature names.
-        n_features_in_: their number.
+        n_features_in_: number of raw features.
     """
 
     _format: ClassVar[str]
@@ -131,14 +131,14 @@ class SoftEstimator(SoftModel):
         """Train the model.
 
         Args:
-            X: as of :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise, or :class:`~sstorch.Surv` with ``causes``.
-            sample_weight: likewise.
-            sensitive: likewise.
+            X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
+            y: as there, or :class:`~sstorch.Surv` with ``causes``.
+            sample_weight: as there.
+            sensitive: as there.
 
         Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist.
+            DataError: the data are invalid; the message names column, rows and remedy.
+            ConfigError: a parameter has an invalid value.
         """
         return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
@@ -199,7 +199,7 @@ class SoftEstimator(SoftModel):
         setting: int = 0,
         x: RowFeatures | None = None,
     ) -> Self:
-        """Take over one tree of a trained batch; x are its rows, encoded (n, p), if they are at hand.
+        """Take over one tree of a trained batch; x are its rows, encoded (n, p), if they are available.
 
         Its ``node_table_`` is made at the first access, for which the rows are held until then.
         """
@@ -226,7 +226,7 @@ class SoftEstimator(SoftModel):
         return self
 
     def _drop_results(self, *others: str) -> None:
-        """Forget results of another tree, or of other leaves."""
+        """Drop results of another tree, or of other leaves."""
         for name in (*RESULTS, "held_out_", "group_table_", "covariance_", *others):
             self.__dict__.pop(name, None)
 
@@ -277,13 +277,13 @@ class SoftEstimator(SoftModel):
     def save(self, path: str | Path) -> None:
         """Write the fitted model into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
 
-        ``metrics_``, ``group_validation_`` and ``recalibration_`` go with it. The model card is written
-        into it, too, ``MODEL_CARD.md``. Not kept are ``trainer``, ``teacher``, ``random_state`` and
-        ``verbose``: they say how to train, not what was trained.
+        The folder also contains ``metrics_``, ``group_validation_``, ``recalibration_`` and the model card,
+        ``MODEL_CARD.md``. It does not contain ``trainer``, ``teacher``, ``random_state`` and ``verbose``,
+        which only affect training.
 
         Raises:
-            ConfigError: the folder cannot be written, or a leaf is a family that is not in the registry,
-                which no file could rebuild.
+            ConfigError: the folder cannot be written, or a leaf is a family without registration, which
+                cannot be loaded.
         """
         tree = self._tree
         state, tensors = tree.state()
@@ -356,7 +356,7 @@ class SoftEstimator(SoftModel):
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a model written by :meth:`save`, onto the given device.
+        """Load a model written by :meth:`save` onto the given device.
 
         Raises:
             FormatError: files are missing, altered, of another class or of an unknown format version.

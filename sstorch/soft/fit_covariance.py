@@ -34,11 +34,11 @@ def fit_covariance(
     if (max(sizes) if estimator is None else estimator.n_coefficients) > _MOST_COEFFICIENTS:
         return FitCovariance(reason=f"it has more than {_MOST_COEFFICIENTS} coefficients")
     if estimator is not None and estimator.has_column_priors:
-        return FitCovariance(reason="columns are many, and each has a prior variance of its own")
+        return FitCovariance(reason="with many columns, prior variances differ between columns")
     if estimator is not None:
         return FitCovariance(estimator.covariances(estimator.n_splits - 1))
     if settings.monotone or settings.fairness is not None or settings.own_penalties:
-        return FitCovariance(reason="it is restricted by monotone, fairness or penalties of your own")
+        return FitCovariance(reason="it is restricted by monotone, fairness or custom penalties")
     if settings.trainer.holdout:
         return FitCovariance(reason="training stopped by rows held out")
     hazards = {}

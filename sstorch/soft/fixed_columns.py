@@ -50,7 +50,7 @@ class FixedColumns:
 
     @property
     def n_strata(self) -> int:
-        """Strata, K; 0 where all rows have one baseline."""
+        """Strata, K; 0 if all rows have one baseline."""
         return len(self.places)
 
 

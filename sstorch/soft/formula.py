@@ -258,7 +258,7 @@ def _sigmoid(x: Expression) -> Expression:
 
 @dataclass(frozen=True)
 class _Functions:
-    """What linear scores are sums of: 1, columns and categories, and curves of them."""
+    """Terms of linear scores: 1, columns, categories and curves."""
 
     parts: list[Expression]  # the functions
     columns: list[str]  # the column of each, two of a product, none of 1
@@ -367,7 +367,7 @@ def _functions(preprocessor: Preprocessor) -> _Functions:
 
 
 def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule], medians: bool) -> Deployed:
-    """What the page shows of a tree: all its nodes, with or without the predicted median of groups."""
+    """Contents of the page for a tree: all nodes, with or without the predicted median of groups."""
     topology, preprocessor = tree.module.topology, tree.preprocessor
     order = [*topology.branches, *topology.leaves]
     numbers = dict(zip(topology.leaves, tree.group_numbers.tolist(), strict=True))

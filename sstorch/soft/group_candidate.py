@@ -19,7 +19,7 @@ class Candidate:
 
     name: str  # of the teacher and the number of groups
     gates: GateParameters  # weights (S, B, q) and biases (S, B)
-    # of each problem by node, where whole nodes may be divided further; None where they may not
+    # of each problem by node, where whole nodes may be divided further; None if they may not
     splits: Sequence[dict[int, Split]] | None
     estimates: Mapping[str, Estimates]  # of each cause
     groups: Mapping[str, LeafParameters]  # parameters of the groups that have rows in some split, by cause
@@ -31,7 +31,7 @@ class Candidate:
         return (self.gates.weight != 0).any(-1)
 
     def evidence(self, charge: float) -> Tensor:
-        """Of all causes, less the charge on each gate, in nats, (S,); -inf where no gate divides rows."""
+        """Of all causes, minus the charge on each gate, in nats, (S,); -inf if no gate divides rows."""
         total = torch.stack([each.evidence for each in self.estimates.values()]).sum(0)
         n_gates = self.divides.sum(-1, dtype=torch.float64)
         return torch.where(n_gates > 0, total - charge * n_gates, -torch.inf)

@@ -1,4 +1,4 @@
-"""Which groups a fit took by evidence, and what its penalties came out at."""
+"""Groups chosen by evidence, and estimated penalties."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOLD_TERMS = 8
 
 @dataclass(frozen=True)
 class Estimation:
-    """What the penalties of a fit came out at.
+    """Estimated penalties of a fit.
 
     Attributes:
         kinds: of coefficients.
@@ -113,10 +113,10 @@ class Estimation:
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Which groups were taken, and why.
+    """Chosen groups, with the reason.
 
     Attributes:
-        evidence: of each candidate in nats, less the charges on gates: ``"regression"``, and by teacher with
+        evidence: of each candidate in nats, minus the charges on gates: ``"regression"``, and by teacher with
             the most groups that it was allowed ``"residuals 2"``, ``"predictor 4"`` ...
         chosen: the candidate whose hazards were taken.
         n_groups: groups that have rows; those that no gate of the chosen candidate divides share a hazard.
@@ -130,12 +130,12 @@ class GroupChoice:
 
     @property
     def gain(self) -> float:
-        """Evidence of the best groups less that of the regression, in nats; NaN where none were tried."""
+        """Evidence of the best groups minus that of the regression, in nats; NaN if none were tried."""
         others = [value for name, value in self.evidence.items() if name != REGRESSION]
         return max(others) - self.evidence[REGRESSION] if others else np.nan
 
     def __str__(self) -> str:
-        """What the groups are, in one line."""
+        """Finding about the groups in one line."""
         if self.chosen != REGRESSION:
             return f"the groups explain what the regression misses: evidence {self.gain:+.0f} nats"
         if np.isnan(self.gain):
@@ -145,11 +145,11 @@ class GroupChoice:
 
     @property
     def finding(self) -> str:
-        """What the groups are, in words alone."""
+        """Finding about the groups in words, without numbers."""
         return str(self).split(": evidence ")[0].split(" (evidence ")[0]
 
     def summary(self) -> str:
-        """What the groups are, and the effective degrees of freedom of each term, as text."""
+        """Finding about the groups and effective degrees of freedom of each term, as text."""
         lines = [f"{str(self)[0].upper()}{str(self)[1:]}"]
         for cause, each in self.estimations.items():
             whose = f" of {cause}" if len(self.estimations) > 1 else ""
@@ -167,7 +167,7 @@ class GroupChoice:
         """Standard deviation of the priors of each kind of coefficient, and what it leaves of them.
 
         Columns are ``coefficients``, their number; ``edf``, effective degrees of freedom; ``sd``, of the
-        prior; where causes compete rows are by cause and kind.
+        prior; with competing causes rows are by cause and kind.
         """
         tables = {
             cause: pd.DataFrame(

@@ -15,15 +15,15 @@ _TEACHERS = (None, "residuals", "predictor")
 
 @dataclass(frozen=True)
 class Honest:
-    """Teacher of a :class:`~sstorch.PrognosticTree` whose gates come from one half of the subjects.
+    """Teacher of a :class:`~sstorch.PrognosticTree` that places the gates on one half of the subjects.
 
-    The other half estimates the hazards of the groups. Given the covariates of all, the gates are independent
-    of the outcomes that estimate, so that confidence intervals of groups hold as if the gates had been known
-    before. Halves are balanced by event, or by cause; all rows of a subject are in one half.
+    The other half estimates the hazards of the groups. Given the covariates, the gates are independent of the
+    outcomes of this half: confidence intervals of groups are valid as for fixed gates. Halves are balanced by
+    event, or by cause; all rows of a subject are in one half.
 
     Args:
-        teacher: what gates are distilled from in their half: ``"residuals"``, ``"predictor"``, or None for
-            whichever has more evidence.
+        teacher: source of the gates in the first half: ``"residuals"``, ``"predictor"``, or None for the one
+            with more evidence.
 
     References:
         Athey and Imbens (2016), "Recursive partitioning for heterogeneous causal effects", Proceedings of the

@@ -258,7 +258,7 @@ def _newton_root(information: FloatArray) -> tuple[FloatArray, IntArray]:
 
 
 def inverse_root(matrices: FloatArray) -> FloatArray:
-    """R with R R' the pseudo-inverse of symmetric matrices (b, d, d), zero where these are not positive."""
+    """R with R R' the pseudo-inverse of symmetric matrices (b, d, d), zero if these are not positive."""
     values, vectors = np.linalg.eigh(matrices)
     kept = values > _RANK * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
     return np.asarray(vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None])

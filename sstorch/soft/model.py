@@ -49,7 +49,7 @@ SHRUNK = "Coefficients are shrunk; their confidence intervals take the gates as 
 
 
 class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
-    """What a fitted soft estimator predicts and its texts; see :class:`SoftEstimator` for its attributes."""
+    """Predictions and texts of a fitted soft estimator; attributes are listed in :class:`SoftEstimator`."""
 
     _title: ClassVar[str]
 
@@ -112,19 +112,19 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         export_program(self._tree, path, self.event_times_, after)
 
     def predict(self, X: object, cause: int | str = 1) -> FloatArray:
-        """Risk of each row, higher for an earlier event.
+        """Predict the risk of each row; higher means an earlier event.
 
         Args:
             X: rows with the training columns.
-            cause: where causes compete, by number, 1 .. K, or by name.
+            cause: with competing causes, by number, 1 .. K, or by name.
 
         Returns:
             Sum of H(t | x) over the distinct training event times, shape (n,), as forests of scikit-survival
-            (over more than 4096 by a quadrature of 512 terms, to about seven digits); or where causes compete
-            the cumulative incidence of the cause at ``horizon_``.
+            (above 4096 times by a quadrature of 512 terms, to about seven digits). With competing causes, the
+            cumulative incidence of the cause at ``horizon_``.
 
         Raises:
-            ConfigError: there is no such cause, or causes compete and the model has time-varying covariates.
+            ConfigError: the cause is unknown, or the model has competing causes and time-varying covariates.
         """
         tree = self._tree
         if tree.competing:
@@ -160,15 +160,15 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         *,
         after: npt.ArrayLike | None = None,
     ) -> FloatArray | pd.DataFrame | npt.NDArray[np.object_]:
-        """Hazard h(t | x) per time unit; arguments and shape as :meth:`predict_survival_function`."""
+        """Predict the hazard h(t | x) per time unit; arguments, shape: :meth:`predict_survival_function`."""
         return self._predict_curves("hazard", X, times, as_frame, after=after)
 
     def predict_leaf_proba(self, X: object) -> FloatArray:
-        """Probability of each group, shape (n, L), in the order of their numbers; rows sum to one."""
+        """Predict the probability of each group, shape (n, L), ordered by group number; rows sum to one."""
         return self._tree.leaf_probability(self._encode_new(X))
 
     def apply(self, X: object) -> IntArray:
-        """Group of each row, 1 .. L in the order of prognosis (1 = longest survival), shape (n,)."""
+        """Return the group of each row, 1 .. L by prognosis (1 = longest survival), shape (n,)."""
         return self._tree.apply(self._encode_new(X))
 
     def predict_quantile(
@@ -179,19 +179,18 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         *,
         extrapolate: bool = False,
     ) -> FloatArray:
-        """Time by which a share ``q`` has had the event; the median by default.
+        """Predict the quantile ``q`` of the survival time; the median by default.
 
         Args:
             X: rows with the training columns.
             q: in (0, 1).
-            after: time at which the rows are known to be alive, or one for each row, (n,); what is left from
-                there is then returned.
-            extrapolate: return times beyond the last training event, where no data support the curve, as the
-                family of the leaves has them; they are +inf by default, as the Kaplan-Meier estimate has
-                them.
+            after: time until which the rows are event-free, a number or (n,); the result is then the
+                remaining time.
+            extrapolate: True extrapolates beyond the last training event by the family of the leaves. By
+                default such quantiles are +inf, as for Kaplan-Meier.
 
         Returns:
-            shape (n,), original units; +inf where the survival function stays above 1 - q.
+            shape (n,), original units; +inf if the survival function stays above 1 - q.
 
         Raises:
             ConfigError: ``q`` is not in (0, 1).
@@ -202,15 +201,15 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return self._tree.quantile(x, q, self._alive(x, after), extrapolate)
 
     def predict_rmst(self, X: object, tau: float, after: npt.ArrayLike | None = None) -> FloatArray:
-        """Restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
+        """Predict the restricted mean survival time: the area under S(t | x) from 0 to ``tau``.
 
         Args:
             X: rows with the training columns.
-            tau: > 0, original units; ``math.inf`` gives the mean, an extrapolation far beyond most follow-up.
-            after: as in :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
+            tau: > 0, original units; ``math.inf`` for the mean, an extrapolation far beyond most follow-up.
+            after: as in :meth:`predict_quantile`: the mean of the remaining time, restricted to ``tau``.
 
         Returns:
-            shape (n,), original units; +inf where ``tau`` is and the mean does not exist.
+            shape (n,), original units; +inf if ``tau`` is infinite and the mean does not exist.
 
         Raises:
             ConfigError: ``tau`` is not positive.
@@ -229,18 +228,18 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return times
 
     def log_likelihood(self, X: object, y: object, sample_weight: object = None) -> float:
-        """Mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), in original units.
+        """Compute the mean log-likelihood per row, c log h(t | x) - H(t | x) + H(entry | x), original units.
 
-        Of an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); of competing
+        For an event within an interval it is log(S(lower | x) - S(upper | x)) + H(entry | x); with competing
         causes the sum over causes.
 
         Args:
             X: rows with the training columns.
-            y: their outcome, as in ``fit``.
+            y: outcome of the rows, as in ``fit``.
             sample_weight: (n,), >= 0; the mean is weighted.
 
         Raises:
-            DataError: the data cannot be used, or the outcome lacks what that of training had.
+            DataError: the data are invalid, or the outcome lacks parts of the training outcome.
         """
         data = self._scored(X, y, sample_weight)
         return self._tree.log_likelihood(self._encode(data.frame), data)
@@ -290,9 +289,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def falling_curves(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Survival curves as scores need them, (n, n_times), times increasing.
 
-        They are those of :meth:`predict_survival_function`. Only unconstrained splines can rise; where they
-        do, the curve is replaced by its smallest value up to each of the times, and a DataWarning has the
-        number of rows.
+        They equal :meth:`predict_survival_function`, except for increasing curves of unconstrained splines.
+        These are replaced by the smallest value up to each time, and a DataWarning states the number of rows.
         """
         curves = self._tree.curves(self._encode(X), check_times(times))
         if not self._tree.can_rise:
@@ -335,7 +333,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
         if self._tree.can_rise:
-            raise ConfigError("what is left after a time needs curves that cannot rise: use monotone=True")
+            raise ConfigError("remaining time needs curves that cannot increase: use monotone=True")
         x, later = self._encode_new(X), after[:, None] + times
         gone = self._tree.curves(x, after[:, None], "cumulative_hazard")
         check_alive(np.exp(-gone[:, 0]) > 0.0, after)
@@ -347,15 +345,15 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     # ------------------------------------------------------------------ read
 
     def describe(self, n_terms: int | None = 4) -> str:
-        """A sentence for each group: its rule, rows, events, survival at two times and median.
+        """Describe each group in one sentence: rule, rows, events, survival at two times and median.
 
-        Estimates are those of the training rows with 95 % confidence limits: Kaplan-Meier, Aalen-Johansen of
-        each cause where they compete, Turnbull (without limits) where times are intervals. There is no
-        median where covariates are time-varying. Groups are those that have training rows, in the order of
-        prognosis, with the numbers of ``apply``.
+        Estimates are from the training rows, with 95 % confidence limits: Kaplan-Meier; Aalen-Johansen per
+        cause with competing causes; Turnbull (without limits) for intervals. There is no median with
+        time-varying covariates. Groups with training rows are listed by prognosis, with the numbers of
+        ``apply``.
 
         Args:
-            n_terms: terms of a rule that are written out, those with the largest effects; None for all.
+            n_terms: maximum number of terms of a rule, by size of the effect; None for all.
         """
         lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
         lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
@@ -363,19 +361,19 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return "\n".join(lines)
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
-        """Path, contributions, and predicted median and survival of one subject.
+        """Explain the prediction of one subject: path, contributions, predicted median and survival.
 
-        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``, and the
-        path is that of the most probable branches all the same.
+        With ``prediction="mixture"`` the prediction averages all groups by ``group_probability``; the path
+        still follows the most probable branches.
 
         Args:
             x: one row: DataFrame or array (1, p).
-            cause: where causes compete, whose linear predictor is explained, by number or name; incidences
-                are those of all.
+            cause: with competing causes, the cause of the explained linear predictor, by number or name;
+                incidences are reported for all causes.
 
         Raises:
             DataError: it is not one row, or columns are missing.
-            ConfigError: there is no such cause.
+            ConfigError: unknown cause.
         """
         tree = self._tree
         horizons = round_horizons(self.event_times_, tree.time_unit)
@@ -384,11 +382,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return explain_row(tree, self._cleaned(x), horizons, longer_sides(self.node_table_), name)
 
     def summary(self, details: bool = False) -> str:
-        """The groups with their survival, the effects of covariates within groups, and cautions, as text.
+        """Summarise the model as text: groups with survival, effects within groups, and cautions.
 
-        After the groups stands how well held-out rows are predicted, where a run has scored that.
-        Below them whether groups differ on other rows, the corrected groups and their stability, once
-        ``validate_groups``, ``group_table`` with resamples and ``stability`` were called.
+        It includes, if computed, the performance on held-out rows (by a run of ``sstorch``) and the results
+        of ``validate_groups``, ``group_table`` with resamples and ``stability``.
 
         Args:
             details: add the tree of rules, the table of the groups with the parameters of their hazards,
@@ -442,7 +439,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
 
     @property
     def _other_gates(self) -> str:
-        """Which intervals those of honest groups are; empty of others."""
+        """Text on the intervals of honest groups; empty for others."""
         return honest_text(getattr(self, "gate_subjects_", 0))
 
     def _effects_text(self) -> str:
@@ -452,5 +449,5 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         return "\n".join(effect_lines(self._tree, self.node_table_)).strip()
 
     def _coefficient_text(self) -> str:
-        """Table of coefficients with standard errors for the summary; empty where there is none."""
+        """Table of coefficients with standard errors for the summary; empty if there is none."""
         return ""

@@ -25,7 +25,7 @@ _LEVELS = ("C", "factor")
 _POSITIONS = {1: ("time",), 2: ("time", "event"), 3: ("entry", "time", "event")}
 _ROLES = {"time", "event", "entry", "id", "weight", "lower", "upper"}
 _OPTIONS = {"causes", "recurrent", "event_value", "event_coding"}
-# Names in backticks, and what stands for them while an expression is parsed.
+# Names in backticks, and what represents them while an expression is parsed.
 _QUOTED, _STAND_IN = re.compile(r"`([^`]+)`"), "quoted_name_"
 _TERMS = (
     "terms are columns, s(x) and s(x, df), spline(x, df), piecewise(x, pieces), C(x), strata(x), offset(x) "
@@ -34,12 +34,12 @@ _TERMS = (
 
 
 class ModelFrame(NamedTuple):
-    """What a formula takes from a frame, as estimators take it.
+    """Features, outcome and encodings read from a formula, as arguments of estimators.
 
     Attributes:
         X: the columns on the right side, in their order, with the index of the frame.
         y: the outcome on the left side.
-        columns: what models see of the columns, for the parameter ``columns`` of the soft estimators.
+        columns: encodings of the columns, for the parameter ``columns`` of the soft estimators.
     """
 
     X: pd.DataFrame
@@ -50,8 +50,8 @@ class ModelFrame(NamedTuple):
 def model_frame(formula: str, frame: object) -> ModelFrame:
     """Read outcome, features and encodings from a formula.
 
-    Numeric columns are straight lines, text and categories are factors, unless the formula says otherwise.
-    The extra ``formula`` installs formulaic, which parses ``+``, ``-``, ``*``, ``:``, ``.`` and parentheses.
+    By default numeric columns have linear effects, and texts and categories are factors. The extra
+    ``formula`` installs formulaic, which parses ``+``, ``-``, ``*``, ``:``, ``.`` and parentheses.
 
     Args:
         formula: ``"Surv(days, died) ~ s(age) + grade + size:grade"``. On the left ``Surv(time)``,
@@ -60,14 +60,13 @@ def model_frame(formula: str, frame: object) -> ModelFrame:
             may be ``status == 2``. On the right columns, ``.`` for all others; ``s(x)``, a smooth curve,
             ``s(x, df)``, ``spline(x, df)`` and ``piecewise(x, pieces)``, as ``numeric`` of
             :class:`~sstorch.Columns`; ``C(x)``, a number as a factor; ``a:b``, a product, with ``a`` and
-            ``b``, and ``a * b``, all three; ``strata(x)``; ``offset(x)``. Names with blanks stand in
-            backticks.
+            ``b``, and ``a * b``, all three; ``strata(x)``; ``offset(x)``. Names with blanks need backticks.
         frame: DataFrame with the columns named.
 
     Raises:
-        ConfigError: the formula cannot be read, or has a term that no model has; the message names the term.
-        DataError: a column does not exist, or the outcome cannot be used.
-        ImportError: formulaic is not installed; the message has the command.
+        ConfigError: the formula is invalid or contains an unsupported term; the message names the term.
+        DataError: a column does not exist, or the outcome is invalid.
+        ImportError: formulaic is not installed; the message contains the command.
 
     >>> from sstorch import SurvivalRegression, load_dataset
     >>> data = load_dataset("gbsg2")
@@ -148,7 +147,7 @@ class _RightSide:
             self._columns.setdefault(*self._column(factors[0]))
 
     def frame(self, y: Surv) -> ModelFrame:
-        """What the formula takes, once all terms are read."""
+        """Result of the formula after reading all terms."""
         for pair in self._pairs:
             if lacking := [name for name in pair if name not in self._columns]:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""Parameters of the soft estimators that belong together: penalties, and what becomes of the columns."""
+"""Parameter objects of the soft estimators: penalties, and encodings of the columns."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from sstorch.parameters import Parameters
 from sstorch.soft.setting import as_json, from_json
 from sstorch.soft.settings import ESTIMATED, Coefficient, GateRidgeUnits
 
-# What training alone reads: no part of a file.
+# Used in training only; not saved.
 _NOT_SAVED = ("fairness", "rho", "own")
 
 
 @dataclass(repr=False)
 class Penalties(Parameters):
-    """Penalties on a regression; a tree has further ones.
+    """Penalties of a regression; trees have additional ones.
 
-    By default they are estimated: coefficients of one kind (lines, curves, categories, interactions; levels,
-    slopes and shapes of groups) have normal priors of one variance, which maximises the evidence, the
-    likelihood with the coefficients integrated out. Lines count columns in standard deviations, curves are
-    scaled to variance one. Nothing is searched, and no rows are held out.
+    By default they are estimated. Coefficients of one kind (lines, curves, categories, interactions; levels,
+    slopes and shapes of groups) have normal priors with a common variance. The variances maximise the
+    evidence, the likelihood with the coefficients integrated out; no rows are held out. Linear effects are in
+    standard deviations of the column, curves are scaled to variance one.
 
-    Where a tree is given this class, its own further penalties are those by default.
+    If this class is passed to a tree, the additional penalties of the tree have default values.
 
     Attributes:
-        ridge: ``"estimated"``, or the coefficient >= 0 of (1/2) ||gamma||^2 over the slopes, columns on
-            [0, 1], against the mean loss of a row.
-        roughness: ``"estimated"``, or with a ridge that is a number the coefficient >= 0 of (1/2) sum of
-            squared changes of slope (``"piecewise"``), or of the integral of the squared second derivative
-            (splines), of each column's curve, columns in units of their standard deviations: at infinity all
-            is linear. With a number, ``"estimated"`` stands for 1e-2.
+        ridge: ``"estimated"``, or the coefficient >= 0 of (1/2) ||gamma||^2 over the slopes, with columns on
+            [0, 1], added to the mean loss per row.
+        roughness: ``"estimated"``, or, if ``ridge`` is a number, the coefficient >= 0 of (1/2) sum of squared
+            changes of slope (``"piecewise"``) or of the integral of the squared second derivative (splines)
+            of each curve, with columns in units of their standard deviations. At infinity all effects are
+            linear. If ``ridge`` is a number, ``"estimated"`` means 1e-2.
         fairness: penalty on differences between the survival curves of sensitive groups: None, ``"l2"``
-            (leaves are trained with it), ``"l2_relaxed"`` (gates, too), or settings such as
+            (leaves only), ``"l2_relaxed"`` (leaves and gates), or settings such as
             ``L2Parity(gates="relaxed")``. ``fit`` then needs the groups (``sensitive=``).
-        rho: its coefficient: of the mean over pairs of subjects of different groups of the integral of
-            (S_i(t) - S_j(t))^2 over the observed times, so in nats per unit of time.
-        own: penalties of your own, each a :class:`sstorch.objective.LeafPenalty`,
-            :class:`sstorch.objective.GatePenalty` or :class:`sstorch.objective.RowPenalty`; they act in all
+        rho: coefficient of ``fairness``, in nats per unit of time. It multiplies the integral of (S_i(t) -
+            S_j(t))^2 over the observed times, averaged over pairs of subjects from different groups.
+        own: custom penalties, each a :class:`sstorch.objective.LeafPenalty`,
+            :class:`sstorch.objective.GatePenalty` or :class:`sstorch.objective.RowPenalty`; used in all
             folds, starts and resamples.
     """
 
@@ -55,10 +55,10 @@ class Penalties(Parameters):
 
     @classmethod
     def of(cls, given: Penalties) -> Self:
-        """The penalties as this class has them; those that a base class does not have by default.
+        """Convert penalties to this class; fields that ``given`` lacks have default values.
 
         Raises:
-            ConfigError: they are no penalties, or have some that this class does not have.
+            ConfigError: ``given`` is not a penalties object, or sets fields that this class lacks.
         """
         if not isinstance(given, Penalties):
             raise ConfigError(f"penalties must be {cls.__name__}(...), got {given!r}")
@@ -88,19 +88,19 @@ class Penalties(Parameters):
 
 @dataclass(repr=False)
 class GroupPenalties(Penalties):
-    """Penalties on groups whose gates are distilled.
+    """Penalties of a tree with distilled gates.
 
-    Levels, slopes and shapes of groups have estimated variances, unless ``ridge`` is a number: then the last
-    three coefficients act.
+    Levels, slopes and shapes of groups have estimated variances. If ``ridge`` is a number, ``fused``,
+    ``offset`` and ``fused_shape`` are used instead.
 
     Attributes:
-        gate_charge: nats of evidence that each gate must gain over the regression, >= 0, since the rows that
-            the evidence is of have placed it.
-        fused: of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes. At infinity all groups have
-            the same slopes, exactly, and shapes are free of it.
-        offset: of (1/2) sum_n (gamma_0n - mean gamma_0)^2, on differences between the levels of the groups.
-            With shared slopes the tree becomes the regression as it grows.
-        fused_shape: the same of their shapes, in addition to ``fused``.
+        gate_charge: minimum gain in evidence over the regression for each gate, in nats, >= 0. It accounts
+            for the selection of the gate on the same rows.
+        fused: coefficient of (1/2) sum_n ||theta_n - mean theta||^2 over slopes and shapes. At infinity all
+            groups have equal slopes, and shapes are not penalised.
+        offset: coefficient of (1/2) sum_n (gamma_0n - mean gamma_0)^2, for differences between the levels of
+            the groups. With shared slopes and a large coefficient the tree approaches the regression.
+        fused_shape: coefficient of the corresponding penalty on shapes, in addition to ``fused``.
     """
 
     gate_charge: float = 3.0
@@ -111,21 +111,20 @@ class GroupPenalties(Penalties):
 
 @dataclass(repr=False)
 class GatePenalties(Penalties):
-    """Coefficients of the penalties on a tree whose gates are trained on the outcomes.
+    """Penalties of a tree with gates trained on the outcomes.
 
     Attributes:
-        ridge: of (1/2) ||gamma||^2 over the slopes of the leaves.
-        roughness: of the curves of numeric columns, as of :class:`Penalties`.
-        gate_ridge: of (1/2) ||w||^2 over the weights of the gates.
-        gate_ridge_units: of the columns that these weights are for: ``"range"``, all columns on [0, 1] as
-            published, in which a column with a long tail may hardly have a say; ``"sd"``, their standard
-            deviations.
-        gate_sparsity: of sum_j ||w_.j||, the group lasso over the weights of each encoded feature in all
-            gates: features that do not help leave the gates. Best with ``trainer="nodec+joint"``, since the
-            regressions that rebalance gates in the decomposition do not know of it.
-        fused: as of :class:`GroupPenalties`; infinity needs ``trainer="leaves"``.
-        offset: as of :class:`GroupPenalties`.
-        fused_shape: as of :class:`GroupPenalties`.
+        ridge: coefficient of (1/2) ||gamma||^2 over the slopes of the leaves.
+        roughness: as in :class:`Penalties`.
+        gate_ridge: coefficient of (1/2) ||w||^2 over the weights of the gates.
+        gate_ridge_units: units of the columns in this penalty: ``"range"``, columns on [0, 1] as published (a
+            column with a long tail can then have little influence); ``"sd"``, standard deviations.
+        gate_sparsity: coefficient of sum_j ||w_.j||, a group lasso over the weights of each encoded feature
+            in all gates, which removes features from the gates. Best with ``trainer="nodec+joint"``, since
+            the regressions that rebalance gates in the decomposition do not use it.
+        fused: as in :class:`GroupPenalties`; infinity needs ``trainer="leaves"``.
+        offset: as in :class:`GroupPenalties`.
+        fused_shape: as in :class:`GroupPenalties`.
     """
 
     ridge: float = 1e-3
@@ -140,38 +139,38 @@ class GatePenalties(Penalties):
 
 @dataclass(repr=False)
 class Columns(Parameters):
-    """What leaves and gates see of the columns.
+    """Encodings of the columns in leaves and gates.
 
     Attributes:
-        numeric: what leaves see of numeric columns: ``"auto"``, the same as ``"smooth"``, or as ``"linear"``
-            where columns are many (100, and half as many as the rows, or 500); ``"linear"``, the
-            columns as they are; ``"log"``, the logarithm of those that are skewed to the right (skewness
-            above 1.5); ``"smooth"``, natural cubic splines of this logarithm and of the other columns, from
-            seven distinct values on; ``"spline"``, natural cubic splines of the columns; ``"piecewise"``,
-            broken lines with bends at quantiles; with options, ``"piecewise(8)"`` (pieces), ``"smooth(6)"``
-            and ``"spline(6)"`` (degrees of freedom); or a dictionary of these by column, whose other columns
-            are linear. Knots come from the training rows. Every curve goes on as a straight line beyond its
-            outermost knots, and a column of fewer than five distinct values stays as it is.
-        gate_numeric: what gates see of them; linear gates (``"auto"``) have rules in original units.
-        interactions: pairs of columns, such as ``[("age", "sex")]``, or ``"all"`` pairs, whose products
-            leaves see in addition, at most 5,000: of the indicators of categories, and of numbers, or of
-            their logarithms where ``numeric`` takes these, less their means.
-        monotone: columns whose effect on risk must rise, ``"up"``, or fall, ``"down"``, in every leaf, such
-            as ``{"nodes": "up"}``; not for splines.
-        missing_numbers: what replaces a missing number, ``"mean"`` or ``"median"`` of the training rows.
-        missing_categories: what a missing category becomes, ``"zeros"`` (none of the column's categories) or
-            the ``"most_frequent"`` one of the training rows.
-        missing: columns whose missing values mean something, as a test that was not done: they are a level of
-            their own, ``"missing"``, of a category, and of a number the value 1 of a further column
-            ``"NAME missing"``, with the median in their place.
-        offset: numeric column that is added to the linear predictor as it is, with the coefficient one and
-            in the family's own direction (log hazard, log odds or log time), such as a log exposure. It may
-            not be missing. Of :class:`~sstorch.SurvivalRegression` only.
-        strata: categorical column, of at most 16 categories, each of which has a level and shapes of its
-            own, a baseline, under effects that all share. Shapes of strata have an estimated variance
-            around a common one where penalties are estimated, and no penalty where they are numbers. A
-            category without an event is an error, and so is one at prediction that training rows did not
-            have. Of :class:`~sstorch.SurvivalRegression` only.
+        numeric: effects of numeric columns in the leaves. ``"auto"``: ``"smooth"``, or ``"linear"`` with many
+            columns (at least 100 and half as many as rows, or at least 500). ``"linear"``: a straight line.
+            ``"log"``: the logarithm of right-skewed columns (skewness above 1.5). ``"smooth"``: natural cubic
+            splines of these logarithms and of the other columns, from seven distinct values on. ``"spline"``:
+            natural cubic splines. ``"piecewise"``: piecewise linear with breaks at quantiles. Options:
+            ``"piecewise(8)"`` (pieces), ``"smooth(6)"`` and ``"spline(6)"`` (degrees of freedom). A
+            dictionary sets them by column; other columns are linear. Knots come from the training rows. A
+            curve is a straight line beyond its outermost knots; a column with fewer than five distinct values
+            is not transformed.
+        gate_numeric: encoding of numeric columns in the gates; with ``"linear"`` rules are in original units.
+        interactions: pairs of columns, such as ``[("age", "sex")]``, or ``"all"`` pairs (at most 5,000), with
+            products as additional features of the leaves. Factors are indicators of categories and centred
+            numbers, or centred logarithms if ``numeric`` uses these.
+        monotone: columns with a non-decreasing (``"up"``) or non-increasing (``"down"``) effect on risk in
+            every leaf, such as ``{"nodes": "up"}``; not supported for splines.
+        missing_numbers: imputation of numbers: ``"mean"`` or ``"median"`` of the training rows.
+        missing_categories: imputation of categories: ``"zeros"`` (all indicators 0) or ``"most_frequent"`` in
+            the training rows.
+        missing: columns with informative missing values, such as a test that was not done. A category gets
+            the additional level ``"missing"``; a number is imputed by the median and gets an indicator column
+            ``"NAME missing"``.
+        offset: numeric column added to the linear predictor with coefficient one, on the scale of the family
+            (log hazard, log odds or log time), such as a log exposure. Missing values are not allowed. Only
+            for :class:`~sstorch.SurvivalRegression`.
+        strata: categorical column with at most 16 categories. Each category has a separate baseline (level
+            and shapes); effects are shared. With estimated penalties, shapes vary around a common shape with
+            an estimated variance; with fixed penalties they are not penalised. Errors: a category without an
+            event, and at prediction a category without training rows. Only for
+            :class:`~sstorch.SurvivalRegression`.
     """
 
     numeric: NumericEncodings = "auto"

@@ -82,7 +82,7 @@ class Problems(Batched):
         settings: BatchSettings,
         coefficients: tuple[Coefficients, ...],
     ) -> Self:
-        """Problems of splits with one event, whose encoded rows are at hand."""
+        """Problems of splits with one event, whose encoded rows are available."""
         n_starts = settings.n_starts
         tree, sample = stack_splits(splits, features, preprocessors[0], settings, len(coefficients))
         held_out = None
@@ -204,7 +204,7 @@ def _gate_deviations(tree: SoftTree, sample: Sample) -> Tensor:
 def _monotone(
     settings: BatchSettings, preprocessors: Sequence[Preprocessor], n_problems: int
 ) -> Monotone | None:
-    """The penalty that holds effects to one direction, for so many problems a split, if one is asked for."""
+    """The penalty that holds effects to one direction, for so many problems a split, if one is requested."""
     if not settings.monotone:
         return None
     # Where exp(g) is a ratio of times, a larger predictor is a longer life.

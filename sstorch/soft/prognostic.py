@@ -22,52 +22,52 @@ from sstorch.soft.teacher import Fidelity, Teacher
 
 
 class PrognosticTree(SoftEstimator):
-    """Prognostic tree: groups of different prognosis, at no loss of accuracy compared with the regression.
+    """Prognostic tree: prognostic groups, with the accuracy of the regression.
 
-    Gates of one column are distilled from the regression without gates, from what it misses and from what it
-    predicts, or from another teacher. The evidence decides between the regression and each set of groups,
-    whose levels, slopes and shapes have estimated variances: ``choice_`` says in one line whether the groups
-    explain what the regression misses or summarise it. A subject's prediction is that of its group. Of more
-    than 20,000 rows gates are placed by 20,000, drawn by subject; all else sees all rows.
+    Gates use one column each. They are distilled from residuals or predictions of the regression without
+    gates, or from another teacher. The evidence decides between the regression and each set of groups;
+    levels, slopes and shapes of groups have estimated variances. ``choice_`` reports in one line whether the
+    groups explain what the regression misses or summarise it. The prediction for a subject is that of its
+    group. Above 20,000 rows gates are placed on a random sample of 20,000, drawn by subject; all other steps
+    use all rows.
 
-    Where causes compete, gates divide by what happens: they are distilled from the regressions of all causes,
-    from log cumulative hazards of the rows at the median event time, each with the weight of its number of
-    events, and each group has a hazard of every cause.
+    With competing causes the gates are distilled from the regressions of all causes: from log cumulative
+    hazards at the median event time, weighted by the number of events of the cause. Each group has one hazard
+    per cause.
 
     Args:
-        depth: gates on every path, 1 to 6 (0 is a regression in a single group).
+        depth: number of gates on every path, 1 to 6 (0: one group with the regression).
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
-            object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"spline_po"``, proportional odds with a smooth baseline; where causes compete ``"spline_ph"``,
+            object such as ``Spline(scale="odds", knots=3)``, or a mapping from causes to these. ``"auto"`` is
+            ``"spline_po"``, proportional odds with a smooth baseline; with competing causes ``"spline_ph"``,
             proportional hazards.
-        teacher: what gates are distilled from: ``"residuals"`` of the regression of the same leaf, columns
-            and penalties, its ``"predictor"``, or None for whichever has more evidence; or
-            :class:`~sstorch.Honest`, gates from one half of the subjects and hazards from the other. Or a
-            model, fitted to the same rows or not yet: a :class:`~sstorch.SurvivalRegression`, anything with
-            ``predict_survival_function`` such as a forest of scikit-survival or a model of lifelines, or a
-            function ``(X, times)`` that gives survival curves, (n, n_times). Where causes compete it has
-            ``predict_cumulative_incidence``. It sees ``X`` as the columns were read. On folds and resamples
-            it is trained anew, if it can be cloned.
-        gate_features: columns of a gate: 1 gives plain thresholds and sets of categories, None gates on all
+        teacher: source of the gates. ``"residuals"`` or ``"predictor"`` of the regression with the same leaf,
+            columns and penalties; None for the one with more evidence. :class:`~sstorch.Honest`: gates from
+            one half of the subjects, hazards from the other. Or a model, fitted to the same rows or unfitted:
+            a :class:`~sstorch.SurvivalRegression`, a model with ``predict_survival_function`` (with competing
+            causes ``predict_cumulative_incidence``), such as a forest of scikit-survival or a model of
+            lifelines, or a function ``(X, times)`` that returns survival curves, (n, n_times). It receives
+            the columns of ``X`` after reading, without encoding. Folds and resamples retrain it if it can be
+            cloned.
+        gate_features: number of columns per gate: 1 for thresholds and sets of categories, None for all
             columns. Gates from residuals have one.
-        only_if_needed: where no groups have more evidence than the regression, True leaves its rows in one
-            group, False divides them by what it predicts.
-        min_leaf: least share of the training rows, by weight, in a group, in [0, .5).
-        penalties: :class:`~sstorch.GroupPenalties`, or :class:`~sstorch.Penalties` with the others by
-            default; ``penalties__ridge`` is a parameter of a grid.
-        columns: :class:`~sstorch.Columns`, what leaves and gates see of the columns.
-        trainer: settings of the training of the leaves; one that moves gates is of
-            :class:`~sstorch.SoftSurvivalTree`.
+        only_if_needed: if no groups have more evidence than the regression: True for a single group, False
+            for groups of its predictions.
+        min_leaf: minimum weighted share of the training rows per group, in [0, .5).
+        penalties: :class:`~sstorch.GroupPenalties`, or :class:`~sstorch.Penalties` (others have default
+            values); grids use ``penalties__ridge``.
+        columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates.
+        trainer: training of the leaves; trainers of gates are for :class:`~sstorch.SoftSurvivalTree`.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed of the bag that finds residuals, of resamples and of folds.
         verbose: 1 shows progress.
-        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
-            (a year, half a year) follow it. None for that of the data, where these know it.
+        time_unit: unit of the times, such as ``"days"``, used in texts and figures and for round times (a
+            year, half a year). None for the unit of the data, if defined.
 
     Attributes:
-        fidelity_: how much of the predictions of a ``teacher`` the groups keep, on the training rows; None
-            without, and of a loaded tree.
+        fidelity_: agreement of the groups with predictions of a ``teacher`` on the training rows; None
+            without a teacher and after loading.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis"; Hinton, Vinyals and Dean
@@ -168,6 +168,6 @@ class PrognosticTree(SoftEstimator):
 
     @override
     def summary(self, details: bool = False) -> str:
-        """See :meth:`SoftEstimator.summary`; with a teacher also how much of it the groups keep."""
+        """See :meth:`SoftEstimator.summary`; with a teacher the text includes ``fidelity_``."""
         fidelity = getattr(self, "fidelity_", None)
         return super().summary(details) + (f"\n\n{fidelity}" if fidelity is not None else "")

@@ -21,12 +21,12 @@ def recalibrated(
 ) -> tuple[SoftTree, Recalibration]:
     """The tree with other leaves, by maximum likelihood of the rows, and what was changed.
 
-    Raises ConfigError: the kind of weights does not exist, or curves of the leaves can rise; DataError: fewer
-    events than parameters, or frequency weights that are no integers.
+    Raises ConfigError: the kind of weights is unknown, or curves of the leaves can rise; DataError: fewer
+    events than parameters, or frequency weights that are not integers.
     """
     module, family = tree.module, tree.module.family
     if family.can_rise:
-        raise ConfigError("recalibration needs curves that cannot rise: use leaves with monotone=True")
+        raise ConfigError("recalibration needs curves that cannot increase: use leaves with monotone=True")
     n_shape = len(family.shape_names)
     weighting = check_weighting(data.sample_weight, len(data), weights)
     n_events = check_events(

@@ -19,32 +19,31 @@ LEAVES = Leaves()
 
 
 class SurvivalRegression(SoftEstimator):
-    """Survival regression: a hazard family whose linear predictor is a sum of curves of the columns.
+    """Survival regression: a hazard family with a linear predictor, the sum of curves of the columns.
 
-    Penalties are estimated by marginal likelihood, unless they are given as numbers: ``choice_`` has them and
-    the effective degrees of freedom of each column. From 100 numeric columns on, if they are at least half as
-    many as the rows, or from 500 on, columns are straight lines and each has a prior variance of its own,
-    dense, sparse or between, whichever predicts held-out rows best.
+    Penalties are estimated by marginal likelihood, unless they are fixed numbers. ``choice_`` contains the
+    estimates and the effective degrees of freedom of each column. With at least 100 numeric columns and half
+    as many columns as rows, or at least 500, effects are linear with one prior variance per column; the prior
+    (dense, sparse or between) with the best predictions on held-out rows is used.
 
     With ``leaf="weibull"``, ``penalties=Penalties(ridge=0)`` and ``columns=Columns(numeric="linear")`` it is
-    the parametric model of textbooks, with ``"spline_ph"`` a proportional hazards model with a smooth
-    baseline. Where causes compete each cause has a regression of its own, and
-    :meth:`predict_cumulative_incidence` what a subject can expect.
+    the usual parametric model, with ``"spline_ph"`` a proportional hazards model with a smooth baseline. With
+    competing causes there is one regression per cause; see :meth:`predict_cumulative_incidence`.
 
     Args:
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
-            object such as ``Spline(scale="odds", knots=3)``, or a mapping of these by cause. ``"auto"`` is
-            ``"spline_po"``, proportional odds with a smooth baseline; where causes compete ``"spline_ph"``,
+            object such as ``Spline(scale="odds", knots=3)``, or a mapping from causes to these. ``"auto"`` is
+            ``"spline_po"``, proportional odds with a smooth baseline; with competing causes ``"spline_ph"``,
             proportional hazards.
-        penalties: :class:`~sstorch.Penalties`; ``penalties__ridge`` is a parameter of a grid.
-        columns: :class:`~sstorch.Columns`, what the regression sees of the columns.
+        penalties: :class:`~sstorch.Penalties`; grids use ``penalties__ridge``.
+        columns: :class:`~sstorch.Columns`, encodings of the columns.
         trainer: settings of the minimisation.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed of resamples and folds.
         verbose: 1 shows progress.
-        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
-            (a year, half a year) follow it. None for that of the data, where these know it.
+        time_unit: unit of the times, such as ``"days"``, used in texts and figures and for round times (a
+            year, half a year). None for the unit of the data, if defined.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -82,13 +81,13 @@ class SurvivalRegression(SoftEstimator):
         self.time_unit = time_unit
 
     def coefficients(self, level: float = 0.95) -> pd.DataFrame:
-        """Coefficients with standard errors, confidence limits and p-values.
+        """Return coefficients with standard errors, confidence limits and p-values.
 
-        See :func:`sstorch.inference.coefficients`; :mod:`sstorch.inference` also has tests of whole columns,
-        contrasts between two values, and predictions with intervals.
+        See :func:`sstorch.inference.coefficients`; :mod:`sstorch.inference` also tests whole columns and
+        estimates contrasts and predictions with intervals.
 
         Args:
-            level: of the confidence limits, in (0, 1).
+            level: level of the confidence limits, in (0, 1).
         """
         check_is_fitted(self, "tree_")
         return coefficients(self, level)

@@ -60,7 +60,7 @@ def stack_splits(
     intervals = any(data.intervals is not None for data in splits)
     if (log_entry is not None or intervals) and family.can_rise:
         what = "entry times" if log_entry is not None else "times within intervals"
-        raise ConfigError(f"{what} need curves that cannot rise: use leaves with monotone=True")
+        raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
     family = family.prepare(log_time, event, weight, log_scale)
     _check_own(family)
 

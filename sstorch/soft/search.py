@@ -38,7 +38,7 @@ class FoldScores:
     """Scores of a candidate on the test rows of K folds."""
 
     score: FloatArray  # greater is better, shape (K,); -inf where no start has a finite objective
-    # concordance of its curves, shape (K,); nan where no row has an event, and of intervals
+    # concordance of its curves, shape (K,); nan if no row has an event, and of intervals
     c_harrell: FloatArray
     c_groups: FloatArray  # that of its groups alone, likewise; nan without gates, too
     groups: IntArray  # group of each row in the tree of each fold, shape (K, n)
@@ -131,10 +131,10 @@ def is_grouped(y: Surv) -> bool:
 
 
 def settled(scoring: str | Scorer, y: Surv) -> str | Scorer:
-    """What ``"auto"`` stands for.
+    """Score used for ``"auto"``.
 
-    At times that many rows share a density can be as high as its family allows, and it is no probability, as
-    that of a discrete family is: likelihoods of different families cannot be compared, Brier scores can.
+    At times that many rows share a density can be as high as its family allows, and it is not a probability,
+    as that of a discrete family is: likelihoods of different families cannot be compared, Brier scores can.
     """
     if scoring != "auto":
         return scoring

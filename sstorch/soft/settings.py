@@ -104,7 +104,7 @@ def _leaf(name: str, value: Any) -> Leaf:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Those settings that trees of one batch may differ in: coefficients of penalties, each >= 0.
+    """Settings that can differ between trees of a batch: coefficients of penalties, each >= 0.
 
     Attributes:
         ridge: of :class:`~sstorch.objective.Ridge`.
@@ -129,16 +129,16 @@ class Coefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """Everything about the trees of a batch but the data.
+    """All settings of the trees of a batch; the data are separate.
 
-    Build it with :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree` as users give them.
+    Use :meth:`check`, which takes the parameters of :class:`SoftSurvivalTree`.
     """
 
-    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth), "gates on every path")
+    depth: int = setting(2, value_rule(lambda depth: Topology(depth).depth), "number of gates on every path")
     leaf: Leaf = setting(AUTO, _leaf, "hazard family", in_tree_group=False)
-    n_starts: int = setting(1, integer_from(1), "initial solutions tried", in_tree_group=False)
+    n_starts: int = setting(1, integer_from(1), "number of starts", in_tree_group=False)
     trainer: Trainer = setting(Leaves(), trainer_rule, "training algorithm", in_tree_group=False)
-    init: str = setting("distilled", one_of(INITS), "kind of initial solutions", in_tree_group=False)
+    init: str = setting("distilled", one_of(INITS), "kind of starting values", in_tree_group=False)
     ridge: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Ridge, on slopes of the leaves"
     )
@@ -146,7 +146,7 @@ class BatchSettings:
     gate_ridge_units: GateRidgeUnits = setting(
         "range",
         one_of(get_args(GateRidgeUnits)),
-        "of the columns whose weights GateRidge charges",
+        "units of the columns in GateRidge",
         nested=True,
     )
     fused: float = setting(
@@ -155,41 +155,40 @@ class BatchSettings:
     gate_sparsity: float = setting(
         0.0, coefficient, "coefficient of GateGroupLasso, on features of the gates"
     )
-    prediction: Prediction = setting("hbp", one_of(PREDICTIONS), "how leaves make a prediction")
-    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)), "what replaces a missing number")
+    prediction: Prediction = setting("hbp", one_of(PREDICTIONS), "prediction rule of leaves")
+    missing_numbers: Numeric = setting("mean", one_of(get_args(Numeric)), "imputation of missing numbers")
     missing_categories: Categorical = setting(
-        "zeros", one_of(get_args(Categorical)), "what a missing category becomes"
+        "zeros", one_of(get_args(Categorical)), "imputation of missing categories"
     )
     missing: tuple[str, ...] = setting(
-        (), columns_rule, "columns whose missing values are a level of their own", nested=True
+        (), columns_rule, "columns with missing values as a separate level", nested=True
     )
     numeric: ColumnEncodings = setting(
         "auto",
         lambda name, value: ColumnEncodings.of(value, name),
-        "what leaves see of numeric columns, by column or for all",
+        "effects of numeric columns in leaves, by column or for all",
         nested=True,
     )
     gate_numeric: ColumnEncodings = setting(
-        "linear", lambda name, value: ColumnEncodings.of(value, name), "what gates see of them", nested=True
+        "linear",
+        lambda name, value: ColumnEncodings.of(value, name),
+        "encoding of numeric columns in gates",
+        nested=True,
     )
     interactions: Interactions = setting(
         (), value_rule(parse_interactions), "pairs of columns, or 'all'", nested=True
     )
     monotone: Monotone = setting(
-        None, value_rule(parse_monotone), "columns whose effect on risk goes one way", nested=True
+        None, value_rule(parse_monotone), "columns with a monotone effect on risk", nested=True
     )
-    offset_column: str | None = setting(
-        None, column_rule, "column whose coefficient is one", in_tree_group=False
-    )
+    offset_column: str | None = setting(None, column_rule, "column with coefficient one", in_tree_group=False)
     strata: str | None = setting(
-        None, column_rule, "column whose categories have baselines of their own", in_tree_group=False
+        None, column_rule, "column of strata, with one baseline per category", in_tree_group=False
     )
     roughness: Coefficient = setting(
         ESTIMATED, coefficient_or_estimated, "coefficient of Roughness, on curves of numeric columns"
     )
-    gate_charge: float = setting(
-        3.0, coefficient, "nats of evidence that each distilled gate must gain over the regression"
-    )
+    gate_charge: float = setting(3.0, coefficient, "minimum gain in evidence per distilled gate, in nats")
     offset: float = setting(
         0.1, coefficient, "coefficient of Offset, on differences of levels of leaves", nested=True
     )
@@ -197,36 +196,36 @@ class BatchSettings:
         0.01, coefficient, "coefficient of FusedShape, on differences of shapes", nested=True
     )
     gate_features: int | None = setting(
-        1, or_none(integer_from(1)), "columns of a distilled gate; null for all", nested=True
+        1, or_none(integer_from(1)), "number of columns per distilled gate; null for all", nested=True
     )
-    min_leaf: float = setting(0.1, small_share, "least share of the training rows in a leaf", nested=True)
-    device: str = setting("cpu", device_rule, "where tensors live", in_tree_group=False)
+    min_leaf: float = setting(0.1, small_share, "minimum share of the training rows per leaf", nested=True)
+    device: str = setting("cpu", device_rule, "device of tensors", in_tree_group=False)
     dtype: str = setting("float64", one_of(tuple(DTYPES)), "precision", in_tree_group=False)
-    seed: int = setting(0, checked_elsewhere, "of everything random", in_tree_group=False)
+    seed: int = setting(0, checked_elsewhere, "random seed", in_tree_group=False)
     fairness: L2Parity | None = setting(
         None, fairness_rule, "penalty on differences between groups", in_tree_group=False
     )
     rho: float = setting(0.0, coefficient, "coefficient of the penalty", in_tree_group=False)
     teacher: Teacher | Honest | PlacedGates | str | None = setting(
-        None, checked_elsewhere, "what gates are distilled from", in_tree_group=False
+        None, checked_elsewhere, "source of distilled gates", in_tree_group=False
     )
     only_if_needed: bool = setting(
-        False, checked_elsewhere, "no groups where they gain nothing over the regression"
+        False, checked_elsewhere, "no groups without more evidence than the regression"
     )
     own_penalties: tuple[Penalty, ...] = setting(
-        (), own_penalties_rule, "penalties that are no part of this package", in_tree_group=False
+        (), own_penalties_rule, "custom penalties", in_tree_group=False
     )
 
     @classmethod
     def check(cls, **values: Any) -> BatchSettings:
-        """Check every value and bring it to its plain type.
+        """Validate every value and convert it to its plain type.
 
         Args:
-            values: by the name of the setting; those left out are the default of a tree.
+            values: values by name of the setting; missing settings have the default of a tree.
 
         Raises:
-            ConfigError: a value does not exist or is out of range; the message says what would do.
-            TypeError: there is no such setting.
+            ConfigError: a value is unknown or out of range; the message lists valid values.
+            TypeError: unknown setting.
         """
         if unknown := set(values) - set(SETTINGS):
             raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
@@ -293,7 +292,7 @@ class BatchSettings:
             )
         if any(family.can_rise or family.ancillary != "constant" for family in families):
             raise ConfigError(
-                f"offset or strata ({names}) need ancillary='constant' and leaves whose curves cannot rise"
+                f"offset or strata ({names}) need ancillary='constant' and curves that cannot increase"
             )
         if self.interactions == "all" or any(self.offset_column in pair for pair in self.interactions):
             raise ConfigError(
@@ -302,13 +301,13 @@ class BatchSettings:
 
     @property
     def fixed_columns(self) -> list[str]:
-        """The columns of the offset and of strata that there are."""
+        """The columns of the offset and the strata, if any."""
         return [name for name in (self.offset_column, self.strata) if name is not None]
 
     def facts(self) -> dict[str, object]:
-        """Every setting that training reads but the trainer, by name, for comparison with another run's.
+        """All settings of the training except the trainer, by name, for comparison with another run.
 
-        The leaf is a family object, or one by cause. Settings without effect are left out.
+        The leaf is a family object, or one by cause. Settings without effect are excluded.
         """
         silent = ["trainer", "prediction"]
         if self.encodings.are_linear:
@@ -328,18 +327,18 @@ class BatchSettings:
 
     @property
     def family(self) -> HazardFamily:
-        """The hazard family, once the leaf is that of one event: see :meth:`for_cause`."""
+        """The hazard family, for one event; see :meth:`for_cause`."""
         assert not isinstance(self.leaf, Mapping)
         family = make_family(self.leaf)
         return family if self.strata is None else with_strata(family)
 
     @property
     def leaves(self) -> tuple[str | HazardFamily, ...]:
-        """Leaves that are named, one by cause where they are."""
+        """The given leaves, by cause if given by cause."""
         return tuple(self.leaf.values()) if isinstance(self.leaf, Mapping) else (self.leaf,)
 
     def for_cause(self, cause: str | None, n_events: int) -> BatchSettings:
-        """The settings with the leaf of a cause that has so many events, or of the only event."""
+        """Return the settings for one cause with the given number of events, or for the only event."""
         leaf = self.leaf
         if isinstance(leaf, Mapping):
             if cause is None or cause not in leaf:
@@ -353,29 +352,29 @@ class BatchSettings:
             elif self.keeps_gates:
                 leaf = "spline_po"
         if cause and make_family(leaf).can_rise:
-            raise ConfigError(f"leaf of cause {cause}: cumulative incidences need curves that cannot rise")
+            raise ConfigError(f"leaf of cause {cause}: incidences need curves that cannot increase")
         return replace(self, leaf=leaf)
 
     @property
     def distils(self) -> bool:
-        """Whether some starts have gates distilled from a regression."""
+        """True if some starts have gates distilled from a regression."""
         return self.init in ("distilled", "distilled+random")
 
     @property
     def keeps_gates(self) -> bool:
-        """Whether gates are distilled and stay: a regression, or groups."""
+        """True if gates are distilled and not trained: a regression, or groups."""
         return self.init == "distilled" and isinstance(self.trainer, Leaves)
 
     @property
     def estimated(self) -> bool:
-        """Whether penalties are those of the largest evidence."""
+        """True if penalties maximise the evidence."""
         return self.ridge == ESTIMATED
 
     @property
     def plainly_estimated(self) -> bool:
-        """Whether Newton's method does all: nothing acts that it does not know.
+        """True if Newton's method supports all restrictions.
 
-        Otherwise variances are those of the regression without these restrictions.
+        Otherwise variances are estimated in the regression without these restrictions.
         """
         restricted = self.monotone or self.fairness is not None or self.own_penalties
         rises = self.family.can_rise or self.family.ancillary == "linear"
@@ -383,17 +382,17 @@ class BatchSettings:
 
     @property
     def distillation(self) -> Distillation:
-        """How gates are distilled, where some are."""
+        """Options of the distillation of gates, if used."""
         return Distillation(self.gate_features, self.min_leaf)
 
     @property
     def trains_small_leaves(self) -> bool:
-        """Whether a penalty on leaves below ``min_leaf`` acts: gates that stay have their leaves already."""
+        """True if leaves below ``min_leaf`` are penalised: only trained gates need the penalty."""
         return self.min_leaf > 0 and self.depth > 0 and not isinstance(self.trainer, Leaves)
 
     @property
     def encodings(self) -> Encodings:
-        """What gates and leaves see of the columns; without gates nothing is encoded for them alone."""
+        """Encodings of the columns for gates and leaves; without gates only for leaves."""
         numeric = self.numeric
         if self.offset_column is not None:
             numeric = replace(numeric, named=(*numeric.named, (self.offset_column, Linear())))
@@ -401,14 +400,14 @@ class BatchSettings:
         return given if self.depth else replace(given, gates=given.leaves)
 
     def check_columns(self, data: SurvivalData) -> None:
-        """Raise ConfigError, before any work, if a column that encodings name is missing or does not fit."""
+        """Raise ConfigError early if a column named in encodings is missing or has the wrong type."""
         schema = Schema.of(data.frame).with_missing(self.missing)
         check_fixed_columns(schema, self.offset_column, self.strata)
         self.encodings.check_columns(schema.columns, schema.categories)
 
     @property
     def coefficients(self) -> Coefficients:
-        """Those of the penalties, zero where there is nothing that they act on."""
+        """Coefficients of the penalties; zero if a penalty has no effect."""
         values = {item.name: getattr(self, item.name) for item in fields(Coefficients)}
         if self.estimated:  # others take their place
             values |= {"ridge": 0.0, "roughness": 0.0}

@@ -36,17 +36,17 @@ _COLUMNS = ["statistic", "at", "p", "adjusted p"]
 
 @dataclass(frozen=True)
 class SplitTest:
-    """Tests of the regressions in some leaves against a split by each column.
+    """Result of :func:`split_test`: tests of the regressions in leaves against a split by each column.
 
     Attributes:
-        table: indexed by group and column, smallest p first: ``statistic``, in units of about its mean at one
-            split where nothing changes; ``at``, the value of a numeric column that parts the rows where the
-            statistic is reached, nan for categories; ``p`` of this column alone; and ``adjusted p``, for the
-            search over all columns of the group. All are nan for a column that cannot split the rows.
-        rows: of each group, indexed by group.
-        parameters: what was tested, ``"all"`` or ``"level"``.
-        same_rows: whether the rows have placed the gates of the groups, so that p-values are too small.
-        untested: why there is no test, of the groups that have none.
+        table: indexed by group and column, smallest p first: ``statistic``, approximately in units of its
+            mean at one split under the null hypothesis; ``at``, the threshold of a numeric column with the
+            largest statistic, nan for categories; ``p`` for this column alone; ``adjusted p``, for the search
+            over all columns of the group. All are nan for a column that cannot split the rows.
+        rows: number of rows per group, indexed by group.
+        parameters: tested parameters, ``"all"`` or ``"level"``.
+        same_rows: True if the rows placed the gates of the groups: p-values are then too small.
+        untested: reason for each group without a test.
     """
 
     table: pd.DataFrame
@@ -57,12 +57,12 @@ class SplitTest:
 
     @property
     def overall(self) -> pd.Series:
-        """The smallest adjusted p of each group, indexed by group: below .05, a split pays; 1 for no test."""
+        """The smallest adjusted p of each group, indexed by group; 1 without a test."""
         smallest = self.table["adjusted p"].groupby(level="group").min()
         return smallest.fillna(1.0).rename("overall p")
 
     def pays(self, alpha: float = _ALPHA) -> bool:
-        """Whether a split pays in some leaf, at level ``alpha`` in each."""
+        """True if the test rejects in at least one leaf, at level ``alpha`` per leaf."""
         return bool((self.overall <= alpha).any())
 
     def __str__(self) -> str:
@@ -96,43 +96,43 @@ def split_test(
     random_state: int = 0,
     cause: int | str = 1,
 ) -> SplitTest:
-    """Test whether the regression of a leaf holds for all its rows or changes with a column.
+    """Test whether the regression of a leaf changes with a column.
 
-    Scores are the derivatives of each row's log-likelihood in intercept, slopes and shapes. If these are
-    the same for all rows, sums of scores along a column wander about zero; where they drift off, a split
-    by the column pays. Sums are decorrelated and squared, in units of their mean under the null hypothesis.
-    The statistic of a numeric column is the largest over its splits (supLM), that of a categorical column the
-    mean over its categories, as in model-based recursive partitioning.
+    Scores are derivatives of the log-likelihood of each row in intercept, slopes and shapes. If the
+    parameters are equal for all rows, cumulative sums of scores along a column fluctuate about zero; a
+    systematic drift supports a split. Sums are decorrelated and squared, in units of their mean under the
+    null hypothesis. The statistic of a numeric column is the maximum over its splits (supLM), that of a
+    categorical column the mean over its categories, as in model-based recursive partitioning.
 
-    p-values come from a parametric bootstrap: event times are drawn from the regression of the leaf, given
-    that the row had entered, and follow-up by Kaplan-Meier; the p-value is the share of draws whose statistic
-    is as large. Scores, observed and drawn, are at the maximum of the likelihood of the leaf's rows, which
-    Newton's method finds from the parameters of the leaf: scores of penalised parameters have a sum, and so a
-    drift along skewed columns. Draws whose likelihood has no maximum are left out. Each draw is studentised
-    by the covariance of its own scores, so that the statistic depends little on the family.
+    P-values are from a parametric bootstrap: event times are drawn from the regression of the leaf,
+    conditional on entry, and follow-up from Kaplan-Meier; p is the share of draws with a statistic at least
+    as large. Observed and drawn scores are evaluated at the maximum likelihood estimate of the leaf (Newton's
+    method), since scores at penalised estimates do not sum to zero and drift along skewed columns. Draws
+    without a maximum of the likelihood are excluded. Each draw is studentised by the covariance of its
+    scores, which reduces the dependence on the family.
 
     In simulations with Weibull, log-logistic and spline leaves of 100 to 400 rows the test rejected 2.1 to
-    7.4 % at level .05, mean 4.6 % (``experiments/groups/split_test.md``). Where the family of the leaf is
-    wrong, p-values hold as far as the studentised statistic does not depend on it. Rows of one subject are
-    drawn each given its entry, which supposes one event per subject.
+    7.4 % at level .05, mean 4.6 % (``experiments/groups/split_test.md``). Under a wrong family p-values are
+    valid as far as the studentised statistic does not depend on the family. Each row of a subject is drawn
+    conditional on its entry, which assumes one event per subject.
 
     Args:
         tree: a fitted soft tree.
-        X: rows, best those of training; of each leaf those whose most probable path ends there.
-        y: their outcome, as in ``fit``.
+        X: rows, preferably the training rows; a leaf uses the rows with the most probable path to it.
+        y: outcome of the rows, as in ``fit``.
         group: number of the group to test; None for all that have rows.
-        parameters: ``"all"``, whether a split with regressions of their own would pay; ``"level"``,
-            intercept and shapes alone, slopes being free but shared.
+        parameters: ``"all"``, intercept, slopes and shapes; ``"level"``, intercept and shapes only, with
+            shared slopes.
         sample_weight: (n,), >= 0, as in ``fit``.
-        n_draws: outcomes drawn from the regression.
-        trim: smallest share of the leaf's rows on either side of a split by a number, in (0, 1/2).
+        n_draws: number of bootstrap draws.
+        trim: minimum share of the rows of the leaf on each side of a numeric split, in (0, 1/2).
         random_state: seed of the draws.
-        cause: of competing ones, by number or name, whose hazard is tested.
+        cause: competing cause of the tested hazard, by number or name.
 
     Raises:
-        DataError: the data cannot be used, the leaf has none of the rows, or events are so few that in no
-            group the likelihood, and that of most draws, has a maximum; one such group has no test.
-        ConfigError: an argument has a value that does not exist.
+        DataError: the data are invalid, the leaf has no rows, or no group has enough events for a maximum of
+            the likelihood (observed, and in most draws). Single groups without a maximum have no test.
+        ConfigError: an argument has an invalid value.
 
     References:
         Zeileis and Hornik (2007), "Generalized M-fluctuation tests for parameter instability", Statistica
@@ -162,7 +162,7 @@ def leaf_tests(
     trim: float = 0.1,
     seed: int = 0,
 ) -> SplitTest:
-    """:func:`split_test` of a tree and rows at hand."""
+    """:func:`split_test` of a fitted tree and scored rows."""
     check_choice(parameters, "parameters", get_args(Tested))
     count = check_integer("n_draws", n_draws, 1)
     if not is_number_of(trim, float) or not 0 < trim < 0.5:

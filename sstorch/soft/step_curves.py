@@ -20,11 +20,11 @@ def step_curves(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> list[Od
     Where a leaf has hardly more events than features, its regression fits each of their times, and nothing
     but the ridge keeps the shape from growing: the likelihood of the training rows rewards every sharper
     step. A new row off the step then has a log-likelihood of minus millions. Unconstrained splines have no
-    quantiles and are left out. Encoded rows x (n, p) are those of `data`, by which the tree was trained.
+    quantiles and are excluded. Encoded rows x (n, p) are those of `data`, by which the tree was trained.
     """
     if tree.module.family.can_rise:
         return []
-    # One row stands for its leaf: the others have its shape, or one near to it.
+    # One row represents its leaf: the others have its shape, or one near to it.
     leaves, first, place = np.unique(tree.leaf(x), return_index=True, return_inverse=True)
     early, late = (tree.quantile(x[first], q, extrapolate=True) for q in (0.1, 0.9))
     remedy = "leave columns out, or take a larger ridge"

@@ -17,7 +17,7 @@ GATE_ROWS = 20_000
 
 
 def gate_rows(splits: Sequence[SurvivalData], seed: int) -> Tensor | None:
-    """Rows of each split by which gates are placed, (S, m), padded; None where no split has very many.
+    """Rows of each split by which gates are placed, (S, m), padded; None if no split has very many.
 
     Of more than 20,000 subjects are drawn with all their rows, which weigh the same in all splits.
     """

@@ -31,7 +31,7 @@ def log_hazards(
 def regression_targets(
     regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample], splits: Sequence[SurvivalData]
 ) -> Tensor:
-    """What gates are distilled from, (R, J, M): predicted log time of one event, or :func:`log_hazards`."""
+    """Targets of distilled gates, (R, J, M): predicted log time for one event, or :func:`log_hazards`."""
     if len(regressions) == 1:
         ((name, regression),) = regressions.items()
         return predicted_log_time(regression, samples[name])[:, None]

@@ -28,7 +28,7 @@ _LEAST, _MOST = 1e-12, 1e2
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How much of a teacher's predictions the groups keep, on the training rows.
+    """Agreement of groups with predictions of a teacher on the training rows.
 
     Attributes:
         teacher: class of the teacher, or its name.
@@ -57,7 +57,7 @@ class Teacher:
     """A model that predicts survival or incidences, as a source of targets."""
 
     # fitted: anything with ``predict_survival_function``, of scikit-survival, of lifelines or of this
-    # package, a function ``(X, times)`` that gives survival curves (n, n_times), or where causes compete
+    # package, a function ``(X, times)`` that gives survival curves (n, n_times), or with competing causes
     # anything with ``predict_cumulative_incidence(X, times)``, (n, K, n_times)
     model: Any
     refit: bool = False  # whether it is trained anew on each of some splits, as folds and resamples are
@@ -86,7 +86,7 @@ class Teacher:
         return torch.stack(each).repeat_interleave(torch.tensor(sample.x.counts), dim=0).to(sample.weight)
 
     def fidelity(self, data: SurvivalData, groups: IntArray, hazards: FloatArray) -> Fidelity:
-        """How much of its predictions groups (n,) keep; `hazards` (J, n) are those of the tree."""
+        """Compute the fidelity of groups (n,); `hazards` (J, n) are those of the tree."""
         targets, weight = self._targets(data), data.sample_weight
         place = np.unique(groups, return_inverse=True)[1]
         counts, within, total, ranks = np.bincount(place, weight), 0.0, 0.0, []
@@ -114,7 +114,7 @@ class Teacher:
             return self
         if not hasattr(self.model, "fit") or not hasattr(self.model, "get_params"):
             raise ConfigError(
-                f"{self.name} cannot be trained anew on folds or resamples, which a teacher must be there: "
+                f"{self.name} cannot be retrained on folds or resamples, which a teacher must be there: "
                 "it has no fit(X, y) with get_params"
             )
         own = type(self.model).__module__.startswith("sstorch")

@@ -24,20 +24,19 @@ class TrainedBatch:
     """Trained trees of all splits, coefficients and starts.
 
     Attributes:
-        trees: by cause R = n_splits x n_settings x n_starts problems, ordered by split, then by coefficients;
-            gates are the same for all causes. A single one where causes do not compete.
-        objective: E of each problem on the rows it was trained on, of competing causes their sum, shape (R,).
-        criterion: what the starts of a split are compared by, shape (R,): E, or the loss on the rows held
-            out.
+        trees: R = n_splits x n_settings x n_starts problems per cause, ordered by split, then by
+            coefficients. Gates are shared by all causes. A single entry without competing causes.
+        objective: E of each problem on its training rows, summed over competing causes, shape (R,).
+        criterion: criterion for the choice of the start, shape (R,): E, or the loss on held-out rows.
         histories: records of the run of each cause.
         preprocessors: fitted on the rows of each split, for all causes.
         event_times: distinct event times of each split, increasing.
         n_starts: problems per split and coefficients.
-        coefficients: of the penalties that every split was trained with.
-        choices: of each problem, where penalties are estimated: which groups, at what evidence.
-        covariance: of the coefficients of the last split, where they have one.
-        regressions: by cause the trees of depth 0, one a split, that groups were compared with; empty where
-            there are none, or other rows have placed the gates.
+        coefficients: coefficients of the penalties.
+        choices: choice of groups of each problem with its evidence, if penalties are estimated.
+        covariance: covariance of the coefficients of the last split, if defined.
+        regressions: trees of depth 0 per cause, one per split, for comparison with groups; empty if there are
+            none or other rows placed the gates.
     """
 
     trees: Mapping[str, SoftTree]

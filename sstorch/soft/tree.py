@@ -22,44 +22,42 @@ HELD_OUT: Final = Nodec(holdout=0.2)
 
 
 class SoftSurvivalTree(SoftEstimator):
-    """Soft survival tree: soft multivariate splits, a parametric survival model in each leaf.
+    """Soft survival tree: soft multivariate splits and a parametric survival model in each leaf.
 
-    Gates and leaves are trained on the outcomes by the published decomposition. By default training begins at
-    gates that are distilled from a regression, and keeps the iterate with the lowest loss on a fifth of the
-    rows, which are held out: so most gates divide the rows, and predictions are more accurate than with
-    random starts (``docs/training.md``). :meth:`paper` has the published settings. A subject's prediction
-    comes from one leaf, that of the most probable branch at every gate. For groups of different prognosis
-    see :class:`~sstorch.PrognosticTree`; where causes compete, that class has them.
+    Gates and leaves are trained on the outcomes by the published decomposition. By default training starts
+    from gates distilled from a regression and keeps the iterate with the lowest loss on held-out rows, one
+    fifth of all. Predictions are then more accurate than with random starts, and most gates split the rows
+    (``docs/training.md``). :meth:`paper` has the published settings. A prediction uses one leaf, reached by
+    the most probable branch at every gate. For prognostic groups, and for competing causes, see
+    :class:`~sstorch.PrognosticTree`.
 
     Args:
-        depth: gates on every path, 0 (no gate: a plain parametric model) to 6.
+        depth: number of gates on every path, 0 (no gate: a parametric regression) to 6.
         leaf: name of a hazard family (``"log_logistic"``, ``"weibull"``, ``"spline_po"`` ...) or a family
             object such as ``Spline(scale="odds", knots=3)``; ``"auto"`` is ``"log_logistic"``.
-        trainer: settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``, by default
-            ``Nodec(holdout=0.2)``, without gates ``Nodec()``; or a name: ``"nodec"`` (node-based
+        trainer: settings such as ``Nodec(eps="eps_ordered", macro_iterations=5)``; the default is
+            ``Nodec(holdout=0.2)``, without gates ``Nodec()``. Or a name: ``"nodec"`` (node-based
             decomposition), ``"joint"`` (all parameters at once), ``"nodec+joint"``, or ``"leaves"`` (gates
-            stay where the start has put them). Named trainers hold no rows out, and drop the worse half of
-            the starts after three macro iterations (``Race()``).
-        init: initial solutions: ``"distilled"``, gates distilled from a regression, of which
-            ``Distillation(gate_features, min_leaf)`` has the options; ``"random"``, ``"kmeans"``, ``"cox"``
-            for spline leaves; or ``"distilled+random"``, distilled gates of one start and random ones of the
-            others.
-        n_starts: initial solutions tried, as one batch; the tree with the lowest training objective is kept,
-            or with the lowest loss on the rows held out. All distilled ones are the same: there is one.
-        penalties: :class:`~sstorch.GatePenalties`, or :class:`~sstorch.Penalties` with the others by
-            default; ``penalties__gate_ridge`` is a parameter of a grid.
-        columns: :class:`~sstorch.Columns`, what leaves and gates see of the columns; by default all numbers
-            as they are.
-        prediction: ``"hbp"``, the leaf of the highest-branch-probability path, or ``"mixture"``, the average
-            of all leaves' curves by their probabilities.
-        min_leaf: least share of the training rows, by weight, in a leaf, in [0, .5): training adds 10 times
-            the sum over leaves of the squared share that each lacks of it, rows routed softly.
+            keep their starting values). Named trainers use no held-out rows and drop the worse half of the
+            starts after three macro iterations (``Race()``).
+        init: starting values: ``"distilled"``, gates distilled from a regression (options:
+            ``Distillation(gate_features, min_leaf)``); ``"random"``, ``"kmeans"``, ``"cox"`` for spline
+            leaves; or ``"distilled+random"``, one distilled start and random others.
+        n_starts: number of starts, trained as one batch. The tree with the lowest training objective, or the
+            lowest loss on held-out rows, is kept. Distilled starts are identical: there is one.
+        penalties: :class:`~sstorch.GatePenalties`, or :class:`~sstorch.Penalties` (others have default
+            values); grids use ``penalties__gate_ridge``.
+        columns: :class:`~sstorch.Columns`, encodings of the columns in leaves and gates; by default linear.
+        prediction: ``"hbp"``, the leaf on the path of highest branch probability, or ``"mixture"``, the
+            average curve of all leaves, weighted by probability.
+        min_leaf: minimum weighted share of the training rows per leaf, in [0, .5). Training adds a penalty,
+            10 times the sum of squared shortfalls of the leaf shares, with soft routing.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
         dtype: ``"float64"`` or ``"float32"``.
         random_state: seed; the same seed gives the same tree on the same machine.
         verbose: 1 shows progress.
-        time_unit: unit of the times, such as ``"days"``, as texts and figures name it; their round times
-            (a year, half a year) follow it. None for that of the data, where these know it.
+        time_unit: unit of the times, such as ``"days"``, used in texts and figures and for round times (a
+            year, half a year). None for the unit of the data, if defined.
 
     References:
         Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis".
@@ -109,18 +107,19 @@ class SoftSurvivalTree(SoftEstimator):
 
     @classmethod
     def paper(cls, depth: int = 2, leaf: Leaf = AUTO, **parameters: Any) -> Self:
-        """The tree of the published study, with settings under which its results are had again.
+        """Create a tree with the settings of the published study.
 
         As published: NODEC-DR-SST with 10 macro iterations and the thresholds (.1, .3, .4), 20 starts, random
-        or by ``init="cox"`` for spline leaves. Not as published: gates have a ridge of 1e-3, without which
-        L-BFGS fits them far deeper to the training rows than the SLSQP of the study (training concordance .05
-        above the published one at depth 2); the ridge on slopes is 1e-3, added to a mean loss; splines cannot
-        rise; missing categories are none of the column's. ``docs/training.md`` has the reasons.
+        or by ``init="cox"`` for spline leaves. Differences: the gates have a ridge of 1e-3, since L-BFGS
+        without it fits the training rows more closely than SLSQP in the study (training concordance .05 above
+        the published one at depth 2); the ridge on slopes is 1e-3, added to the mean loss; survival curves of
+        splines cannot increase; a missing category has all indicators 0. ``docs/training.md`` gives the
+        reasons.
 
         Args:
             depth: gates on every path, 0 to 6.
             leaf: hazard family.
-            parameters: other parameters; they win over these.
+            parameters: other parameters, which override these.
 
         References:
             Consolo, Amaldi and Carrizosa, "Soft decision trees for survival analysis", section 5.1.
@@ -148,30 +147,30 @@ class SoftSurvivalTree(SoftEstimator):
         """Train ``n_starts`` trees and keep the best one.
 
         Args:
-            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or
-                array (n, p). Columns that :meth:`Surv.of <sstorch.Surv.of>` took into ``y`` are no features.
+            X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array (n,
+                p). Columns that :meth:`Surv.of <sstorch.Surv.of>` used for ``y`` are not features.
             y: :class:`~sstorch.Surv`: right-censored, left-truncated (``entry``), start-stop rows of subjects
                 (``entry`` and ``id``; covariates may change from row to row, and folds and resamples keep the
                 rows of a subject together), or interval-censored. A right-censored outcome may also be a
                 (time, event) tuple, a structured array with an event and a time field, or a DataFrame with
                 the columns ``time`` and ``event``.
-            sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. Their
-                scale changes nothing, neither the tree nor a confidence interval: tables show weighted means
-                of the model, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
-                the effective sample size (sum w)^2 / sum w^2. Integers that count observed rows are no
-                such weights: repeat the rows, as with ``X.loc[X.index.repeat(w)]``, or pass
-                ``weights="frequency"`` to the functions of :mod:`sstorch.validation`.
-            checkpoint: file that is written after every pass of the training. If it is there already, from a
-                call with the same parameters and data that was cut short, training goes on from it and ends
-                with the same tree; see :class:`~sstorch.optim.Checkpoint`.
+            sample_weight: (n,), >= 0: sampling weights, such as inverse probabilities of selection. The tree
+                and confidence intervals do not depend on their scale. Tables contain weighted mean
+                predictions, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
+                the effective sample size (sum w)^2 / sum w^2. For integer counts of observed rows, repeat the
+                rows, as with ``X.loc[X.index.repeat(w)]``, or pass ``weights="frequency"`` to the functions
+                of :mod:`sstorch.validation`.
+            checkpoint: file written after every pass of the training. If it exists, from an interrupted call
+                with the same parameters and data, training continues from it and returns the same tree; see
+                :class:`~sstorch.optim.Checkpoint`.
             sensitive: group of each row (n,), for ``penalties.fairness``; or the name of a column of ``X``,
-                which then is no feature. To have it as a feature too, give its values:
+                which then is not a feature. To have it as a feature too, give its values:
                 ``sensitive=X["sex"]``.
 
         Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or the checkpoint belongs to other
-                parameters or data.
+            DataError: the data are invalid; the message names column, rows and remedy.
+            ConfigError: a parameter has an invalid value, or the checkpoint belongs to other parameters or
+                data.
             FormatError: the checkpoint is truncated or altered.
         """
         return self._fit_data(training_rows(X, y, sample_weight, sensitive), checkpoint=checkpoint)

@@ -61,54 +61,54 @@ def _of_best(name: str) -> Any:
 
 
 class PrognosticTreeCV(FrameEstimator):
-    """The best of a few models by cross-validation: a regression, groups, gates trained on the outcomes.
+    """Model choice by cross-validation among a regression, groups, and gates trained on the outcomes.
 
-    Each candidate is trained on all folds as one batch and scored on the rows of each fold that it has not
-    seen; the one that is chosen is then trained once on all rows, ``best_estimator_``. By default
-    (``prefer``) the best groups are taken, unless the best of all is better by more than the folds leave
-    open. The search has ``predict*``, ``apply`` and ``score`` of the chosen model.
+    Each candidate is trained on all folds as one batch and scored on the held-out rows. The chosen model,
+    ``best_estimator_``, is then trained on all rows. By default (``prefer``) the best groups are chosen,
+    unless the best candidate is better by more than one standard error. ``predict*``, ``apply`` and ``score``
+    are those of the chosen model.
 
-    Penalties are estimated within each candidate, so that few need to be compared; what is compared by
-    default comes from ``experiments/accuracy``.
+    Penalties are estimated within each candidate; few candidates are needed. The default candidates are from
+    ``experiments/accuracy``.
 
     Args:
-        candidates: estimators by name, not fitted, the simplest first: :class:`~sstorch.SurvivalRegression`,
+        candidates: unfitted estimators by name, the simplest first: :class:`~sstorch.SurvivalRegression`,
             :class:`~sstorch.PrognosticTree`, :class:`~sstorch.SoftSurvivalTree`. None for
             :func:`~sstorch.default_candidates` of ``y``, seven as a rule.
         cv: folds, by subject, stratified by event or cause.
-        scoring: what is compared on the test rows of the folds: ``"log_likelihood"``, mean per row;
-            ``"c_harrell"``, time-dependent concordance; ``"ibs"``, integrated Brier score (``"ibs_graf"`` of
-            :func:`~sstorch.metrics.evaluate`) with its sign turned, of competing causes the mean over causes;
-            or a scorer of scikit-learn, ``scorer(model, X, y)``, greater is better. ``"auto"`` is the
-            likelihood, which sees every row at its own time and is the least noisy where rows are few; and
-            ``"ibs"`` where events are at no more than twelve distinct times, such as whole years, where
-            likelihoods of different families cannot be compared.
-        prefer: ``"groups"`` takes the best groups, unless the best of all is better by more than one standard
-            error of the difference, paired by folds; ``"simplest"`` takes the first candidate that the best
-            is not better than by so much; ``"accuracy"`` takes the best of all.
-        nested: whether the choice itself is scored: it is made anew within the training rows of each fold,
-            which takes as many times longer as there are folds.
-        device: ``"cpu"`` or a CUDA device such as ``"cuda"``; None for that of each candidate.
-        random_state: seed of folds, and of starts of the default candidates, an integer.
+        scoring: score on the test folds: ``"log_likelihood"``, mean per row; ``"c_harrell"``, time-dependent
+            concordance; ``"ibs"``, minus the integrated Brier score (``"ibs_graf"`` of
+            :func:`~sstorch.metrics.evaluate`), with competing causes the mean over causes; or a scorer of
+            scikit-learn, ``scorer(model, X, y)``, higher is better. ``"auto"`` is the log-likelihood, which
+            has the smallest variance with few rows; with at most twelve distinct event times, such as whole
+            years, it is ``"ibs"``, since likelihoods of different families are then not comparable.
+        prefer: ``"groups"`` chooses the best groups, unless the best candidate is better by more than one
+            standard error of the difference, paired by fold; ``"simplest"`` chooses the first candidate
+            within one standard error of the best; ``"accuracy"`` chooses the best.
+        nested: True scores the choice itself: it is repeated within the training rows of each fold, at a cost
+            of as many searches as folds.
+        device: ``"cpu"`` or a CUDA device such as ``"cuda"``; None for the device of each candidate.
+            random_state: seed of folds, and of starts of the default candidates, an integer.
         verbose: 1 shows progress.
-        time_unit: unit of the times, as of :class:`~sstorch.PrognosticTree`; None for that of each candidate.
+        time_unit: unit of the times, as in :class:`~sstorch.PrognosticTree`; None for the unit of each
+            candidate.
 
     Attributes:
-        best_estimator_: the chosen model, trained on all rows. Its ``group_validation_`` reports whether its
-            groups differ on held-out rows; these are the rows that it was chosen by.
-        best_name_: its name among the candidates.
-        best_score_: its mean score over folds, optimistic, since it was chosen by it.
-        cv_results_: a row per candidate, by name: ``family`` (``"regression"``, ``"groups"``, ``"gates"``);
-            ``mean_score`` over folds and its ``standard_error``; ``less_best``, the difference to the best of
-            all, and its standard error, paired by folds; ``c_harrell``, concordance of its curves, and
-            ``c_groups``, that of its groups alone (:func:`~sstorch.metrics.concordance_of_groups`; nan
-            without gates), means over folds; ``rank`` (of means that agree in four decimals the first is
-            better); whether it was ``chosen``; ``seconds``; and the score of each fold, ``fold_0`` ... (-inf
-            if no start could be trained).
-        score_name_: the score that was compared; ``"score"`` of a scorer of scikit-learn.
-        nested_scores_: None, or with ``nested`` a row per fold: the ``candidate`` that its training rows
-            choose, and its ``score``, ``c_harrell`` and ``c_groups`` on the test rows, which had no part in
-            the choice.
+        best_estimator_: the chosen model, trained on all rows. ``group_validation_`` reports whether its
+            groups differ on held-out rows, the rows that were also used for the choice.
+        best_name_: name of the chosen candidate.
+        best_score_: mean score of the chosen candidate over folds; optimistic, since it determined the
+            choice.
+        cv_results_: one row per candidate, by name: ``family`` (``"regression"``, ``"groups"``, ``"gates"``);
+            ``mean_score`` over folds and its ``standard_error``; ``less_best``, the difference from the best
+            candidate, and its standard error, paired by fold; ``c_harrell``, concordance of the curves, and
+            ``c_groups``, concordance of the groups alone (:func:`~sstorch.metrics.concordance_of_groups`; nan
+            without gates), means over folds; ``rank`` (the first of means equal to four decimals is better);
+            ``chosen``; ``seconds``; and the score of each fold, ``fold_0`` ... (-inf if no start could be
+            trained).
+        score_name_: name of the score; ``"score"`` for a scorer of scikit-learn.
+        nested_scores_: None, or with ``nested`` one row per fold: the ``candidate`` chosen on the training
+            rows, and its ``score``, ``c_harrell`` and ``c_groups`` on the test rows.
         folds_: fold of each row.
         feature_names_in_, n_features_in_: of the chosen model.
 
@@ -161,14 +161,14 @@ class PrognosticTreeCV(FrameEstimator):
 
         Args:
             X: as for :meth:`SoftSurvivalTree.fit <sstorch.SoftSurvivalTree.fit>`.
-            y: likewise, or :class:`~sstorch.Surv` with ``causes``; ``scoring="ibs"`` does not support left
-                truncation.
+            y: as for the same method, or :class:`~sstorch.Surv` with ``causes``; ``scoring="ibs"`` does not
+                support left truncation.
             sample_weight: (n,), >= 0: sampling weights, as in :meth:`SoftSurvivalTree.fit
-                <sstorch.SoftSurvivalTree.fit>`; scores are weighted, too.
+                <sstorch.SoftSurvivalTree.fit>`; scores are also weighted.
 
         Raises:
-            DataError: the data cannot be used, or too few events for so many folds.
-            ConfigError: a parameter has a value that does not exist.
+            DataError: the data are invalid, or there are too few events for the number of folds.
+            ConfigError: a parameter has an invalid value.
             TrainingError: no candidate has a finite score.
         """
         return self._fit_data(training_rows(X, y, sample_weight))
@@ -308,10 +308,10 @@ class PrognosticTreeCV(FrameEstimator):
     # ------------------------------------------------------------------ read and keep
 
     def summary(self, details: bool = False) -> str:
-        """All candidates, what was chosen, which scores are optimistic, and the chosen model, as text.
+        """Summarise the search as text: all candidates, the choice, optimistic scores, and the chosen model.
 
         Args:
-            details: as of the chosen model.
+            details: as in the method of the chosen model.
         """
         model = self._chosen
         return "\n\n".join([self._scores_text(), model.summary(details)])
@@ -342,7 +342,7 @@ class PrognosticTreeCV(FrameEstimator):
             error = score.std(ddof=1) / np.sqrt(len(score))
             names = "; ".join(f"{n} times {each}" for each, n in chosen.most_common())
             lines.append(
-                "The choice, made anew without the test rows of each fold, scores "
+                "The choice, repeated without the test rows of each fold, scores "
                 f"{score.mean():.4f} (standard error {error:.4f}), concordance "
                 f"{nested['c_harrell'].to_numpy().mean():.3f}. It is {names}."
             )
@@ -354,7 +354,7 @@ class PrognosticTreeCV(FrameEstimator):
         return "\n".join(lines)
 
     def save(self, path: str | Path) -> None:
-        """Write the table of the search and the chosen model into a folder, no pickle.
+        """Write the tables of the search and the chosen model to a folder, without pickle.
 
         Raises:
             ConfigError: the folder cannot be written, or a leaf is not registered.
@@ -373,9 +373,9 @@ class PrognosticTreeCV(FrameEstimator):
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read what :meth:`save` wrote, the model onto the given device.
+        """Load a search from the folder of :meth:`save`, with the model on the given device.
 
-        Kept are the model, the tables and what was chosen, not the parameters of the search.
+        The folder contains the model, the tables and the choice, but not the parameters of the search.
 
         Raises:
             FormatError: files are missing, altered, of different searches or of an unknown format version.

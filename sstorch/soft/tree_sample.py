@@ -1,4 +1,4 @@
-"""Trees of one batch that stand for each other, and the bands of their curves."""
+"""Samples of trees of one batch, and bands of their curves."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True)
 class TreeSample:
-    """Trees of one batch that stand for each other.
+    """Sample of trees of one batch, for example from resamples.
 
     Attributes:
         batch: trained trees.
         members: split and start of each of the K trees of the sample.
-        prediction: how they predict.
-        draws: how often each row of positive weight was drawn for each tree, shape (K, n); None for trees
-            that were all trained on the same rows.
+        prediction: prediction rule of the trees.
+        draws: number of draws of each row of positive weight for each tree, shape (K, n); None if all trees
+            were trained on the same rows.
     """
 
     batch: TrainedBatch
@@ -69,12 +69,12 @@ class TreeSample:
         return np.stack([tree.apply(x) for tree, x in self.trees(X)])
 
     def partitions(self, X: object) -> Iterator[Partition]:
-        """Groups that each tree makes of rows, and the columns of its gates."""
+        """Groups of rows in each tree, and the columns of its gates."""
         for tree, x in self.trees(X):
             yield partition(tree, x)
 
     def trees(self, X: object) -> Iterator[tuple[FittedTree, RowFeatures]]:
-        """Each tree, with the rows as it encodes them, (n, p)."""
+        """Each tree with its encoded rows, (n, p)."""
         frame = self.batch.preprocessors[0].schema.clean(X)
         encoded: dict[int, RowFeatures] = {}
         for split, start in self.members:
@@ -88,11 +88,11 @@ class TreeSample:
         return (self.batch.fitted(split, start, prediction=self.prediction) for split, start in self.members)
 
     def band(self, X: object, times: npt.ArrayLike, level: float = 0.9) -> Band:
-        """Pointwise quantiles of the curves, a percentile band, at times (n_times,) in original units.
+        """Compute a pointwise percentile band of the curves at times (n_times,) in original units.
 
         Args:
             X: rows with the training columns.
-            times: of the band.
+            times: times of the band.
             level: share of the trees between lower and upper curve at each time, in (0, 1).
 
         Raises:

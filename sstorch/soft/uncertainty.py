@@ -1,4 +1,4 @@
-"""How sure a tree is: its curves over resamples of the rows."""
+"""Uncertainty of a tree: curves over resamples of the rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ def bootstrap_trees(
     n_resamples: int = 200,
     sample_weight: object = None,
 ) -> TreeSample:
-    """Train the tree on resamples of the rows, drawn with replacement, all as one batch.
+    """Train trees on bootstrap resamples as one batch.
 
-    How often a row, or a subject with all rows, is drawn is its weight. Everything is done anew on each
-    resample: preprocessing, starts and the choice of the start. What is imputed, scaled and where knots are
-    comes from the different rows that were drawn, each counted once. So a band of the sample is how far
-    the fitted curve would move with other rows of the same population, by training and starts too, and
-    nothing of the bias of penalties or leaf.
+    The weight of a row is the number of draws of the row or its subject. Preprocessing, starts and the choice
+    of the start are repeated in each resample. Imputation, scaling and knots use each distinct drawn row
+    once. A band of the sample shows the sampling variation of the fitted curve, including training and
+    starts, but not the bias of penalties or leaf family.
 
-    ``estimator`` has the parameters of the trees and is not fitted itself; ``n_resamples`` is K; rows,
-    outcomes and weights are those of :meth:`~sstorch.SoftSurvivalTree.fit`.
+    ``estimator`` sets the parameters and is not fitted; ``n_resamples`` is K; rows, outcomes and weights are
+    as in :meth:`~sstorch.SoftSurvivalTree.fit`.
 
     Raises:
-        DataError: the data cannot be used, or hold so few events that a resample has none.
-        ConfigError: a parameter has a value that does not exist.
+        DataError: the data are invalid, or a resample has no event.
+        ConfigError: a parameter has an invalid value.
 
     References:
         Efron (1981), "Censored data and the bootstrap", Journal of the American Statistical Association 76,

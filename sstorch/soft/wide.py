@@ -94,7 +94,7 @@ class _Expansion:
     target: FloatArray
 
     def centred(self, values: FloatArray) -> FloatArray:
-        """Values (..., n) less their weighted mean."""
+        """Values (..., n) minus their weighted mean."""
         out: FloatArray = values - (values @ self.weight / self.weight.sum())[..., None]
         return out
 
@@ -112,7 +112,7 @@ class _Expansion:
         return self._spread(cho_solve(cho_factor(matrix, lower=True), root * self.target))
 
     def best_ridge(self, gram: FloatArray) -> tuple[float, FloatArray]:
-        """The variance with the largest evidence, and the combination of rows, both as of :meth:`dual`."""
+        """The variance with the largest evidence, and the combination of rows, both as in :meth:`dual`."""
         values, vectors = np.linalg.eigh(self.gram(gram))
         values = np.clip(values, 0.0, None)
         target = vectors.T @ (np.sqrt(self.weight) * self.target)

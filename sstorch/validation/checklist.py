@@ -91,7 +91,7 @@ def measure_name(name: object) -> str:
 
 
 def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
-    """What is known, by number of the item."""
+    """Known entries, by number of the item."""
     follow_up = (
         f"median follow-up {facts.with_unit(facts.follow_up)} (reverse Kaplan-Meier), longest "
         if np.isfinite(facts.follow_up)

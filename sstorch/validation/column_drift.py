@@ -25,10 +25,10 @@ _LEAST_EXPECTED = 2.0
 def population_stability_index(training: npt.ArrayLike, later: npt.ArrayLike) -> float:
     """Population stability index of two samples in the same bins: sum of (q - p) ln(q / p) over the bins.
 
-    With B bins, p = (count + 1/2) / (n + B/2) is the share of a bin in n training rows, and q that in m later
-    ones, so that no bin is empty. The index is the divergence of Jeffreys, 0 for equal shares. Where both
-    samples have one distribution and a few rows in each bin, it is (1/n + 1/m) times a chi-squared variable
-    with B - 1 degrees of freedom.
+    With B bins, p = (count + 1/2) / (n + B/2) is the share of a bin in n training rows, and q the same in m
+    later rows; no share is 0. The index is Jeffreys' divergence, 0 for equal shares. For samples from one
+    distribution with a few rows per bin, it is approximately (1/n + 1/m) times a chi-squared variable with B
+    - 1 degrees of freedom.
 
     Args:
         training: counts of the bins in n rows, (B,).
@@ -101,7 +101,7 @@ def _of_words(values: npt.NDArray[np.object_], record: TrainingRecord, name: str
 
 
 def _column(counts: _Counts, n_training: int, chance: float) -> dict[str, object]:
-    """What is reported of a column in a period; ``chance`` of a false finding."""
+    """Reported values of a column in a period; ``chance`` of a false finding."""
     n = sum(counts.later)
     bins = _pooled(np.array([counts.training, counts.later], dtype=np.float64))
     psi = population_stability_index(*bins)

@@ -43,11 +43,11 @@ class ModelComparison:
 
     Attributes:
         scores: indexed by cause (with competing causes), time, score and model: value, lower, upper, method
-            of the limits, and reason, why there is no value or no limits, or "".
+            of the limits, and reason for a missing value or missing limits, or "".
         differences: indexed by cause (with competing causes), time, score, first and second: difference
             (first minus second), lower, upper, p_value of no difference, method and reason.
-        by: where the rows of the scores come from, "data", "folds" or "bootstrap".
-        confidence: of the limits.
+        by: source of the scored rows, "data", "folds" or "bootstrap".
+        confidence: level of the limits.
     """
 
     scores: pd.DataFrame
@@ -56,13 +56,13 @@ class ModelComparison:
     confidence: float
 
     def best(self) -> pd.Series:
-        """The model that is better than each other one, by limits of the difference that exclude 0.
+        """The model that is better than all others: the limits of each difference exclude 0.
 
-        Limits are those of single differences, without adjustment for the number of models.
+        Limits are not adjusted for the number of models.
 
         Returns:
-            Indexed by cause (with competing causes), time and score: name of the model, or "" if none was
-            shown to be better than all others, or the score has no direction (O/E, intercept, slope).
+            Indexed by cause (with competing causes), time and score: name of the model, or "" if no model was
+            shown to be better than all others or the score has no direction (O/E, intercept, slope).
         """
         names = list(self.scores.index.unique("model"))
         wins: dict[tuple[Any, ...], dict[str, int]] = {}
@@ -98,12 +98,12 @@ class ModelComparison:
         return "\n".join(lines)
 
     def plot(self, score: str, cause: str | None = None, ax: Axes | None = None) -> Axes:
-        """Draw one score of each model against time, with confidence limits.
+        """Plot one score of each model against time, with confidence limits.
 
         Args:
-            score: name of a score that was compared.
+            score: name of a compared score.
             cause: name of the competing cause; None for the first.
-            ax: axes to draw on; of a new figure if None.
+            ax: matplotlib axes; None for a new figure.
 
         Raises:
             ConfigError: the score or the cause was not compared.
@@ -137,46 +137,48 @@ def compare(
     confidence: float = 0.95,
     random_state: int = 0,
 ) -> ModelComparison:
-    """Compare models at several times, with limits of each score and of each paired difference.
+    """Compare models at several times, with confidence limits of scores and paired differences.
 
-    * ``by="data"``: fitted models on rows that none of them was fitted to. Differences of concordance, AUC
-      and Brier score have Wald limits from the influences of the rows, which the models share; those of other
-      measures percentiles of a paired bootstrap of subjects. The models stay as they are.
+    * ``by="data"``: fitted models on held-out rows. Differences of concordance, AUC and Brier score have Wald
+      limits from the influence functions of the rows; other measures have percentile limits of a paired
+      bootstrap of subjects. The models are not refitted.
     * ``by="folds"``: each model is fitted outside each of `n_folds` folds, `n_repeats` times, and scored
-      inside. Limits are of the t test for overlapping training rows, see
+      inside. Limits are from the t test for overlapping training rows, see
       :func:`sstorch.metrics.corrected_resampled_t_test`.
     * ``by="bootstrap"``: each model is fitted to `n_resamples` resamples of subjects and scored on the
-      subjects outside of each; limits as for folds. Scores are those of models of about 63 % of the subjects.
+      subjects outside the resample; limits as for folds. The models are trained on about 63 % of the
+      subjects.
 
-    Censoring weights come from the rows that are scored. Limits are not adjusted for several comparisons.
+    Censoring weights come from the scored rows. Limits are not adjusted for multiple comparisons.
 
     Args:
-        models: by name, two or more: any with ``predict_survival_function(X, times)``, for competing causes
-            ``predict_cumulative_incidence(X, times)``. For folds and bootstrap estimators of scikit-learn
-            with ``fit(X, y)``, fitted or not, which are cloned; those of scikit-survival get a structured
-            array as y.
+        models: two or more models by name, with ``predict_survival_function(X, times)`` or, for competing
+            causes, ``predict_cumulative_incidence(X, times)``. Folds and bootstrap need scikit-learn
+            estimators with ``fit(X, y)``, fitted or not, which are cloned; models of scikit-survival receive
+            a structured array as y.
         X: features of n rows.
-        y: their outcome, a :class:`~sstorch.Surv` or (time, event); not interval-censored.
-        times: the times that are predicted for, in the unit of y.
+        y: outcome of the rows, a :class:`~sstorch.Surv` or (time, event); not interval-censored.
+        times: times of the predictions, in the unit of y.
         scores: names of measures of :func:`sstorch.validation.validate`, without net benefits.
         by: "data", "folds" or "bootstrap".
         cause: number or name of one competing cause; None for all.
-        sample_weight: weights of the rows, shape (n,), of scores and refits; None for those of `y`.
-        after: a landmark: rows at risk then are scored, times count from there. With ``by="data"`` only.
+        sample_weight: weights of the rows for scores and refits, shape (n,); None for the weights of `y`.
+        after: a landmark: rows at risk at this time are scored, with times counted from it. Only with
+            ``by="data"``.
         n_folds: number of folds, at least 2.
-        n_repeats: how often the rows are divided into folds.
-        n_resamples: of a bootstrap, at least 20.
-        confidence: of all limits, in (0, 1).
+        n_repeats: number of random divisions into folds.
+        n_resamples: number of bootstrap resamples, at least 20.
+        confidence: level of all limits, in (0, 1).
         random_state: seed of folds and resamples.
 
     Returns:
-        Tables of scores and differences, a figure, and a text that names a model as best only where the
-        limits of its differences exclude 0.
+        Tables of scores and differences, a figure, and a text. The text names a best model only if the limits
+        of its differences exclude 0.
 
     Raises:
-        DataError: rows or predictions that cannot be used; ``by="data"`` and a model that is not fitted.
-        ConfigError: fewer than two models, unknown scores, times that are none > 0, or models that cannot be
-            cloned where they have to be refitted.
+        DataError: invalid rows or predictions; an unfitted model with ``by="data"``.
+        ConfigError: fewer than two models, unknown scores, times that are not > 0, or models that cannot be
+            cloned for refitting.
 
     References:
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397, for paired

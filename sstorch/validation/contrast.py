@@ -24,25 +24,24 @@ def contrast(
     level: float = 0.95,
     simultaneous: bool = False,
 ) -> Intervals:
-    """Difference of a prediction between rows that differ in some covariates, a less b.
+    """Estimate the difference of a prediction between two sets of rows, a minus b.
 
-    Both predictions come from the same coefficients, so that the difference has a smaller standard error than
-    independent ones. For the effect of a treatment in a population give its rows twice, with either value of
-    the treatment, and ``average=True`` (standardisation, the parametric g-formula): causal only if the
-    covariates are all that determines treatment and outcome. Its interval is for subjects with these
-    covariates.
+    Both predictions use the same coefficients: the standard error accounts for their correlation. For the
+    effect of a treatment in a population, pass the rows with each value of the treatment and ``average=True``
+    (standardisation, the parametric g-formula). The effect is causal only if the covariates include all
+    common causes of treatment and outcome. Its interval is for subjects with these covariates.
 
     Args:
         model: fitted.
         X_a: n rows.
-        X_b: as many rows, one for each of X_a.
-        times: of curves, (n_times,), original units.
-        what: as of :func:`sstorch.inference.predict`.
-        q: of the quantile, in (0, 1).
+        X_b: n rows, one for each row of X_a.
+        times: times of curves, (n_times,), original units.
+        what: as in :func:`sstorch.inference.predict`.
+        q: level of the quantile, in (0, 1).
         tau: end of the restricted mean, original units.
-        average: the mean of the rows' differences instead of each.
-        level: of the limits, in (0, 1).
-        simultaneous: limits that hold for all times together.
+        average: True for the mean difference over rows.
+        level: level of the confidence limits, in (0, 1).
+        simultaneous: True for simultaneous limits over all times.
 
     Raises:
         ConfigError: an argument is out of range, or the model has no covariance.

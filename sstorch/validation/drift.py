@@ -37,23 +37,22 @@ from sstorch.validation.predicting import Cohort, check_model
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DriftReport:
-    """Rows of later periods compared with the training rows, of :func:`drift`.
+    """Result of :func:`drift`: comparison of later periods with the training rows.
 
     Attributes:
-        columns: a row for each period and column, indexed by both: n, rows; missing and training_missing,
-            shares of missing cells; outside, share of the present numbers outside the training range; unseen,
-            share of the rows with a category that no training row had; categories, their names; psi, the
-            population stability index; limit, which psi exceeds by chance in 5 % of reports (with the default
-            ``confidence``) without drift; finding, in words, or "".
-        periods: a row for each period, with competing causes for each period and cause: n; risk, mean
-            predicted risk at the horizon, with lower and upper limits. With an outcome also: events up to the
-            horizon; expected, the sum of predicted cumulative hazards while rows were observed, both weighted
-            if the outcome is; oe_hazard, their ratio, with limits; oe_ratio, observed over expected risk at
-            the horizon, with limits; concordance with limits; reason, why a number is NaN; finding, in words,
-            or "".
-        horizon: time of the predicted risks, and up to which events count.
-        time_unit: of the horizon, or "".
-        confidence: of all limits.
+        columns: one row per period and column, indexed by both: n, rows; missing and training_missing, shares
+            of missing cells; outside, share of numbers outside the training range; unseen, share of rows with
+            a category without training rows; categories, names of these categories; psi, the population
+            stability index; limit, exceeded by psi in 5 % of reports without drift (default ``confidence``);
+            finding, a sentence or "".
+        periods: one row per period, with competing causes per period and cause: n; risk, mean predicted risk
+            at the horizon, with lower and upper limits. With an outcome also: events up to the horizon;
+            expected, the sum of predicted cumulative hazards during follow-up (both weighted if the outcome
+            has weights); oe_hazard, their ratio, with limits; oe_ratio, observed / expected risk at the
+            horizon, with limits; concordance with limits; reason for a NaN; finding, a sentence or "".
+        horizon: time of the predicted risks and end of follow-up.
+        time_unit: unit of the horizon, or "".
+        confidence: level of all limits.
         model: class of the model.
     """
 
@@ -66,7 +65,7 @@ class DriftReport:
 
     @property
     def findings(self) -> list[str]:
-        """What has changed, a sentence for each period and column; empty if nothing has."""
+        """Findings, one sentence per period and column; empty if there are none."""
         tables = [self.columns["finding"], *([self.periods["finding"]] if "finding" in self.periods else [])]
         return [
             f"{', '.join(map(str, key)) if isinstance(key, tuple) else key}: {text}"
@@ -93,13 +92,13 @@ class DriftReport:
         """Write one page with findings, figure and tables, which needs no other file.
 
         Args:
-            path: of the page, in an existing folder; a file that is there is replaced.
+            path: file in an existing folder; an existing file is replaced.
 
         Returns:
             The path.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         target = Path(path).expanduser()
         page = document(
@@ -128,32 +127,31 @@ def drift(
 ) -> DriftReport:
     """Compare later rows with the training rows of a model, period by period.
 
-    Columns: missing cells, categories and ranges that training rows did not have, and the population
-    stability index (`population_stability_index`). Bins are the tenths of a numeric column in the
-    training rows, or its values if they are at most ten; the categories of a categorical one; and one for
-    missing cells. Bins in which fewer than two rows of a period are expected are joined. A model keeps these
-    counts when it is fitted, as ``training_record_``.
+    Columns: missing cells, categories without training rows, values outside the training range, and the
+    population stability index (`population_stability_index`). Bins are tenths of a numeric column in the
+    training rows (or its values if there are at most ten), categories, and one bin for missing cells. Bins
+    with fewer than two expected rows in a period are merged. A fitted model stores these counts in
+    ``training_record_``.
 
-    Predictions: the mean predicted risk at the horizon, with limits of a mean. With an outcome also, of each
+    Predictions: the mean predicted risk at the horizon, with confidence limits. With an outcome also, per
     period:
 
-    * oe_hazard, events up to the horizon over the sum of predicted cumulative hazards while rows were
-      observed, with exact Poisson limits: any follow-up contributes, so that it works for the latest rows.
-    * oe_ratio, the observed (Kaplan-Meier or Aalen-Johansen) over the mean predicted risk at the horizon: NaN
-      with a reason where a period was not followed so long.
+    * oe_hazard, events up to the horizon / sum of predicted cumulative hazards during follow-up, with exact
+      Poisson limits. It uses all follow-up, including the most recent rows.
+    * oe_ratio, observed risk (Kaplan-Meier or Aalen-Johansen) / mean predicted risk at the horizon: NaN with
+      a reason if the follow-up of a period is shorter.
     * concordance up to the horizon (Harrell; cause-specific with competing causes).
 
-    A finding is named where chance is no explanation: limits of findings are adjusted for the number of
-    periods and columns (Bonferroni), so that without drift a report has a false finding of one kind with
-    probability 1 - `confidence` at most, and small shifts are no finding (stability index up to .1; 5 % of
-    cells missing more or less; 1 % of numbers outside the range). A category that no training row had always
-    is one. Rows are assumed independent.
+    Limits of findings are adjusted for the number of periods and columns (Bonferroni): without drift, the
+    probability of a false finding of one kind in a report is at most 1 - `confidence`. Small shifts are not
+    findings (stability index up to .1; 5 % more or fewer missing cells; 1 % of numbers outside the range). A
+    category without training rows always is a finding. Rows are assumed independent.
 
     Args:
-        model: a fitted survival estimator of this package, or one that was saved and loaded.
+        model: a fitted or loaded survival estimator of this package.
         X: rows to monitor, (n, ...), with the columns of the model; others are ignored.
-        y: their outcome, a :class:`~sstorch.Surv` of the kind that the model was trained on, or (time,
-            event); None if it is not known yet.
+        y: outcome of the rows, a :class:`~sstorch.Surv` of the kind that the model was trained on, or (time,
+            event); None if unknown.
         by: period of each row: the name of a column of `X`, or one value for each row, (n,). Dates
             (datetime64, or text such as ``2025-01-31``) are binned by `every`; other values are names of
             periods, sorted, or in the order of a pandas categorical. None for one period.
@@ -161,17 +159,17 @@ def drift(
         horizon: time of the risks, in the unit of training; by default ``model.horizon_``, the median of the
             training event times.
         cause: number or name of one competing cause; None for all.
-        confidence: of all limits, in (0, 1).
-        time_unit: for texts; that of the model if it has one.
+        confidence: level of all limits, in (0, 1).
+        time_unit: unit of times in texts; by default that of the model.
 
     Returns:
         The report: tables `columns` and `periods`, `findings`, `plot()`, `to_html(path)`.
 
     Raises:
-        DataError: rows that cannot be used, an outcome of another kind than that of training, a period that
-            is missing, or one value for each row that is not.
-        ConfigError: a model without a record of its training rows, an unknown cause, a horizon or a
-            confidence out of range.
+        DataError: invalid rows, an outcome of another type than in training, a missing period, or a wrong
+            number of period values.
+        ConfigError: a model without training record, an unknown cause, a horizon or a confidence out of
+            range.
 
     References:
         Garwood (1936), Biometrika 28, 437-442, for the exact limits; Davis, Greevy, Lasko et al. (2020),

@@ -1,4 +1,4 @@
-"""What a validation measures: from predictions at one horizon, by name, with confidence limits."""
+"""Validation measures of predictions at one horizon, by name, with confidence limits."""
 
 from __future__ import annotations
 
@@ -96,9 +96,7 @@ NEEDS_LANDMARK = (
     "predictions of start-stop rows with time-varying covariates hold for each row only, and survival from "
     "time zero is not defined: give after=, a time from which the rows at risk are followed"
 )
-NO_VARIANCE = (
-    "no limits: no variance can be estimated, as from a single event, or where all pairs are concordant"
-)
+NO_VARIANCE = "no limits: the variance cannot be estimated (a single event, or all pairs concordant)"
 _BOOTSTRAP, _JACKKNIFE, _SANDWICH = "bootstrap", "infinitesimal jackknife", "sandwich"
 _COUNT = "count of events"
 _uno = partial(concordance_interval, weights="uno")
@@ -181,7 +179,7 @@ MEASURES = {
 
 
 def name_of_net_benefit(threshold: float) -> str:
-    """How the table calls the net benefit at a threshold."""
+    """Name of the net benefit at a threshold in the table."""
     return f"net_benefit({threshold:g})"
 
 
@@ -245,7 +243,7 @@ class _Resampled:
         self.drawn = np.array(drawn).reshape(n_resamples, len(self.names))
 
     def _values(self, rows: HorizonRows) -> tuple[FloatArray, dict[str, str]]:
-        """All of them, NaN where they are not defined, and why those with a name are not."""
+        """All of them, NaN if they are not defined, and why those with a name are not."""
         concordance: list[float] = []
         why: dict[str, str] = {}
         # A resample may have no event, or order the events perfectly.

@@ -38,19 +38,19 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """Tests and tables of :func:`check`; printed, what matters in plain sentences.
+    """Result of :func:`check`: tests and tables; ``print`` shows the findings.
 
     Attributes:
         tests: indexed by ``cause``, ``check`` (``"time"``, ``"curve"``, ``"calibration"``) and ``term``:
             ``statistic``, ``df`` and ``p``. The term ``"all"`` is the joint test.
-        risk_groups: by ``cause`` and ``group``, of rising predicted risk: ``rows``, weighted ``events``, the
-            number ``expected`` and their ``ratio``.
-        influence: of each contrast the row, or subject, whose removal changes it most: its label, and the
-            ``change`` by it in standard errors.
+        risk_groups: by ``cause`` and ``group``, in order of predicted risk: ``rows``, weighted ``events``,
+            ``expected`` events and their ``ratio``.
+        influence: for each contrast the label of the most influential row or subject, and the ``change`` in
+            standard errors by its removal.
         effects: by ``cause``, ``feature`` and ``period``, between quantiles of the event times: ``time``, the
-            middle of its events; ``change``, a one-step estimate of the effect in this period less the
-            fitted one, of a number by standard deviation; and its ``standard error``.
-        level: of the tests.
+            middle of its events; ``change``, a one-step estimate of the effect in this period minus the
+            fitted effect, for a number per standard deviation; and its ``standard error``.
+        level: level of the tests.
         can_be_strata: categorical covariates with few enough categories.
     """
 
@@ -63,9 +63,9 @@ class ModelCheck:
 
     @property
     def findings(self) -> list[str]:
-        """What matters, one sentence each, with the setting that answers it; empty if nothing does.
+        """Findings, one sentence each, with a remedy; empty if there are none.
 
-        Single terms count where their p-value times their number is below the level (Bonferroni).
+        Terms are reported if their p-value times the number of terms is below the level (Bonferroni).
         """
         found, several = [], self.tests.index.get_level_values("cause").nunique() > 1
         for (cause, kind), table in self.tests.groupby(level=["cause", "check"], sort=False):
@@ -84,7 +84,7 @@ class ModelCheck:
                 text = f"Effects{of_cause} that {what}: {names}"
                 if kind == "time" and (strata := [name for name in guilty if name in self.can_be_strata]):
                     most = min(strata, key=p_values.__getitem__)
-                    remedy = f"give each category a baseline of its own, Columns(strata={most!r}), {remedy}"
+                    remedy = f"give each category a separate baseline, Columns(strata={most!r}), {remedy}"
             elif kind == "time" and whole < self.level:
                 text = f"Effects{of_cause} change with time, taken together ({_p(whole)})"
             if text:
@@ -119,31 +119,32 @@ def check(
     transform: Transform = "rank",
     level: float = 0.05,
 ) -> ModelCheck:
-    """Check a fitted regression at its training rows.
+    """Test the assumptions of a fitted regression on its training rows.
 
     1. Effects in time, as R's ``cox.zph`` but for every family: rows are cut at quantiles of the event
        times, and each term times a function g of time is tested for an effect on the linear predictor of
        the hazard.
-    2. Curvature: quadratic and cubic polynomials of the ranks of each numeric column of five values or more.
-    3. Calibration: the same polynomials of the ranks of predicted risk; a table has groups of equal size.
-    4. Influence: largest dfbeta of each contrast; of start-stop rows it is summed by subject.
+    2. Curvature: quadratic and cubic polynomials of the ranks of each numeric column with at least five
+       values.
+    3. Calibration: the same polynomials of the ranks of predicted risk; a table has groups of equal size. 4.
+       Influence: largest dfbeta of each contrast, for start-stop rows summed by subject.
 
     The first three test features that the model lacks: time by score tests, curvature and calibration by
-    likelihood ratios. They allow for the estimated coefficients, and take penalties, and so priors of the
-    coefficients, as known. Where causes compete
-    each has its own checks. A missing number counts as the middle rank.
+    likelihood ratios. They account for the estimated coefficients and treat penalties (priors of the
+    coefficients) as fixed. With competing causes each cause is checked separately. A missing number has the
+    middle rank.
 
     Args:
         model: fitted regression with a covariance of its coefficients.
         X: training rows.
-        y: their outcome, exact or right-censored, with entry where training had it.
-        sample_weight: their weights in training; only ratios matter.
+        y: outcome of the rows, exact or right-censored, with entry if the training outcome had it.
+        sample_weight: training weights; only ratios matter.
         transform: g, the ``"rank"`` or ``"log"`` of time.
-        level: of the tests that are reported.
+        level: level of the reported tests.
 
     Raises:
         ConfigError: the model has groups or no covariance, or an argument is out of range.
-        DataError: times are intervals, or the rows are not those of training.
+        DataError: times are intervals, or the rows are not the training rows.
 
     References:
         Grambsch and Therneau (1994), "Proportional hazards tests and diagnostics based on weighted
@@ -261,7 +262,7 @@ def _curvature(rows: HazardRows, data: SurvivalData) -> list[tuple[str, float, i
 
 
 def _bends(values: FloatArray) -> Tensor:
-    """Legendre polynomials of degree two and three of middle ranks in (-1, 1), 0 where missing, (n, 2)."""
+    """Legendre polynomials of degree two and three of middle ranks in (-1, 1), 0 if missing, (n, 2)."""
     known = ~np.isnan(values)
     rank = np.zeros(len(values))
     rank[known] = (2 * rankdata(values[known]) - 1) / known.sum() - 1

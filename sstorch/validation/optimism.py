@@ -16,12 +16,11 @@ from sstorch.validation.predicting import Cohort, refitted
 def optimism(
     model: Any, cohort: Cohort, t: float, cause: int | str | None, n_refits: int, seed: int
 ) -> pd.Series:
-    """How much better each measure is, on average, of a model's own training rows than of all rows.
+    """Optimism of each measure: mean difference between the training rows of a model and all rows.
 
-    An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row a subject.
-    Indexed by measure, of competing causes by cause and measure; NaN where no refit has the measure.
-    Raises ConfigError if the model cannot be cloned, DataError if subjects have several rows or there is a
-    landmark.
+    An estimator of scikit-learn is cloned and fitted to each resample of a cohort with one row per subject.
+    Indexed by measure, of competing causes by cause and measure; NaN if no refit has the measure. Raises
+    ConfigError if the model cannot be cloned, DataError if subjects have several rows or there is a landmark.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387, section 5.

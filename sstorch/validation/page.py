@@ -115,7 +115,7 @@ def _calibration(
     try:
         curve = calibration()
     except DataError as error:
-        return Section(title, [Paragraph(f"There is no curve. {error}")])
+        return Section(title, [Paragraph(f"No curve. {error}")])
     figure = Figure(figsize=(4.8, 4.8), layout="constrained")
     plot_calibration(
         curve, rows.survival, figure.subplots(), incidence=rows.competing, horizon=facts.at_horizon
@@ -136,7 +136,7 @@ def _decisions(
     try:
         curve = decisions()
     except DataError as error:
-        return Section(title, [Paragraph(f"There is no curve. {error}")])
+        return Section(title, [Paragraph(f"No curve. {error}")])
     figure = Figure(figsize=(4.9, 4.0), layout="constrained")
     plot_decision_curve(curve, figure.subplots(), horizon=facts.at_horizon)
     caption = (

@@ -23,7 +23,7 @@ NO_DIFFERENCE = "no limits: the variance of the difference cannot be estimated"
 
 
 class Cell(NamedTuple):
-    """What is scored: one measure of one cause at one time."""
+    """A scored quantity: one measure of one cause at one time."""
 
     cause: str
     t: float
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A score or a difference with its limits; NaN with a reason where there is none."""
+    """A score or a difference with its limits; NaN with a reason if there is none."""
 
     value: float
     lower: float = np.nan

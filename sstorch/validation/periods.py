@@ -25,8 +25,8 @@ def periods_of(X: Any, by: str | npt.ArrayLike | None, every: Every) -> list[tup
     """Rows of each period, (n,) bool, by the name of the period, in order.
 
     `by` is the name of a column of `X`, or one value for each row; dates are put in bins of width `every`,
-    all else are names of periods. Raises DataError if there is no such column, a value is missing, or there
-    are more than 500 names.
+    all else are names of periods. Raises DataError if unknown column, a value is missing, or there are more
+    than 500 names.
     """
     check_choice(every, "every", get_args(Every))
     X = to_pandas(X)
@@ -63,7 +63,7 @@ def _binned(values: pd.Series, every: Every) -> pd.Series:
             return text
         values = pd.to_datetime(text, errors="coerce", format="mixed", utc=True)
         if (wrong := values.isna().to_numpy()).any():
-            raise DataError(f"by is {text[wrong].iloc[0]!r} in {rows_text(wrong)}, which is no date")
+            raise DataError(f"by is {text[wrong].iloc[0]!r} in {rows_text(wrong)}, which is not a date")
     if pdt.is_datetime64_any_dtype(values.dtype):
         return pd.Series(values.dt.tz_localize(None).dt.to_period(_FREQUENCY[every]))
     return values

@@ -116,7 +116,7 @@ class Cohort(NamedTuple):
         return cohort._replace(y=cohort.y._with(entry=entry[first]))
 
     def rows(self, model: Any, t: float, cause: int | str | None) -> dict[str, HorizonRows]:
-        """Rows with their predictions at the horizon, by name of the cause; "" where there is one event."""
+        """Rows with their predictions at the horizon, by name of the cause; "" if there is one event."""
         y = self.y if self.after is None else self._snapped(t)
         names = y.causes or ("",)
         numbers = range(1, len(names) + 1) if cause is None else [cause_number(cause, names)]
@@ -172,7 +172,7 @@ class Cohort(NamedTuple):
             found = conditional_incidences(np.asarray(method(self.X, [after, after + t])), after)
         expected = (n, len(self.y.causes), 1)
         if found.shape != expected:
-            raise DataError(f"model: expected incidences of shape {expected}; got {found.shape}.")
+            raise DataError(f"model must predict incidences of shape {expected}, got {found.shape}.")
         return np.column_stack(
             [check_probability(found[:, k, 0], "incidence", n) for k in range(expected[1])]
         )
@@ -181,13 +181,13 @@ class Cohort(NamedTuple):
         n = len(self.y)
         if curves.shape != (n, 1):
             raise DataError(
-                f"model: expected survival at one time for each of {n} rows, shape ({n}, 1); got "
+                f"model must predict survival at one time for each of {n} rows, shape ({n}, 1), got "
                 f"{curves.shape}."
             )
         return check_probability(curves[:, 0], name, n)
 
     def _expected(self, model: Any, t: float) -> FloatArray | None:
-        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if not known."""
+        """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""
         time, _, entry = self.y.right_censored("validate")
         start = self.after or 0.0
         begin, end = start + np.minimum(entry, t), start + np.minimum(time, t)
@@ -254,10 +254,10 @@ def refitted(model: Any, rows: Cohort) -> Any:
 
 
 def check_model(model: object) -> None:
-    """Make sure that a model is fitted and predicts curves."""
+    """Check that a model is fitted and predicts curves."""
     if not (predicts_survival(model) or predicts_incidence(model)):
         raise DataError(
-            "model: expected a fitted estimator with predict_survival_function(X, times), or "
-            "predict_cumulative_incidence(X, times) for competing causes; got "
+            "model must be a fitted estimator with predict_survival_function(X, times), or "
+            "predict_cumulative_incidence(X, times) for competing causes, got "
             f"{model if isinstance(model, type) else type(model).__name__}."
         )

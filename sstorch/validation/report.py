@@ -44,12 +44,12 @@ _LEAST_RESAMPLES = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValidationReport:
-    """How good the predictions of a model are at one horizon, on rows that it was not fitted to.
+    """Result of :func:`validate`: performance of a model at one horizon.
 
     Attributes:
-        rows: rows with their predictions at the horizon, by name of the cause; "" where there is one event.
-        facts: of the model and the rows, for the page and the checklist.
-        table: of `to_frame`.
+        rows: rows with predictions at the horizon, by name of the cause; "" for one event.
+        facts: facts about the model and the rows, for page and checklist.
+        table: result of `to_frame`.
     """
 
     rows: Mapping[str, HorizonRows]
@@ -60,29 +60,28 @@ class ValidationReport:
         """The measures.
 
         Returns:
-            A row a measure, indexed by its name, with competing causes by cause and name.
+            A row per measure, indexed by its name, with competing causes by cause and name.
 
             Measures of one event: c_harrell_t, c_uno_t, auc, oe_ratio, oe_hazard, calibration_intercept,
             calibration_slope, ici, e50, e90, e_max, brier, scaled_brier, and net_benefit(p) for each
-            threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and
-            c_uno_t, and no oe_hazard.
-            Columns: value; with refits corrected, the value less its optimism; lower and upper limit;
-            ideal, the value of perfect predictions, NaN for a net benefit; method, of the limits;
-            n_undefined, resamples in which the measure has no value; reason, why there is no value or no
-            limits, or "".
+            threshold p. Competing causes: c_cause_specific and c_wolbers in place of c_harrell_t and c_uno_t,
+            and no oe_hazard. Columns: value; with refits corrected, the value minus its optimism; lower and
+            upper limit; ideal, the value of perfect predictions, NaN for a net benefit; method of the limits;
+            n_undefined, number of resamples without a value; reason for a missing value or missing limits, or
+            "".
         """
         return self.table.copy()
 
     @property
     def predictions(self) -> HorizonRows:
-        """Rows with the predictions of the one event, or of the first cause."""
+        """Rows with the predictions for the event or the first cause."""
         return next(iter(self.rows.values()))
 
     def of_cause(self, cause: int | str | None = None) -> HorizonRows:
-        """Rows with the predictions of a cause, by number or name; None for the first.
+        """Rows with the predictions for a cause, by number or name; None for the first.
 
         Raises:
-            ConfigError: there is no such cause in the report.
+            ConfigError: unknown cause in the report.
         """
         if cause is None:
             return self.predictions
@@ -101,8 +100,8 @@ class ValidationReport:
         With competing causes it is one minus the incidence of a cause, by number or name; None for the first.
 
         Raises:
-            DataError: predictions that have no such curve, or start-stop rows without a landmark.
-            ConfigError: there is no such cause.
+            DataError: predictions without a calibration curve, or start-stop rows without a landmark.
+            ConfigError: unknown cause.
         """
         rows = self.of_cause(cause)
         if rows.path:
@@ -116,7 +115,7 @@ class ValidationReport:
 
         Raises:
             DataError: start-stop rows without a landmark.
-            ConfigError: thresholds outside [0, 1), or there is no such cause.
+            ConfigError: thresholds outside [0, 1), or unknown cause.
         """
         rows = self.of_cause(cause)
         if rows.path:
@@ -126,10 +125,10 @@ class ValidationReport:
     def plot_calibration(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
         """Draw the calibration curve, with a histogram of the predictions.
 
-        With competing causes it is that of the incidence of a cause.
+        With competing causes it is the curve of the incidence of a cause.
 
         Raises:
-            DataError: predictions that have no such curve, see `calibration_curve`.
+            DataError: predictions without a calibration curve, see `calibration_curve`.
         """
         curve, survival = self.calibration_curve(cause), self.of_cause(cause).survival
         return plot_calibration(
@@ -141,15 +140,15 @@ class ValidationReport:
         )
 
     def plot_decision_curve(self, ax: Axes | None = None, cause: int | str | None = None) -> Axes:
-        """Draw the net benefit at each percent, compared with treating all and none."""
+        """Draw the net benefit at each percent, with treating all and treating none."""
         return plot_decision_curve(self.decision_curve(cause=cause), ax, horizon=self.facts.at_horizon)
 
     def tripod(self) -> pd.DataFrame:
-        """The items of TRIPOD+AI, as far as the rows and the model show them.
+        """List the items of TRIPOD+AI, filled in from the rows and the model.
 
         Returns:
-            A row an item, indexed by its number, "1" to "27c": topic; reported, what the validation has of
-            it, or ""; left, what remains to be written.
+            One row per item, indexed by its number, "1" to "27c": topic; reported, text from the validation,
+            or ""; left, text that remains to be written.
 
         References:
             Collins, Moons, Dhiman et al. (2024), BMJ 385, e078378.
@@ -160,13 +159,13 @@ class ValidationReport:
         """Write one page with the table, both figures and the checklist, which needs no other file.
 
         Args:
-            path: of the page, in an existing folder; a file that is there is replaced.
+            path: file in an existing folder; an existing file is replaced.
 
         Returns:
             The path.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         target = Path(path).expanduser()
         page = document(
@@ -195,73 +194,71 @@ def validate(
 ) -> ValidationReport:
     """Validate a fitted model on other rows, at one horizon.
 
-    The measures are those that the STRATOS initiative recommends (McLernon et al.; van Geloven et al. for
-    competing causes); `ValidationReport.to_frame` has them all. Definitions that differ between publications:
+    The measures are those recommended by the STRATOS initiative (McLernon et al.; van Geloven et al. for
+    competing causes), listed in `ValidationReport.to_frame`. Definitions that differ between publications:
 
-    * Concordance, O/E, slope, ICI and net benefit see follow-up up to the horizon only. All censoring weights
-      come from the rows of the validation, as in that paper, not from the training rows as in
+    * Concordance, O/E, slope, ICI and net benefit use follow-up up to the horizon only. All censoring weights
+      come from the validation rows, as in McLernon et al., not from the training rows as in
       :func:`sstorch.metrics.evaluate`.
-    * AUC and Brier score are those at the horizon itself. The published example has them at 4.99 of 5 years,
-      since its rows were cut at 5 and riskRegression needs a row beyond: .677 for .681 there.
-    * Limits of Uno's concordance count the error of its weights, which R's survival leaves out.
-    * oe_ratio compares risks at the horizon, oe_hazard events with the sum of predicted cumulative hazards
-      while rows were observed (Crowson et al.), whose logarithm is the intercept of a Poisson regression.
-    * The slope is that of a Cox model on log(-log S), with Wald's limits; the intercept that of
-      pseudo-observations with a complementary log-log link; ICI, E50, E90 and Emax are measured from a Cox
-      model on a restricted cubic spline of log(-log S) with three knots. With competing causes all of them
-      are those of pseudo-values of the incidence with a complementary log-log link.
-    * Net benefit is not known, NaN, where no row above the threshold was followed up to the horizon; some
-      scripts have 0 there.
+    * AUC and Brier score are evaluated at the horizon. The published example uses 4.99 instead of 5 years
+      (AUC .677 instead of .681), since its rows are censored at 5 years and riskRegression needs later rows.
+    * Limits of Uno's concordance include the uncertainty of the weights, unlike R's survival.
+    * oe_ratio compares risks at the horizon. oe_hazard compares events with the sum of predicted cumulative
+      hazards during follow-up (Crowson et al.); its logarithm is the intercept of a Poisson regression.
+    * The slope is from a Cox model on log(-log S), with Wald limits; the intercept from pseudo-observations
+      with a complementary log-log link; ICI, E50, E90 and Emax from a Cox model on a restricted cubic spline
+      of log(-log S) with three knots. With competing causes all of them use pseudo-values of the incidence
+      with a complementary log-log link.
+    * Net benefit is NaN if no row above the threshold was followed up to the horizon; some scripts use 0.
 
-    Left truncation: pairs are those at risk together, Cox models, hazards and Kaplan-Meier see rows from
-    their entry on. Measures that weight for censoring from time zero, or compare with the mean risk of rows
-    that had to survive until entry, are NaN with the reason; with `after` they are those of the rows at risk
-    then.
+    Left truncation: pairs are at risk at the same time; Cox models, hazards and Kaplan-Meier include rows
+    from entry on. Measures with censoring weights from time zero, or with mean risks of rows that survived
+    until entry, are NaN with the reason; with `after` they use the rows at risk at this time.
 
-    Start-stop rows of time-varying covariates (`entry` and `id`): a prediction holds for its row.
-    c_harrell_t, oe_hazard and the slope are over rows, each with the hazard between its entry and its time.
-    All else needs a landmark: with `after` the covariates of then predict what comes, and a subject is
-    followed through its later rows to its event, a gap, or the end of its last row. Resamples and errors are
-    of subjects.
+    Start-stop rows of time-varying covariates (`entry` and `id`): each row has its own prediction.
+    c_harrell_t, oe_hazard and the slope are over rows, with the hazard between entry and time. Other measures
+    need a landmark: with `after` predictions use the covariates at this time, and follow-up continues through
+    later rows of the subject to the event, a gap, or the end of the last row. Resamples and standard errors
+    are by subject.
 
-    Weights: every measure and every censoring weight is weighted; limits do not depend on the scale of the
-    weights, and those by a formula are robust, by the squares of weighted influences. A weight of 2 gives the
-    value of two equal rows, but where ties of a Cox model enter (slope, ICI and its kin; as in R), and in the
-    pseudo-observations of the intercept, to the order of 1 / n.
+    Weights: every measure and every censoring weight is weighted. Limits do not depend on the scale of the
+    weights; limits by formula are robust, from squares of weighted influences. A weight of 2 and two equal
+    rows give the same value, except for ties in Cox models (slope, ICI, E50, E90, Emax; as in R) and, by
+    terms of order 1 / n, pseudo-observations of the intercept.
 
     Args:
-        model: a fitted estimator with ``predict_survival_function(X, times)`` -> (n, n_times), or that of
-            lifelines or scikit-survival; for competing causes one with
-            ``predict_cumulative_incidence(X, times)`` -> (n, K, n_times).
-        X: features of the rows, as the model takes them.
-        y: their outcome, a :class:`~sstorch.Surv` of the kind that the model was trained on; (time, event), a
+        model: a fitted model with ``predict_survival_function(X, times)`` -> (n, n_times), including models
+            of lifelines and scikit-survival; for competing causes ``predict_cumulative_incidence(X, times)``
+            -> (n, K, n_times).
+        X: features of the rows, in the format of the model.
+        y: outcome of the rows, a :class:`~sstorch.Surv` of the type of the training outcome; (time, event), a
             DataFrame or a structured array for right-censored times.
-        horizon: the time that is predicted for, in the unit of y, within the observed times; from the
-            landmark on if there is one.
-        sample_weight: weights of the rows, shape (n,), >= 0; None for those of `y`, or one each.
-        weights: "sampling" (inverse probability or survey weights), or "frequency" (how often each row was
-            observed, integers), which is the same as rows that are repeated, with limits.
-        after: a landmark: the rows at risk then are validated, from there on.
+        horizon: time of the predictions, in the unit of y, within the observed times; counted from the
+            landmark if there is one.
+        sample_weight: weights of the rows, shape (n,), >= 0; None for the weights of `y`, or 1.
+        weights: "sampling" (inverse probability or survey weights), or "frequency" (integer counts of each
+            row), equivalent to repeated rows.
+        after: a landmark: the rows at risk at this time are validated, with times counted from it.
         cause: number or name of one competing cause; None for all.
-        thresholds: risks by the horizon from which on one would act, in [0, 1).
-        n_resamples: of the subjects, for the limits that no formula gives: net benefit and Wolbers'
-            concordance, which are percentiles; 0 for none, else at least 20.
-        confidence: of all limits, in (0, 1).
+        thresholds: decision thresholds for the risk at the horizon, in [0, 1).
+        n_resamples: number of bootstrap resamples of subjects, for percentile limits of net benefit and
+            Wolbers' concordance; 0 for none, else at least 20.
+        confidence: level of all limits, in (0, 1).
         random_state: seed of the resamples.
-        time_unit: for the page, such as "years"; that of the model if it has one.
-        n_refits: of the model to resamples of its training rows, 100 or more to correct an apparent
-            validation for optimism (Harrell's bootstrap): the table gets a column ``corrected``. Limits stay
-            those of the apparent values. 0 for none.
+        time_unit: unit of times on the page, such as "years"; by default that of the model.
+        n_refits: number of refits of the model to resamples of its training rows, to correct an apparent
+            validation for optimism (Harrell's bootstrap); use 100 or more. 0 for none. The table gets a
+            column ``corrected``. Limits are for the apparent values.
 
     Returns:
-        The report. A measure that is not defined for these rows or predictions, such as the slope of ones
-        that are all equal, is NaN with its reason.
+        The report. A measure that is not defined for these rows or predictions, such as the slope of equal
+        predictions, is NaN with a reason.
 
     Raises:
-        DataError: rows or predictions that cannot be used, an outcome without the entry, id or causes of
-            training, interval-censored times, or a horizon outside the observed times.
-        ConfigError: a horizon that is no time > 0, thresholds outside [0, 1), too few resamples, a confidence
-            out of range, or an unknown cause.
+        DataError: invalid rows or predictions, an outcome without the entry, id or causes of training,
+            interval-censored times, or a horizon outside the observed times.
+        ConfigError: a horizon that is not > 0, thresholds outside [0, 1), too few resamples, a confidence out
+            of range, or an unknown cause.
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; van
@@ -285,7 +282,7 @@ def validate(
     landmark = None if after is None else float(check_after(after, 1)[0])
     risks = np.unique(check_thresholds(thresholds))
     if check_integer("n_resamples", n_resamples, 0) and n_resamples < _LEAST_RESAMPLES:
-        raise ConfigError(f"n_resamples: expected 0 or at least {_LEAST_RESAMPLES}; got {n_resamples}.")
+        raise ConfigError(f"n_resamples must be 0 or at least {_LEAST_RESAMPLES}, got {n_resamples}.")
     check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
     check_integer("random_state", random_state, 0)
     cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)

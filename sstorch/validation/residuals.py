@@ -27,31 +27,30 @@ def residuals(
     kind: ResidualKind = "martingale",
     sample_weight: object = None,
 ) -> pd.DataFrame:
-    """Residuals of rows: one row each, by index label.
+    """Compute residuals: one row per row of X, by index label.
 
-    Where causes compete each has residuals of its own, the other causes counting as censored. Residuals of
-    start-stop rows are summed by subject where one value for each subject is wanted.
+    With competing causes residuals are cause-specific, with other causes censored. For start-stop rows, sum
+    residuals by subject to get one value per subject.
 
     Args:
         model: fitted regression, or groups.
         X: n rows; the training rows for ``"dfbeta"``.
-        y: their outcome.
-        kind: ``"cox_snell"``, the cumulative hazard H between entry and time; ``"martingale"``, event less
-            H; ``"deviance"``, the same on a scale that is nearly symmetric; ``"score"``, derivatives of the
-            weighted log-likelihood in the parameters of the row's leaf, in the units of encoded features;
-            ``"dfbeta"``, the change of each coefficient by having the row in the data, its estimate less that
-            without the row, by one Newton step at the same penalties.
-        sample_weight: weights of the rows. Only ``"score"`` and ``"dfbeta"`` depend on them, by their ratios.
+        y: outcome of the rows.
+        kind: ``"cox_snell"``, the cumulative hazard H between entry and time; ``"martingale"``, event minus
+            H; ``"deviance"``, a nearly symmetric transformation of it; ``"score"``, derivatives of the
+            weighted log-likelihood in the parameters of the leaf, in units of encoded features; ``"dfbeta"``,
+            each estimate minus the estimate without the row, by one Newton step with the same penalties.
+        sample_weight: weights of the rows. Only ``"score"`` and ``"dfbeta"`` depend on their ratios.
 
     Returns:
         Columns: causes for the first three kinds; parameters for ``"score"``; ``term`` and ``contrast`` as in
-        :func:`sstorch.inference.coefficients` for ``"dfbeta"``. Cause and group are outer levels where there
-        are several. The first three are NaN-free; ``"dfbeta"`` is NaN where a contrast has no estimate.
+        :func:`sstorch.inference.coefficients` for ``"dfbeta"``. Several causes and groups are outer levels.
+        ``"dfbeta"`` is NaN for a contrast without an estimate; the first three kinds have no NaN.
 
     Raises:
-        ConfigError: the kind does not exist, or the model has no covariance of coefficients.
-        DataError: the rows cannot be used, or times are intervals and the kind needs exact or
-            right-censored ones.
+        ConfigError: the kind is unknown, or the model has no covariance of coefficients.
+        DataError: the rows are invalid, or times are intervals and the kind needs exact or right-censored
+            times.
 
     References:
         Therneau, Grambsch and Fleming (1990), "Martingale-based residuals for survival models", Biometrika
@@ -90,7 +89,7 @@ def residuals(
 
 
 def row_labels(X: object, n: int) -> pd.Index:
-    """Index labels of n rows, numbers from 0 where they have none."""
+    """Index labels of n rows, numbers from 0 if they have none."""
     frame = to_pandas(X)
     return frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(n)
 

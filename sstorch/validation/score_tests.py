@@ -52,7 +52,7 @@ class ScoreTest:
     def test(self, places: list[int] | None = None) -> tuple[float, int, float]:
         """Statistic, degrees of freedom and p-value, of all added features or some.
 
-        Directions that the model has already do not count; the p-value is NaN where none is left.
+        Directions that the model has already do not count; the p-value is NaN if none is left.
         """
         chosen = torch.arange(len(self.score)) if places is None else torch.tensor(places)
         score, covariance = self.score[chosen], self.covariance[chosen[:, None], chosen]

@@ -355,7 +355,7 @@ def test_a_folder_that_holds_a_run_is_left_as_it_is(
         assert message in capsys.readouterr().err
     assert _sstorch(monkeypatch, run[0], "experiment=quick", "logger=none") == 0
     told = capsys.readouterr()
-    assert told.out == f"done: {run[0]} holds this very run, completed; nothing is left to do\n"
+    assert told.out == f"done: {run[0]} contains this run, already completed\n"
     assert {path: path.stat().st_mtime_ns for path in run[0].rglob("*")} == files
 
 
@@ -413,7 +413,7 @@ def test_a_completed_run_is_not_taken_for_one_of_other_data(
     assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
     capsys.readouterr()
     assert _sstorch(monkeypatch, tmp_path / "run", *own) == 0
-    assert "nothing is left to do" in capsys.readouterr().out
+    assert "already completed" in capsys.readouterr().out
     frame.iloc[:80].to_csv(file, index=False)
     assert _sstorch(monkeypatch, tmp_path / "run", *own) == 2
     assert "on other data: they have changed" in capsys.readouterr().err
@@ -484,7 +484,7 @@ def test_a_sweep_given_again_trains_only_what_was_not_completed(
     capsys.readouterr()
     assert _sstorch(monkeypatch, tmp_path, *sweep) == 0
     told = capsys.readouterr().out
-    assert told.startswith(f"done: {tmp_path / 'sweep' / '0'} holds this very run, completed")
+    assert told.startswith(f"done: {tmp_path / 'sweep' / '0'} contains this run, already completed")
     assert told.count("trees trained and scored") == 1
     assert statuses[0].read_text() == completed
     assert json.loads(statuses[1].read_text())["status"] == "completed"
@@ -514,7 +514,7 @@ def test_a_file_with_entry_times(
     assert _sstorch(monkeypatch, tmp_path / "late", *options, "dataset.entry=start") == 0
     told = capsys.readouterr()
     assert "343 rows with late entry" in told.out
-    assert "Brier scores do not and are left out (nan)" in told.err
+    assert "Brier scores do not and are nan" in told.err
     assert "nan (nan)" in told.out
     table.loc[3, "start"] = 1e6
     table.to_csv(tmp_path / "cohort.csv", index=False)

@@ -82,7 +82,7 @@ def test_run_of_causes_is_scored_kept_and_reported(
     )
     assert (run / "figures" / "incidence.png").stat().st_size > 5000
     assert sstorch(monkeypatch, *typed) == 0
-    assert "holds this very run" in capsys.readouterr().out
+    assert "contains this run, already completed" in capsys.readouterr().out
     main([str(run)], report_of_run)
     page = (run / "report" / "report.md").read_text()
     for said in ("Concordance (Wolbers) of relapse: this model", "cause-specific Cox", "incidence of death"):

@@ -143,7 +143,7 @@ def test_front_of_a_path(path: FairnessPath) -> None:
 
 def test_what_a_path_cannot_do_is_refused(gbsg2: SurvivalData, data: SurvivalData) -> None:
     tree = PrognosticTree(depth=1, penalties=Penalties(fairness="l2"))
-    with pytest.raises(ConfigError, match="sensitive groups are not known"):
+    with pytest.raises(ConfigError, match="sensitive groups are missing"):
         fairness_path(tree, gbsg2, RHOS)
     with pytest.raises(ConfigError, match="needs a penalty"):
         fairness_path(PrognosticTree(depth=1), data, RHOS)

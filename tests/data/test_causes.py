@@ -44,7 +44,7 @@ def test_forms_of_causes(column: object, causes: object, names: tuple[str, ...])
         (["a", "b", "c", "a", "a"], "auto", "no value 'censored'"),
         ([0, 2, 1, 3, 0], NAMES, "'0', '3' and the causes"),
         ([0, 2, 1, 1, 0], {1: "death", 2: "death"}, "have one name"),
-        ([0, 0, 0, 0, 0], "auto", "names no cause"),
+        ([0, 0, 0, 0, 0], "auto", "has no cause"),
         ([0, 2, 1, 1, 0], "codes", "causes must be 'auto'"),
     ],
 )
@@ -64,7 +64,7 @@ def test_causes_go_with_their_rows() -> None:
     death = data.of_cause("death")
     np.testing.assert_array_equal(death.event, [False, True, False, False, False])
     np.testing.assert_array_equal(data.of_cause(1).event, [False, False, True, True, False])
-    with pytest.raises(ConfigError, match=r"no cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
+    with pytest.raises(ConfigError, match=r"cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
         data.of_cause("infection")
     with pytest.raises(DataError, match="the data have one event; for causes give Surv"):
         death.cause  # noqa: B018

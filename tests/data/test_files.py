@@ -65,7 +65,7 @@ def test_missing_values_and_the_word_none(write):
 
 
 def test_row_names_are_left_out(write):
-    with pytest.warns(DataWarning, match="data.csv: the first column has no name and is left out"):
+    with pytest.warns(DataWarning, match="the first column has no name and is dropped as row names"):
         data = load_file(write('"","age","time","event"\n"1",50,5,1\n"2",60,3,0\n'))
     assert data.feature_names == ["age"]
 

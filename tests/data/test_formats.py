@@ -187,7 +187,7 @@ def test_bad_dates_name_rows(tmp_path: Path) -> None:
     frame = _dated()
     frame.loc[3, "ende"] = "31.02.2016"
     frame.to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(DataError, match=r"'ende' holds '31.02.2016', which is no date, in 1 row \(line 5\)"):
+    with pytest.raises(DataError, match=r"'31.02.2016', which is not a date, in 1 row \(line 5\)"):
         load_file(tmp_path / "c.csv", date=["beginn", "ende"], event="tot")
     _dated().to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(DataError, match="'beginn' is before 'ende' in 60 rows"):

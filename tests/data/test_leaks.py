@@ -201,8 +201,8 @@ def test_a_detection_limit_is_no_missing_value(tmp_path: Path) -> None:
     text = FRAME["size"].astype(str).astype(object)
     text.iloc[[3, 5]] = "<0.1"
     words = (
-        r"'<0.1' in 2 rows \({}\) is a detection limit and no missing value: {}write the limit, 0.1, into "
-        "these cells, or half of it, and mark them in a 0/1 column of their own"
+        r"'<0.1' in 2 rows \({}\) is a detection limit, not a missing value: {}write the limit, 0.1, into "
+        "these cells, or half of it, and mark them in a separate 0/1 column"
     )
     with pytest.raises(DataError, match=words.format("index labels p3, p5", "")):
         SurvivalData(FRAME.assign(size=text), (TIME, EVENT))

@@ -201,7 +201,7 @@ FILES: dict[str, Case] = {
     "empty rows below": refused(CSV + ",,,,\n", "column 'time' is missing in 1 row (line 62)"),
     "cut off": refused(CSV[:-9], "not every row has the 5 cells of the header: line 61"),
     "Latin-1": warned(CSV.replace("sex", "größe").encode("latin-1"), "read as cp1252 text"),
-    "two headers": refused(CSV + CSV, "'time' holds 'time', which is no number, in 1 row (line 62)"),
+    "two headers": refused(CSV + CSV, "'time' holds 'time', which is not a number, in 1 row (line 62)"),
     # the rest of a bad day
     "one value only": refused(cohort(site=1), "'site' has the same value in every row", lenient="accepted"),
     "mostly missing": refused(

@@ -188,7 +188,7 @@ def test_rows_in_another_order_are_refused():
         ([1, np.nan, 1, np.inf], "in 2 rows"),
         ([0, 0, 0, 0], "zero in every row"),
         ([0, 1, 0, 1], "every row with an event has sample_weight 0"),
-        (["a", "b", "c", "d"], "sample_weight: expected an array of numbers"),
+        (["a", "b", "c", "d"], "sample_weight must be an array of numbers"),
     ],
 )
 def test_refused_weights(weight, match):
@@ -197,7 +197,7 @@ def test_refused_weights(weight, match):
 
 
 def test_rows_without_weight_tell_nothing_of_time():
-    with pytest.raises(DataError, match="all times are 5: nothing to learn about time"):
+    with pytest.raises(DataError, match="all times are 5: a model of time cannot be fitted"):
         SurvivalData(features(), ([5, 5, 5, 9], [1, 0, 1, 1]), sample_weight=[1, 1, 1, 0])
 
 

@@ -273,7 +273,7 @@ def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
         export_calculator(tree, page, labels={"agee": "Age"})
     with pytest.raises(ConfigError, match="up to the last event"):
         export_calculator(tree, page, horizons=[1e6])
-    with pytest.raises(DataError, match="horizons: expected an array of numbers"):
+    with pytest.raises(DataError, match="horizons must be an array of numbers"):
         export_calculator(tree, page, horizons="5y")
     with pytest.raises(ConfigError, match="give both"):
         export_calculator(tree, page, y=(rows.time, rows.event))

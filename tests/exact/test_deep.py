@@ -108,7 +108,7 @@ def test_time_limit_leaves_a_bound(monkeypatch):
         ({"max_depth": 6, "max_nodes": 9}, ConfigError, "deeper than 5, not max_nodes=9"),
         ({"max_depth": 6, "engine": "torch"}, ConfigError, "max_depth=6 is for the compiled engine alone"),
         ({"max_depth": 6, "memory": 1 << 12}, ConfigError, "too many for depth 6"),
-        ({"guess": [1.0]}, DataError, "guess: expected 60 numbers"),
+        ({"guess": [1.0]}, DataError, "guess must be 60 numbers"),
         (
             {"guess": np.zeros(60), "max_nodes": 3},
             ConfigError,

@@ -114,8 +114,8 @@ def test_without_time_it_is_a_smaller_tree(monkeypatch):
     ("depth", "settings", "message"),
     [
         (9, {"lookahead": 3}, "searched for depths 0 to 8$"),
-        (4, {"lookahead": 4}, "lookahead=4: expected 1 to 3 levels"),
-        (4, {"lookahead": 0}, "lookahead=0: expected 1 to 3 levels"),
+        (4, {"lookahead": 4}, "lookahead must be 1 to 3 levels.*, got 4"),
+        (4, {"lookahead": 0}, "lookahead must be 1 to 3 levels.*, got 0"),
         (4, {"lookahead": 2, "max_nodes": 7}, "not by max_nodes=7"),
         (4, {"lookahead": 2, "engine": "torch"}, "lookahead is for the compiled engine alone"),
     ],

@@ -162,11 +162,11 @@ def test_monk_1_has_the_published_tree():
         (lambda: Classification([0, 1], cost_matrix=[[0, -1], [1, 0]]), "costs >= 0"),
         (lambda: LeastSquares([1.0, math.inf]), "row 1 holds inf"),
         (lambda: LeastSquares([1.0, 2.0], sample_weight=[1.0]), "2 numbers, one per row"),
-        (lambda: Policy([1.0, 2.0]), "expected a matrix"),
+        (lambda: Policy([1.0, 2.0]), "must be a matrix"),
         (lambda: DecisionCosts([[1.0], [math.nan]]), "row 1 holds nan in column 0"),
         (lambda: horizon_labels([1.0, 2.0], [1, 0], 5.0), "no row was observed so long"),
         (lambda: horizon_labels([1.0, 2.0], [0, 1], 1.5), "no row has an event up to then"),
-        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "expected a time > 0"),
+        (lambda: horizon_labels([1.0, 2.0], [1, 0], -1.0), "must be a time > 0"),
         (
             lambda: policy_scores("ipw", treatment=[0, 1], outcome=[1, 2], propensity=[0.5, 0.0]),
             "row 1 got its treatment with probability 0",

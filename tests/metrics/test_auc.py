@@ -119,5 +119,5 @@ def test_refusals():
         cumulative_dynamic_auc_risk((rows[0], [0, 0, 0, 0]), risk, [2.0], train=rows)
     with pytest.raises(DataError, match=r"no row has an event up to 1.5"):
         mean_cumulative_dynamic_auc(rows, [0.5], [1.5])
-    with pytest.raises(DataError, match="auc: expected 1 rows"):
+    with pytest.raises(DataError, match="auc must have 1 rows"):
         mean_cumulative_dynamic_auc(rows, [0.5, 0.5], [1.5])

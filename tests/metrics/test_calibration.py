@@ -286,9 +286,9 @@ def test_refusals():
     for n_bins in (1, 2.5, True, "10"):
         with pytest.raises(ConfigError, match="n_bins must be at least 2, an integer, got"):
             d_calibration(rows, [[0.5]] * 3, [1.0], n_bins=n_bins)
-    with pytest.raises(DataError, match=r"survival: expected probabilities in \[0, 1\]; got 365 in 1 row"):
+    with pytest.raises(DataError, match=r"survival must be probabilities in \[0, 1\], got 365 in 1 row"):
         one_calibration(rows, [0.1, 0.2, 365.0], t=2.0)
-    with pytest.raises(DataError, match=r"survival: expected one number per row"):
+    with pytest.raises(DataError, match=r"survival must be one number per row"):
         one_calibration(rows, np.full((3, 2), 0.5), t=2.0)
     with pytest.raises(DataError, match="all predictions are equal"):
         one_calibration(rows, [0.5, 0.5, 0.5], t=2.0)
@@ -296,22 +296,22 @@ def test_refusals():
         one_calibration(([3, 4, 1, 5], [1, 1, 1, 1]), [0.0, 0.0, 0.5, 0.5], t=2.0, n_bins=2)
     with pytest.raises(ConfigError, match="got 'km'"):
         one_calibration(rows, predicted, t=2.0, variance="km")
-    with pytest.raises(ConfigError, match="t: expected one finite time > 0; got nan"):
+    with pytest.raises(ConfigError, match="t must be one finite time > 0, got nan"):
         integrated_calibration_index(rows, predicted, t=np.nan)
     for confidence in (95, "a"):
-        with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got"):
+        with pytest.raises(ConfigError, match=r"confidence must be a number in \(0, 1\), got"):
             calibration_curve(rows, predicted, t=2.0, confidence=confidence)
     for function in (one_calibration, integrated_calibration_index, calibration_curve):
         for t in (365.0, 0.01):
-            with pytest.raises(DataError, match=r"t: expected a time within the observed ones, 1 to 3; got"):
+            with pytest.raises(DataError, match=r"t must be a time within the observed ones, 1 to 3, got"):
                 function(rows, predicted, t=t)
     with pytest.raises(ConfigError, match="got 'n'"):
         one_calibration(rows, predicted, t=2.0, degrees_of_freedom="n")
     days = np.linspace(30.0, 3000.0, 50)
-    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
+    with pytest.raises(DataError, match=r"times must be a grid within the observed times.*one unit"):
         d_calibration((days, np.ones(50)), np.full((50, 3), 0.5), [1.0, 2.0, 3.0])
     grid = np.linspace(0.1, 35.0, 30)
-    with pytest.raises(DataError, match=r"time and times: expected times in one unit"):
+    with pytest.raises(DataError, match=r"time and times must be times in one unit"):
         d_calibration((days, np.ones(50)), np.full((50, 30), 0.5), grid)
     with pytest.raises(DataError, match="one row cannot be left out"):
         pseudo_observations(([1.0], [1]), t=1.0)

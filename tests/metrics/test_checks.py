@@ -34,29 +34,32 @@ def with_value(row, column, value):
     [
         (
             {"time": [[1.0, 2.0, 3.0]]},
-            r"time: expected one number per row, shape \(n,\), n > 0; got shape \(1, 3\)",
+            r"time must be one number per row, shape \(n,\), n > 0, got shape \(1, 3\)",
         ),
-        ({"time": []}, r"time: expected one number per row.*got shape \(0,\)"),
-        ({"time": ["a", "b", "c"]}, "time: expected an array of numbers"),
+        ({"time": []}, r"time must be one number per row.*got shape \(0,\)"),
+        ({"time": ["a", "b", "c"]}, "time must be an array of numbers"),
         ({"time": [1.0, np.nan, 3.0]}, "time: NaN in 1 row"),
-        ({"time": [1.0, -2.0, -3.0]}, "time: expected finite times >= 0; got -2 in 2 rows"),
-        ({"time": [1.0, 2.0, np.inf]}, "time: expected finite times >= 0; got inf in 1 row"),
-        ({"event": [1, 0]}, "event: expected 3 rows, as in the other arguments; got 2"),
-        ({"event": TIME, "time": EVENT}, r"event: .*got 2 in 2 rows .* Are time and event in the order"),
+        ({"time": [1.0, -2.0, -3.0]}, "time must be finite times >= 0, got -2 in 2 rows"),
+        ({"time": [1.0, 2.0, np.inf]}, "time must be finite times >= 0, got inf in 1 row"),
+        ({"event": [1, 0]}, "event must have 3 rows, as in the other arguments, got 2"),
+        (
+            {"event": TIME, "time": EVENT},
+            r"event must be .*got 2 in 2 rows .* Are time and event in the order",
+        ),
         (
             {"times": [1.0, 1.0]},
-            "times: expected strictly increasing times; got 1 then 1 at positions 0 and 1",
+            "times must be strictly increasing times, got 1 then 1 at positions 0 and 1",
         ),
-        ({"times": [-1.0, 1.0]}, "times: expected finite times >= 0; got -1 at position 0"),
-        ({"survival": CURVES.T}, r"expected shape .* = \(3, 2\); got \(2, 3\). It looks transposed"),
-        ({"survival": CURVES[:, 0]}, r"expected shape .* = \(3, 2\); got \(3,\)\.$"),
+        ({"times": [-1.0, 1.0]}, "times must be finite times >= 0, got -1 at position 0"),
+        ({"survival": CURVES.T}, r"must have shape .* = \(3, 2\), got \(2, 3\). It looks transposed"),
+        ({"survival": CURVES[:, 0]}, r"must have shape .* = \(3, 2\), got \(3,\)\.$"),
         ({"survival": with_value(1, 1, np.nan)}, "survival: NaN in 1 row"),
         (
             {"survival": with_value(2, 0, 1.5)},
             r"got values from 0.8 to 1.5 in 1 row .* Pass survival, not risk",
         ),
         ({"survival": with_value(0, 1, -1e-8)}, "got values from -1e-08 to 0.5 in 1 row"),
-        ({"survival": 1.0 - CURVES}, "they rise in 3 rows .* Pass survival, not risk"),
+        ({"survival": 1.0 - CURVES}, "they increase in 3 rows .* Pass survival, not risk"),
     ],
 )
 def test_refusals(changed, message):
@@ -74,9 +77,9 @@ def test_refusals(changed, message):
         (None, "train: a survival model requires y"),
         (np.ones((2, 2)), "train: y is a plain array"),
         ((TIME, EVENT, EVENT), "train: y is a tuple of length 3"),
-        ((TIME, [1, 0]), "train event: expected 3 rows"),
-        ((EVENT, TIME), "train event: expected True/1"),
-        (([1.0, -1.0, 2.0], EVENT), "train time: expected finite times >= 0; got -1 in 1 row"),
+        ((TIME, [1, 0]), "train event must have 3 rows"),
+        ((EVENT, TIME), "train event must be True/1"),
+        (([1.0, -1.0, 2.0], EVENT), "train time must be finite times >= 0, got -1 in 1 row"),
     ],
 )
 def test_train_refusals(train, message):
@@ -85,7 +88,7 @@ def test_train_refusals(train, message):
 
 
 def test_risk_refusals():
-    with pytest.raises(DataError, match="risk: expected 3 rows, as in the other arguments; got 2"):
+    with pytest.raises(DataError, match="risk must have 3 rows, as in the other arguments, got 2"):
         concordance_harrell_risk((TIME, EVENT), [1.0, 2.0])
     with pytest.raises(DataError, match="risk: NaN in 1 row"):
         concordance_harrell_risk((TIME, EVENT), [np.nan, 1.0, 2.0])
@@ -103,18 +106,18 @@ def test_rounding_is_that_of_the_type():
     ):
         check_survival(single, 1, 2)
     for double in (rising, pd.DataFrame(rising), torch.tensor(rising)):
-        with pytest.raises(DataError, match="they rise in 1 row"):
+        with pytest.raises(DataError, match="they increase in 1 row"):
             check_survival(double, 1, 2)
-    with pytest.raises(DataError, match="they rise in 1 row"):
+    with pytest.raises(DataError, match="they increase in 1 row"):
         check_survival(np.array([[0.5, 0.501]], dtype=np.float32), 1, 2)
 
 
 def test_small_rises_do_not_add_up():
     steps = 0.5 + np.arange(5000)[None] * 9e-10  # each within the rounding
-    with pytest.raises(DataError, match="they rise in 1 row"):
+    with pytest.raises(DataError, match="they increase in 1 row"):
         check_survival(steps, 1, 5000)
     for half in (CURVES.astype(np.float16), torch.tensor(CURVES).bfloat16(), torch.tensor(CURVES).half()):
-        with pytest.raises(DataError, match="survival: expected "):
+        with pytest.raises(DataError, match="survival must be "):
             check_survival(half, 3, 2)
     with pytest.raises(DataError, match="got 16 bits or less"):
         check_survival(CURVES.astype(np.float16), 3, 2)
@@ -123,7 +126,7 @@ def test_small_rises_do_not_add_up():
 def test_probabilities_may_be_rounded():
     got = check_probability(np.array([1.0 + 1e-7, -1e-7], dtype=np.float32), "survival", 2)
     assert got.tolist() == [1.0, 0.0]
-    with pytest.raises(DataError, match="expected probabilities"):
+    with pytest.raises(DataError, match="must be probabilities"):
         check_probability([1.0 + 1e-7, 0.0], "survival", 2)
 
 
@@ -145,7 +148,7 @@ def test_probabilities_may_be_rounded():
 def test_what_is_no_number_is_refused(values, got):
     with pytest.raises(DataError, match=got) as caught:
         concordance_harrell_risk((values, EVENT), [3.0, 2.0, 1.0])
-    assert str(caught.value).count("expected an array") <= 1
+    assert str(caught.value).count("must be an array") <= 1
 
 
 def test_row_labels_in_another_order_are_refused():
@@ -190,11 +193,11 @@ def test_units_of_grids_predictions_and_horizons():
         with pytest.raises(DataError, match="in one unit"):
             call()
     for predicted in (years / 40, 365.25 * days):
-        with pytest.raises(DataError, match="time and predicted_time: expected times in one unit"):
+        with pytest.raises(DataError, match="time and predicted_time must be times in one unit"):
             mean_absolute_error_margin((days, event), predicted, train=train)
     assert mean_absolute_error_margin((days, event), 30 * days, train=train) > 0  # prolonged curves
     for tau in (1.0, 5000.0):
-        with pytest.raises(DataError, match="tau: expected a time within the observed ones, 30 to 3000"):
+        with pytest.raises(DataError, match="tau must be a time within the observed ones, 30 to 3000"):
             rmst_error((days, event), curves, days, train=train, tau=tau)
     rare = np.arange(60) < 20  # events are early; the grid may end before most rows leave
     late = np.where(rare, days, 3000.0)
@@ -202,7 +205,7 @@ def test_units_of_grids_predictions_and_horizons():
 
 
 def test_times_that_are_no_numbers():
-    with pytest.raises(DataError, match="t: expected times; got NaN"):
+    with pytest.raises(DataError, match="t must not be NaN"):
         KaplanMeier.fit((TIME, EVENT)).at([1.0, np.nan])
 
 

@@ -86,13 +86,13 @@ def test_refusals():
     rows = np.arange(3.0)
     with pytest.raises(ConfigError, match="n_resamples must be at least 20, an integer, got 5"):
         bootstrap(rows, rows, n_resamples=5)
-    with pytest.raises(ConfigError, match=r"confidence: expected a number in \(0, 1\); got 95"):
+    with pytest.raises(ConfigError, match=r"confidence must be a number in \(0, 1\), got 95"):
         bootstrap(rows, rows, confidence=95)
-    with pytest.raises(DataError, match="scores of at least two splits; got 1"):
+    with pytest.raises(DataError, match="scores of at least two splits, got 1"):
         corrected_resampled_t_test([0.5], [0.5], n_train=8, n_test=2)
     with pytest.raises(DataError, match="second: NaN in 1 row"):
         corrected_resampled_t_test([0.5, 0.6], [0.5, np.nan], n_train=8, n_test=2)
-    with pytest.raises(DataError, match="expected finite scores"):
+    with pytest.raises(DataError, match="must be finite scores"):
         corrected_resampled_t_test([0.5, np.inf], [0.5, 0.1], n_train=8, n_test=2)
     with pytest.raises(ConfigError, match="n_test must be at least 1, an integer, got 0"):
         corrected_resampled_t_test([0.5, 0.6], [0.5, 0.1], n_train=8, n_test=0)
@@ -100,7 +100,7 @@ def test_refusals():
 
 def test_differences_that_are_not_finite():
     rows = np.arange(1.0, 31.0)
-    with pytest.raises(DataError, match="expected a finite difference on the rows themselves; got nan"):
+    with pytest.raises(DataError, match="must have a finite difference on the rows, got nan"):
         bootstrap(rows, rows, lambda values: np.nan)
 
     def infinite_without_the_first_row(rows):

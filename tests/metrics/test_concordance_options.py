@@ -147,7 +147,7 @@ def test_settings_that_do_not_exist():
     with pytest.raises(ConfigError, match=r"ipcw must be one of G\(t-\), G\(t\), got 'left'"):
         concordance_uno_risk(*rows, train=train, ipcw="left")
     for tau in (0.0, -1.0, np.inf, np.nan, "5", True):
-        with pytest.raises(ConfigError, match="tau: expected one finite time > 0; got"):
+        with pytest.raises(ConfigError, match="tau must be one finite time > 0, got"):
             concordance_harrell_risk(*rows, tau=tau)
     with pytest.raises(DataError, match="all predictions are equal, and tied_risk='exclude' leaves no pair"):
         concordance_harrell_risk(rows[0], [1, 1, 1], tied_risk="exclude")
@@ -162,14 +162,14 @@ def test_mismatched_units_are_refused():
     days = rng.uniform(30, 3000, 50)
     event, risk = np.ones(50), -days
     with pytest.raises(
-        DataError, match=r"time and train time: expected times in one unit; got .* days and years"
+        DataError, match=r"time and train time must be times in one unit, got .* days and years"
     ):
         concordance_uno_risk((days, event), risk, train=(days / 365.25, event))
     years = np.linspace(0.1, 8.0, 30)
     curves = np.exp(-np.outer(1 / days, years))
-    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
+    with pytest.raises(DataError, match=r"times must be a grid within the observed times.*one unit"):
         concordance_harrell((days, event), curves, years)
-    with pytest.raises(DataError, match=r"times: expected a grid within the observed times.*one unit"):
+    with pytest.raises(DataError, match=r"times must be a grid within the observed times.*one unit"):
         concordance_harrell((days / 365.25, event), curves, years * 365.25)
 
 

@@ -74,10 +74,10 @@ def test_nobody_above_is_zero_and_too_short_a_follow_up_is_not_known() -> None:
 
 @pytest.mark.parametrize("thresholds", [[1.0], [-0.1], [], [[0.1]], [np.nan]])
 def test_thresholds_that_are_none(thresholds: object) -> None:
-    with pytest.raises(ConfigError, match="thresholds: expected risks in"):
+    with pytest.raises(ConfigError, match="thresholds must be risks in"):
         net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=1.5, thresholds=thresholds)
 
 
 def test_a_time_beyond_the_observed_ones() -> None:
-    with pytest.raises(DataError, match="t: expected a time within the observed ones"):
+    with pytest.raises(DataError, match="t must be a time within the observed ones"):
         net_benefit(([1, 2], [1, 0]), [0.5, 0.6], t=9.0, thresholds=[0.5])

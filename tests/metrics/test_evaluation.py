@@ -103,22 +103,22 @@ def test_refusals():
     with pytest.raises(ConfigError, match="one or more different names"):
         evaluate(Exponential(), TRAIN, TEST, metrics=[])
     with pytest.raises(
-        DataError, match=r"model: expected an estimator with predict_survival_function.*ndarray"
+        DataError, match=r"model must be an estimator with predict_survival_function.*ndarray"
     ):
         evaluate(np.zeros(3), TRAIN, TEST)
-    with pytest.raises(DataError, match=r"train: expected SurvivalData, or \(X, y\) with y a Surv; got"):
+    with pytest.raises(DataError, match=r"train must be SurvivalData, or \(X, y\) with y a Surv, got"):
         evaluate(Exponential(), [1, 2, 3], TEST)
     with pytest.raises(DataError, match="test: y is a plain array"):
         evaluate(Exponential(), TRAIN, (TEST[0], TEST[1][0]))
-    with pytest.raises(DataError, match="negative_log_likelihood: expected an estimator with log_likelihood"):
+    with pytest.raises(DataError, match="negative_log_likelihood must be an estimator with log_likelihood"):
         evaluate(CurvesOnly(), TRAIN, TEST, metrics=["negative_log_likelihood"])
     with pytest.raises(DataError, match=r"^c_harrell: no comparable pair among 2 rows"):
         evaluate(Exponential(), TRAIN, (TEST[0][:2], ([3.0, 4.0], [0, 0])), metrics=["c_harrell"])
     with pytest.raises(DataError, match=r"^cd_auc: times: no time has both cases and controls"):
         evaluate(Exponential(), TRAIN, (TEST[0][:2], ([3.0, 4.0], [0, 1])), metrics=["cd_auc"])
-    with pytest.raises(DataError, match="survival: expected curves that do not rise"):
+    with pytest.raises(DataError, match="survival must be curves that do not increase"):
         evaluate((np.array([[0.1, 0.9]] * 120), [1.0, 2.0]), TRAIN, TEST)
-    with pytest.raises(ConfigError, match="tau: expected one finite time"):
+    with pytest.raises(ConfigError, match="tau must be one finite time"):
         evaluate(Exponential(), TRAIN, TEST, tau=-1.0)
 
 
@@ -204,7 +204,7 @@ def test_step_functions_are_read_and_other_forms_are_refused():
     before = x[x <= rows.times[k]][-1]
     np.testing.assert_array_equal(rows.survival[:, k], np.exp(-before * TEST[0][:, 0]))
     for wrong in (NoTimes(), NoTimes):
-        with pytest.raises(DataError, match="model: expected"):
+        with pytest.raises(DataError, match="model must"):
             evaluate(wrong, TRAIN, TEST)
     with pytest.raises(DataError, match=r"NoTimes.*\(X, times\).*scikit-survival.*takes \(X\)"):
         evaluate(NoTimes(), TRAIN, TEST)

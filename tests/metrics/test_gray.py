@@ -132,7 +132,7 @@ def test_wrong_arguments_raise() -> None:
     assert tuple(gray_test(y, [0, 0, 0])) == (0.0, 0, 1.0)
     with pytest.raises(DataError, match="y has no causes"):
         gray_test(Surv([1, 2], [1, 0]), [0, 1])
-    with pytest.raises(ConfigError, match="there is no cause 'cure'"):
+    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
         gray_test(y, [0, 1, 1], "cure")
-    with pytest.raises(DataError, match="group: expected one for each of 3 rows"):
+    with pytest.raises(DataError, match="group must have one value for each of 3 rows"):
         gray_test(y, [0, 1])

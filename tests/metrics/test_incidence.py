@@ -58,9 +58,9 @@ def test_weights_are_repetitions() -> None:
 
 def test_no_event_and_wrong_codes() -> None:
     assert (aalen_johansen(([1.0, 2.0], [0, 0]), [1.0], n_causes=2) == 0).all()
-    with pytest.raises(DataError, match=r"the number of a cause, 1 .. 2; got 3 in 1 row"):
+    with pytest.raises(DataError, match=r"the number of a cause, 1 .. 2, got 3 in 1 row"):
         aalen_johansen(([1.0, 2.0], [0, 3]), [1.0], n_causes=2)
-    with pytest.raises(DataError, match="cause: expected 2 rows"):
+    with pytest.raises(DataError, match="cause must have 2 rows"):
         aalen_johansen(([1.0, 2.0], [0]), [1.0])
     with pytest.raises(DataError, match="time: NaN in 1 row"):
         aalen_johansen(([1.0, np.nan], [0, 1]), [1.0])

@@ -95,25 +95,25 @@ def test_what_is_refused():
     survival = 1 - incidence.sum(axis=1, keepdims=True)
     with pytest.raises(DataError, match="Where the first curve is survival, leave it out"):
         evaluate((np.concatenate([survival, incidence], axis=1), times), train, test)
-    with pytest.raises(DataError, match="expected curves that do not fall"):
+    with pytest.raises(DataError, match="must be curves that do not decrease"):
         evaluate((incidence[..., ::-1], times), train, test)
     with pytest.raises(
-        DataError, match=r"model: expected a fitted model with predict_cumulative_incidence.*got int"
+        DataError, match=r"model must be a fitted model with predict_cumulative_incidence.*got int"
     ):
         evaluate(3, train, test)
     with pytest.raises(DataError, match="test: y has no causes, and the other rows have"):
         evaluate(CauseRates(), named(TRAIN), SurvivalData(TEST[0], (TIME, CAUSE > 0)))
-    with pytest.raises(DataError, match=r"test: y has the cause .*; the model knows relapse, death"):
+    with pytest.raises(DataError, match=r"test: y has the cause .*; the model has relapse, death"):
         evaluate(CauseRates(), named(TRAIN), SurvivalData(*test))
-    with pytest.raises(DataError, match=r"train: expected SurvivalData, or \(X, y\)"):
+    with pytest.raises(DataError, match=r"train must be SurvivalData, or \(X, y\)"):
         evaluate(CauseRates(), [1, 2, 3], test)
     with pytest.raises(ConfigError, match="got 'c_index'"):
         evaluate(CauseRates(), train, test, metrics=["c_index"])
     with pytest.raises(DataError, match="c_uno of 1: it is not defined for competing causes; there c_cause"):
         evaluate(CauseRates(), train, test, metrics=["c_uno"])
-    with pytest.raises(DataError, match="tau: expected a time within the observed ones"):
+    with pytest.raises(DataError, match="tau must be a time within the observed ones"):
         evaluate(CauseRates(), train, test, tau=1e4)
-    with pytest.raises(DataError, match="times: expected some up to tau=1"):
+    with pytest.raises(DataError, match="times must include values up to tau=1"):
         evaluate((incidence, times), train, test, tau=1.0)
     with pytest.raises(DataError, match="no row has an event"):
         incidence_times(([1.0, 2.0], [0, 0]))
@@ -140,7 +140,7 @@ def test_scorers_refuse():
     y = Surv(TIME, CAUSE, causes="auto")
     with pytest.raises(DataError, match="ici_pseudo of 1: it is not defined for competing causes"):
         SurvivalScorer("ici_pseudo", train=y)(CauseRates(), TEST[0], y)
-    with pytest.raises(ConfigError, match="there is no cause 3"):
+    with pytest.raises(ConfigError, match="unknown cause 3"):
         SurvivalScorer("ibs", all_rows=y, cause=3)
     with pytest.raises(ConfigError, match="got both"):
         SurvivalScorer("ibs", train=y, all_rows=y)

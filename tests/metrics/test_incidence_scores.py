@@ -114,7 +114,7 @@ def test_groups_are_equal_predictions(cohort: tuple[Rows, Rows, np.ndarray, np.n
         assert table["observed"][k] == observed
     with pytest.raises(DataError, match="Pass incidence, not risk"):
         grouped_calibration_incidence((time, cause), 5 * risk, t=9.0)
-    with pytest.raises(ConfigError, match="power: expected 1 or 2"):
+    with pytest.raises(ConfigError, match="power must be 1 or 2"):
         aalen_johansen_calibration((time, cause), risk[:, None], [9.0], power=3)
     with pytest.raises(DataError, match="at none of them 99%"):
         aalen_johansen_calibration((time, cause), risk[:, None], [9.0], min_at_risk=0.99)
@@ -164,13 +164,13 @@ def test_what_is_refused(cohort: tuple[Rows, Rows, np.ndarray, np.ndarray]) -> N
     train, (time, cause), risk, incidence = cohort
     with pytest.raises(DataError, match="no comparable pair"):
         concordance_wolbers((time, cause), risk, 3)
-    with pytest.raises(DataError, match="cause: expected 0"):
+    with pytest.raises(DataError, match="cause must be 0"):
         brier_score_incidence((time, cause + 0.5), incidence, TIMES, train=train)
-    with pytest.raises(DataError, match="cause: expected 120 rows"):
+    with pytest.raises(DataError, match="cause must have 120 rows"):
         concordance_cause_specific((time, cause[:3]), risk)
-    with pytest.raises(DataError, match="they fall in 120 rows"):
+    with pytest.raises(DataError, match="they decrease in 120 rows"):
         brier_score_incidence((time, cause), 1 - incidence, TIMES, train=train)
-    with pytest.raises(DataError, match=r"expected probabilities in \[0, 1\]"):
+    with pytest.raises(DataError, match=r"must be probabilities in \[0, 1\]"):
         brier_score_incidence((time, cause), incidence + 2, TIMES, train=train)
     with pytest.raises(DataError, match="two of them"):
         integrated_brier_score_incidence((time, cause), incidence[:, :1], TIMES[:1], train=train)

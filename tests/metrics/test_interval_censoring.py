@@ -194,7 +194,7 @@ def test_a_table_of_a_tree_and_what_is_refused() -> None:
         metrics.evaluate(tree, data, data, metrics=["ibs_graf"])
     with pytest.raises(DataError, match="after: which rows with interval-censored times were at risk"):
         metrics.evaluate(tree, data, data, after=1.0)
-    with pytest.raises(DataError, match="train: expected SurvivalData"):
+    with pytest.raises(DataError, match="train must be SurvivalData"):
         metrics.evaluate(tree, x, data)  # type: ignore[arg-type]
     train, test = (None, Surv.interval([1.0], [1.0])), (None, Surv.interval([1.0], [9.0]))
     with pytest.raises(DataError, match="no row is known"):

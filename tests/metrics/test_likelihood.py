@@ -44,15 +44,15 @@ def test_zero_hazard_counts_only_at_events():
     [
         ({"log_hazard": [0.0, np.nan]}, "log_hazard: NaN in 1 row"),
         ({"cumulative_hazard": [np.nan, 1.0]}, "cumulative_hazard: NaN in 1 row"),
-        ({"cumulative_hazard": [1.0, -0.5]}, "cumulative_hazard: expected values >= 0; got -0.5 in 1 row"),
+        ({"cumulative_hazard": [1.0, -0.5]}, "cumulative_hazard must be values >= 0, got -0.5 in 1 row"),
         (
             {"cumulative_hazard": [1.0]},
-            "cumulative_hazard: expected 2 rows, as in the other arguments; got 1",
+            "cumulative_hazard must have 2 rows, as in the other arguments, got 1",
         ),
-        ({"log_hazard": [np.inf, 0.0]}, r"log_hazard: expected values below \+inf; got \+inf in 1 row"),
+        ({"log_hazard": [np.inf, 0.0]}, r"log_hazard must be values below \+inf, got \+inf in 1 row"),
         ({"sample_weight": [1.0, -1.0]}, "sample_weight is negative"),
         ({"sample_weight": [0.0, 0.0]}, "zero in every row"),
-        ({"event": [2, 1]}, "event: expected True/1"),
+        ({"event": [2, 1]}, "event must be True/1"),
     ],
 )
 def test_refusals(changed, message):

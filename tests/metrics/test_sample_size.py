@@ -75,13 +75,13 @@ def test_the_r2_of_a_concordance_is_below_that_of_a_cox_model(spread: float, cen
     [
         ({"n_parameters": 0}, "n_parameters"),
         ({"r2": 0.9}, "Is it that of Nagelkerke"),
-        ({"event_rate": 0.0}, "event_rate: expected events per unit of time"),
-        ({"mean_follow_up": -1.0}, "mean_follow_up: expected one finite time"),
+        ({"event_rate": 0.0}, "event_rate must be events per unit of time"),
+        ({"mean_follow_up": -1.0}, "mean_follow_up must be one finite time"),
         ({"shrinkage": 1.0}, "shrinkage"),
         ({"margin": 0.0}, "margin"),
-        ({"concordance": 0.7}, "expected one of them; got both"),
-        ({"r2": None}, "expected one of them; got neither"),
-        ({"r2": None, "concordance": 0.4}, "concordance: expected a number in"),
+        ({"concordance": 0.7}, "give either r2 or concordance, got both"),
+        ({"r2": None}, "give either r2 or concordance, got neither"),
+        ({"r2": None, "concordance": 0.4}, "concordance must be a number in"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], message: str) -> None:

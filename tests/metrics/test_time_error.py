@@ -105,17 +105,17 @@ def test_restricted_means_stop_between_grid_times():
 
 def test_refusals():
     rows = ([1.0, 2.0, 3.0], [1, 1, 0])
-    with pytest.raises(DataError, match=r"predicted_time: expected times >= 0; got -2. Pass times, not risk"):
+    with pytest.raises(DataError, match=r"predicted_time must be times >= 0, got -2. Pass times, not risk"):
         mean_absolute_error_margin(rows, [1.0, -2.0, 3.0], train=rows)
     with pytest.raises(DataError, match="predicted_time: NaN in 1 row"):
         mean_absolute_error_pseudo(rows, [1.0, np.nan, 3.0], train=rows)
     with pytest.raises(DataError, match="no training row has an event"):
         mean_absolute_error_pseudo(rows, [1.0, 2.0, 3.0], train=([1.0, 2.0], [0, 0]))
-    with pytest.raises(DataError, match=r"expected a grid that reaches tau = 2\.5; it ends at 2"):
+    with pytest.raises(DataError, match=r"must be a grid that reaches tau = 2\.5; it ends at 2"):
         rmst_error(rows, [[0.5, 0.2]] * 3, [1.0, 2.0], train=rows, tau=2.5)
-    with pytest.raises(DataError, match="survival: expected 3 rows"):
+    with pytest.raises(DataError, match="survival must have 3 rows"):
         rmst_error(rows, [[0.5, 0.2]] * 2, [1.0, 2.0], train=rows, tau=2.0)
-    with pytest.raises(DataError, match="survival: expected shape"):
+    with pytest.raises(DataError, match="survival must have shape"):
         median_survival_time([0.5, 0.2], [1.0, 2.0])
     infinite = mean_absolute_error_margin(rows, [1.0, 2.0, np.inf], train=rows)
     assert infinite == np.inf

@@ -125,7 +125,7 @@ def test_an_interval_has_the_probability_between_its_bounds(case: str) -> None:
     y, g, shape = arguments(family)
     lower, upper = y[:-1], y[1:]
     if family.can_rise:
-        with pytest.raises(ConfigError, match="cannot rise"):
+        with pytest.raises(ConfigError, match="cannot increase"):
             family.interval_loss(lower, upper, g, shape)
         return
     survival = family.survival(y, g, shape)

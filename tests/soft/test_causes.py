@@ -120,7 +120,7 @@ def test_predictions_and_scores(tree: PrognosticTree, rows: Rows) -> None:
     by_cause = [metrics.concordance_harrell_risk((y.time, y.cause == k), tree.predict(X, k)) for k in (1, 2)]
     assert tree.score(X, y) == pytest.approx(np.mean(by_cause), abs=0.02)
     assert min(by_cause) > 0.65
-    with pytest.raises(ConfigError, match=r"no cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
+    with pytest.raises(ConfigError, match=r"unknown cause 3; the causes are 1 \(relapse\), 2 \(death\)"):
         tree.predict(X, 3)
 
 
@@ -148,7 +148,7 @@ def test_every_cause_has_a_free_baseline_however_few_its_events(rows: Rows) -> N
             PrognosticTree(leaf={"relapse": "weibull"}),
             "leaf names leaves of relapse, and there is none of death",
         ),
-        (PrognosticTree(leaf=Spline(monotone=False)), "cannot rise"),
+        (PrognosticTree(leaf=Spline(monotone=False)), "cannot increase"),
         (SoftSurvivalTree(), "use PrognosticTree"),
         (PrognosticTree(teacher=lambda X, times: None), "predict_cumulative_incidence"),
     ],

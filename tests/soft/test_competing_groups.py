@@ -339,7 +339,7 @@ def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) ->
         recalibrate(tree, X, none)
     with pytest.raises(DataError, match="y has one event, and the model was trained on competing causes"):
         stability(tree, X, (data.time, data.event))
-    with pytest.raises(ConfigError, match="confidence: expected a number in"):
+    with pytest.raises(ConfigError, match="confidence must be a number in"):
         group_table(tree, X, y, confidence=1.0)
     with pytest.warns(DataWarning, match="estimated from 3 events: 1"):
         recalibrate(tree, X, few)

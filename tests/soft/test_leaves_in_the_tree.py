@@ -312,9 +312,9 @@ def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: 
         lambda: tree.predict_quantile(small_data.frame),
         lambda: tree.predict_rmst(small_data.frame, 9.0),
     ):
-        with pytest.raises(ConfigError, match="needs curves that cannot rise: use leaves with monotone=True"):
+        with pytest.raises(ConfigError, match="needs curves that cannot increase: use leaves"):
             ask()
-    with pytest.raises(ConfigError, match="entry times need curves that cannot rise"):
+    with pytest.raises(ConfigError, match="entry times need curves that cannot increase"):
         tree.fit(small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time))
 
 

@@ -72,7 +72,7 @@ def test_a_gate_and_an_effect_of_a_missing_value_are_found_and_saved(tmp_path: P
     np.testing.assert_array_equal(again.predict_survival_function(named, TIMES), curves)
     survival = SurvivalAt(model, 100.0)
     np.testing.assert_array_equal(survival.predict(survival.encode(FRAME)), survival.predict(FRAME))
-    assert "a level of their own: marker, grade" in (tmp_path / "MODEL_CARD.md").read_text()
+    assert "separate level: marker, grade" in (tmp_path / "MODEL_CARD.md").read_text()
 
 
 @pytest.mark.parametrize("language", nightly_but({"python", "sql"}, LANGUAGES))

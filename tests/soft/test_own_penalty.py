@@ -81,7 +81,7 @@ class Rows(RowPenalty):
         (Watched(1.0), Leaves(), "must be a list of penalties"),
         ([Rows(1.0)], Leaves(), r"Rows must give one value for each problem, shape \(1,\), got \(\)"),
         ([Summed(1.0)], Leaves(), r"one value for each problem, shape \(1,\), got \(\)"),
-        ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a penalty of your own, is torch's"),
+        ([Watched(1.0)], Leaves(engine="compiled"), "Watched, a custom penalty, is not supported"),
     ],
 )
 def test_own_penalties_that_cannot_act_raise(

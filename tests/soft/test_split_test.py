@@ -275,7 +275,7 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     assert test.table["p"].between(0.05, 1).all()
 
 
-@pytest.mark.filterwarnings("ignore:.*(hold little information|are steps):sstorch.exceptions.DataWarning")
+@pytest.mark.filterwarnings("ignore:.*(have little information|are steps):sstorch.exceptions.DataWarning")
 @pytest.mark.parametrize(("n_events", "seed"), [(1, 8), (2, 3)])
 def test_few_events_raise_where_the_likelihood_has_no_maximum(n_events: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

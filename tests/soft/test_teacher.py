@@ -68,7 +68,7 @@ def test_function_divides_by_what_it_says_and_cannot_be_trained_anew(rows: Rows)
     assert X["x1"][group == 1].max() < X["x1"][group == 2].min()
     check_fidelity(tree, X, by_one_column(X, np.array([tree.horizon_]))[:, 0])
     for again in (stability, validate_groups):
-        with pytest.raises(ConfigError, match="by_one_column cannot be trained anew on folds or resamples"):
+        with pytest.raises(ConfigError, match="by_one_column cannot be retrained on folds or resamples"):
             again(tree, X, y)
 
 

@@ -379,7 +379,7 @@ def test_report_of_causes_has_figures_page_checklist_and_comparison(tmp_path: Pa
     items = report.tripod()
     assert "cumulative incidence of relapse, death" in items["reported"]["8a"]
     assert "c_wolbers of death" in items["reported"]["23a"]
-    with pytest.raises(ConfigError, match="there is no cause 'cure'"):
+    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
         report.calibration_curve("cure")
 
 
@@ -389,7 +389,7 @@ def test_page_of_start_stop_rows_has_reasons(tmp_path: Path) -> None:
     frame["visit"] = np.repeat([0, 1], len(y))
     report = validate(Known(), frame, split, horizon=T, n_resamples=0)
     page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "There is no curve. predictions of start-stop rows" in page
+    assert "No curve. predictions of start-stop rows" in page
     assert "80 participants with 160 rows" in report.tripod()["reported"]["21"]
     with pytest.raises(DataError, match="give after="):
         report.decision_curve()
@@ -464,7 +464,7 @@ def test_outcomes_without_a_measure_are_refused() -> None:
     frame, causes = _causes(40)
     with pytest.raises(DataError, match="predicts the survival of one event"):
         _table(Known(), frame, causes)
-    with pytest.raises(ConfigError, match="there is no cause 'cure'"):
+    with pytest.raises(ConfigError, match="unknown cause 'cure'"):
         _table(KnownCauses(), frame, causes, cause="cure")
     with pytest.raises(DataError, match="weights='frequency'"):
         _table(Known(), X, y, sample_weight=np.full(40, 0.5), weights="frequency")

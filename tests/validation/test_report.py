@@ -134,7 +134,7 @@ def test_a_page_without_a_calibration_curve_says_why(tmp_path: Path) -> None:
     X, y = _rows()
     report = validate(Known(slope=0.0), X, y, horizon=T, n_resamples=0)
     page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "There is no curve. survival: all predictions are equal" in page
+    assert "No curve. survival: all predictions are equal" in page
     assert page.count("<img") == 1
 
 
@@ -164,12 +164,12 @@ def test_figures(report: ValidationReport) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": Known}, DataError, "model: expected a fitted estimator"),
-        ({"model": object()}, DataError, "model: expected a fitted estimator"),
-        ({"horizon": 99.0}, DataError, "horizon: expected a time within the observed ones"),
-        ({"horizon": 0.0}, ConfigError, "horizon: expected one finite time"),
-        ({"thresholds": [1.2]}, ConfigError, "thresholds: expected risks in"),
-        ({"n_resamples": 5}, ConfigError, "n_resamples: expected 0 or at least 20"),
+        ({"model": Known}, DataError, "model must be a fitted estimator"),
+        ({"model": object()}, DataError, "model must be a fitted estimator"),
+        ({"horizon": 99.0}, DataError, "horizon must be a time within the observed ones"),
+        ({"horizon": 0.0}, ConfigError, "horizon must be one finite time"),
+        ({"thresholds": [1.2]}, ConfigError, "thresholds must be risks in"),
+        ({"n_resamples": 5}, ConfigError, "n_resamples must be 0 or at least 20"),
         ({"confidence": 2.0}, ConfigError, "confidence"),
         ({"random_state": -1}, ConfigError, "random_state must be at least 0"),
     ],
@@ -187,7 +187,7 @@ def test_a_model_that_predicts_another_number_of_rows() -> None:
             return np.full((3, 1), 0.5)
 
     X, y = _rows(30)
-    with pytest.raises(DataError, match=r"for each of 30 rows, shape \(30, 1\); got \(3, 1\)"):
+    with pytest.raises(DataError, match=r"for each of 30 rows, shape \(30, 1\), got \(3, 1\)"):
         validate(Odd(), X, y, horizon=T)
 
 
@@ -209,7 +209,7 @@ def test_each_measure_of_small_and_strange_cohorts_has_a_value_or_a_reason() -> 
             Given(), np.zeros((n, 1)), (time, event), horizon=float(rng.choice(time)), n_resamples=0
         )
         table = report.to_frame()
-        no_variance = table["reason"].str.startswith("no limits: no variance can be estimated")
+        no_variance = table["reason"].str.startswith("no limits: the variance cannot be estimated")
         assert table["value"][no_variance].notna().all()
         assert table["lower"][no_variance].isna().all()
         assert (((table["reason"] != "") & ~no_variance) == table["value"].isna()).all()

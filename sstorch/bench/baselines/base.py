@@ -67,11 +67,11 @@ TORCHTUPLES = Requirement("torchtuples", "torchtuples")
 
 @dataclass(frozen=True)
 class Baseline(ABC):
-    """A model to compare with: a frozen dataclass whose fields are its settings.
+    """Reference model: a frozen dataclass of settings.
 
-    Trees have the field ``depth``. The raw columns are encoded inside, with statistics of the training rows:
-    one 0/1 feature per category, missing categories zero in all of them, missing numbers at the mean, numbers
-    scaled to [0, 1] (:class:`~sstorch.data.Preprocessor`); what is constant in the training rows is left out.
+    Trees have the field ``depth``. Raw columns are encoded with statistics of the training rows: one 0/1
+    feature per category (all 0 if missing), missing numbers replaced by the mean, numbers scaled to [0, 1]
+    (:class:`~sstorch.data.Preprocessor`), constant columns excluded.
     """
 
     name: ClassVar[str]
@@ -92,7 +92,7 @@ class Baseline(ABC):
         """Make sure, before any work, that what the model needs is installed.
 
         Raises:
-            ConfigError: it is not; the message gives the command that installs it.
+            ConfigError: a package is missing; the message contains the command that installs it.
         """
         for package in self.packages:
             if importlib.util.find_spec(package.module) is None:
@@ -106,14 +106,14 @@ class Baseline(ABC):
 
         Args:
             train: training rows.
-            schema: columns and vocabularies, which may come from a larger table.
-            seed: of everything random; equal seeds give equal curves.
+            schema: columns and vocabularies, possibly of a larger table.
+            seed: random seed; equal seeds give equal curves.
 
         Raises:
             ConfigError: a package or program is missing, or the seed is out of range.
-            DataError: the rows have weights, or entry times or intervals that it does not know, or no feature
-                that varies.
-            TrainingError: the model cannot be fitted to these rows.
+            DataError: the rows have weights, entry times or intervals that the model does not support, or
+                only constant features.
+            TrainingError: fitting failed.
         """
         self.check()
         check_range("seed", seed, 0, 2**32 - 1)
@@ -121,10 +121,10 @@ class Baseline(ABC):
         return self._fit(train, schema, seed)
 
     def check_rows(self, rows: SurvivalData) -> None:
-        """Refuse rows that this baseline could not honour.
+        """Raise an error for rows that this baseline does not support.
 
         Raises:
-            DataError: the rows have weights, or entry times or intervals that it does not know.
+            DataError: the rows have weights, entry times or intervals that the model does not support.
         """
         rows.check_causes(False)
         if np.ptp(rows.sample_weight) > 0 and "weights" not in self.knows:
@@ -146,7 +146,7 @@ class Baseline(ABC):
         return asdict(self)
 
     def versions(self) -> dict[str, str]:
-        """Versions of this package and of those the model needs, which are checked to be there."""
+        """Versions of this package and of required packages."""
         self.check()
         return {"sstorch": __version__} | {
             p.distribution: metadata.version(p.distribution) for p in self.packages
@@ -156,7 +156,7 @@ class Baseline(ABC):
 class Encoder:
     """Raw columns to the numbers a model takes, learned from training rows.
 
-    Features that are constant in the training rows are left out: most solvers refuse or warn of them. The
+    Features that are constant in the training rows are excluded: most solvers refuse or warn of them. The
     features of the training rows are kept as `x`, shape (n, p).
     """
 
@@ -165,7 +165,7 @@ class Encoder:
         encoded = self._preprocessor.transform(train.frame)
         self._varies = np.ptp(encoded, axis=0) > 0
         if not self._varies.any():
-            raise DataError("every feature is constant in the training rows: nothing to learn from")
+            raise DataError("every feature is constant in the training rows: the model cannot be fitted")
         self.x: FloatArray = encoded[:, self._varies]
 
     def __call__(self, X: object) -> FloatArray:
@@ -241,7 +241,7 @@ def checked_curves(curves: npt.ArrayLike) -> FloatArray:
         raise TrainingError("the fitted model predicts NaN for some rows")
     falling: FloatArray = np.minimum.accumulate(np.clip(values, 0.0, 1.0), axis=1)
     if (np.abs(falling - values) > _ROUNDING).any():
-        raise TrainingError("the fitted model predicts curves that rise or leave [0, 1]")
+        raise TrainingError("the fitted model predicts curves that increase or are outside [0, 1]")
     return falling
 
 
@@ -294,9 +294,7 @@ class KaplanMeierBaseline(Baseline):
         """See :class:`Baseline`; interval-censored times with entry are not supported."""
         super().check_rows(rows)
         if rows.intervals is not None and rows.entry.any():
-            raise DataError(
-                "Turnbull's curve takes every row as observed from time zero, and some entered later"
-            )
+            raise DataError("Turnbull's curve does not support entry times (left truncation)")
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> Curves:
         if train.intervals is not None:

@@ -20,7 +20,7 @@ _LEAST_SURVIVAL = 1e-12
 
 
 class Incidences(Protocol):
-    """What a fitted model of competing causes predicts."""
+    """Predictions of a fitted model of competing causes."""
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
         """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""

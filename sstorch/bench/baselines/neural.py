@@ -193,7 +193,7 @@ class NeuralLogisticHazard(NeuralBaseline):
 
         def values(X: object) -> FloatArray:
             curves = np.asarray(model.predict_surv(_float32(encoder(X))), dtype=np.float64)
-            # No row has an event at the first cut, time zero: the hazard there is left out.
+            # No row has an event at the first cut, time zero: the hazard there is excluded.
             return curves[:, 1:] / curves[:, :1]
 
         return BrokenLineCurves(labels.cuts[1:], values)

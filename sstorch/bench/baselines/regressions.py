@@ -229,7 +229,7 @@ class Cox(Baseline):
 
 
 def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penalty: float) -> Any | None:
-    """A fitted ``CoxPHSurvivalAnalysis``, or None where Newton's method fails."""
+    """A fitted ``CoxPHSurvivalAnalysis``, or None if Newton's method fails."""
     from sklearn.exceptions import ConvergenceWarning
     from sksurv.linear_model import CoxPHSurvivalAnalysis
 

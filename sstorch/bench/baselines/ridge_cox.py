@@ -160,7 +160,7 @@ def fit_ridge_cox(
 
 @dataclass(frozen=True)
 class _Late:
-    """Which rows are not yet at risk; rows are sorted by time."""
+    """Rows that are not yet at risk; rows are sorted by time."""
 
     order: npt.NDArray[np.int64]  # rows in the order of their entry, (n,)
     # place in that order of the first row that enters at or after the time of each row, (n,)

@@ -73,7 +73,7 @@ class RTree(Baseline):
     depth: int = 5  # largest depth, >= 1
 
     def check(self) -> None:
-        """Make sure that Rscript and the packages of R are there."""
+        """Check that Rscript and the packages of R are there."""
         super().check()
         _r_versions()
 
@@ -162,7 +162,7 @@ def _r_found() -> dict[str, str] | str:
 class ExactTreeBaseline(Baseline):
     """The tree of least training loss among all of its depth, with Kaplan-Meier leaves.
 
-    Columns become yes-no questions (``binarize``), learned from the training rows; a missing or unknown value
+    Columns become binary splits (``binarize``), learned from the training rows; a missing or unknown value
     answers no.
     """
 

@@ -48,7 +48,7 @@ _CONVENTIONS = {
 
 
 def gap(text: str) -> str:
-    """What the authors have to write; pages and documents mark it."""
+    """Placeholder for text of the authors, marked in pages and documents."""
     return f"[to be completed: {text}]"
 
 
@@ -69,7 +69,7 @@ def methods(run: Run) -> Section:
 
 
 def follow_up_text(run: Run) -> str:
-    """Median follow-up with limits, by reverse Kaplan-Meier; empty where times are intervals."""
+    """Median follow-up with limits, by reverse Kaplan-Meier; empty if times are intervals."""
     if run.data.intervals is not None:
         return ""
     found = follow_up(run.data)
@@ -168,7 +168,7 @@ def _model(run: Run) -> list[str]:
         texts = [f"The model is a survival regression, {family}."]
     elif isinstance(model, PrognosticTree):
         texts = [
-            f"The model is a prognostic tree of depth {depth}, in whose groups the outcome follows {family}.",
+            f"The model is a prognostic tree of depth {depth}; in each group the outcome follows {family}.",
             "Its gates were distilled from the regression without groups, from what it predicts or from its "
             "residuals; the marginal likelihood decides between the regression and each set of groups.",
         ]
@@ -247,7 +247,7 @@ def _measures(run: Run) -> list[str]:
         "by standardised differences (Yang and Dalton, 2012)."
     )
     if run.data.causes is not None:
-        texts.append("Cumulative incidences of groups are those of Aalen and Johansen.")
+        texts.append("Cumulative incidences of groups are Aalen-Johansen estimates.")
     elif run.data.intervals is not None:
         texts.append("Survival of groups is estimated by Turnbull's method.")
     else:

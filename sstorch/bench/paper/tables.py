@@ -68,7 +68,7 @@ def _cell(values: pd.Series) -> Cell:
 
 
 def _text(value: float) -> str:
-    """A probability, or a time; infinite where it is not reached."""
+    """A probability, or a time; infinite if it is not reached."""
     if np.isinf(value):
         return "not reached"
     return number(value) if value <= 1 or np.isnan(value) else f"{value:.4g}"
@@ -85,8 +85,8 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
         group: of each row, (n,).
 
     Returns:
-        A row for each group with ``value``, ``lower`` and ``upper``; limits of the first are NaN. None where
-        causes compete, times are intervals, or the model has no finite maximum.
+        A row for each group with ``value``, ``lower`` and ``upper``; limits of the first are NaN. None with
+        competing causes, with intervals, or if the model has no finite maximum.
     """
     if data.causes is not None or data.intervals is not None:
         return None

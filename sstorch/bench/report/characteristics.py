@@ -23,8 +23,7 @@ def standardised_difference(first: pd.Series, second: pd.Series) -> float:
     the Mahalanobis distance of the shares of its categories, which of two categories is the same formula.
 
     Returns:
-        The difference, >= 0; infinite where the groups differ and neither varies, NaN where a group has no
-        value.
+        The difference, >= 0; infinite if the groups differ and neither varies, NaN if a group has no value.
 
     References:
         Yang and Dalton (2012), "A unified approach to measuring the effect size between two groups using

@@ -69,14 +69,14 @@ def ranks(scores: pd.DataFrame, *, higher_is_better: bool) -> pd.DataFrame:
     """Ranks of the models on each data set, 1 the best, ties sharing the mean of their ranks.
 
     Args:
-        scores: a row a data set, a column a model, no NaN.
+        scores: a row per data set, a column per model, no NaN.
         higher_is_better: direction of the score.
 
     Raises:
         DataError: a score is NaN.
     """
     if scores.isna().to_numpy().any():
-        raise DataError("scores: expected a value for every model on every data set; some are NaN.")
+        raise DataError("scores must have a value for every model on every data set; some are NaN.")
     return scores.rank(axis=1, method="average", ascending=not higher_is_better)
 
 
@@ -84,7 +84,7 @@ def friedman_test(table: pd.DataFrame) -> FriedmanTest:
     """Friedman's test that all models have the same average rank.
 
     Args:
-        table: ranks, a row a data set, a column a model, as of `ranks`.
+        table: ranks, a row per data set, a column per model, as in `ranks`.
 
     Returns:
         Both forms of the statistic with their p-values. Where all models tie everywhere the p-values are 1.
@@ -97,7 +97,7 @@ def friedman_test(table: pd.DataFrame) -> FriedmanTest:
     """
     n, k = table.shape
     if k < 3 or n < 2:
-        raise DataError(f"table: expected at least 3 models on 2 data sets; got {k} on {n}.")
+        raise DataError(f"table must have at least 3 models on 2 data sets, got {k} on {n}.")
     values = table.to_numpy(dtype=float)
     if (values == values[:, :1]).all():
         return FriedmanTest(0.0, 1.0, 0.0, 1.0)
@@ -150,7 +150,7 @@ def wilcoxon_pairs(scores: pd.DataFrame) -> dict[tuple[str, str], float]:
     Differences of 0 are split between both signs.
 
     Args:
-        scores: a row a data set, a column a model, no NaN.
+        scores: a row per data set, a column per model, no NaN.
     """
     p_values = {}
     for one, two in combinations(scores.columns, 2):
@@ -165,7 +165,7 @@ def wilcoxon_pairs(scores: pd.DataFrame) -> dict[tuple[str, str], float]:
 def rank_section(results: Results) -> Section | None:
     """Average ranks over data sets, Friedman's test, Nemenyi's critical difference and Wilcoxon pairs.
 
-    None where no metric has two models on two data sets in common.
+    None if no metric has two models on two data sets in common.
     """
     tables = {name: scores for name in results.metrics if (scores := _scores(results, name)) is not None}
     if not tables:
@@ -178,8 +178,8 @@ def rank_section(results: Results) -> Section | None:
         Paragraph(
             "Every model enters once, at its largest depth, so that no result influences the choice. "
             "Ranks are of test means over all folds and starts, 1 the best, ties shared, over the data "
-            "sets that all have in common. Friedman's test asks whether any models differ at all; two "
-            "models differ by Nemenyi's test if their average ranks are further apart than the critical "
+            "sets that all have in common. The null hypothesis of Friedman's test is that no models differ; "
+            "two models differ by Nemenyi's test if their average ranks are further apart than the critical "
             f"difference (both at the level {number(LEVEL, 2)}; Demšar 2006). Wilcoxon's signed-rank test, "
             "with Holm's correction over all pairs of a metric, also uses the size of the differences."
         ),
@@ -249,7 +249,7 @@ def _metric_section(results: Results, measure: Metric, scores: pd.DataFrame, ran
         "Nemenyi's test does not separate."
     )
     caption += f" Not ranked, for want of values: {listed(without)}." if without else ""
-    caption += f" Data sets left out, not common to all: {listed(missing)}." if missing else ""
+    caption += f" Data sets excluded, not common to all models: {listed(missing)}." if missing else ""
     order = sorted(average, key=lambda label: (average[label], label))
     alternative = "Critical-difference diagram; average ranks: " + ", ".join(
         f"{label} {average[label]:.2f}" for label in order
@@ -278,7 +278,7 @@ def _pairs(results: Results, scores: pd.DataFrame, ranked: pd.DataFrame) -> Tabl
 
 
 def fold_section(results: Results) -> Section | None:
-    """Corrected resampled t-tests of the soft trees; None where there is nothing to compare."""
+    """Corrected resampled t-tests of the soft trees; None if there is nothing to compare."""
     references = [model for model in results.models if model.name in REFERENCES]
     soft = [model for model in results.models if model.is_soft_tree]
     if not references or not soft:
@@ -289,7 +289,7 @@ def fold_section(results: Results) -> Section | None:
             "corrected resampled t-test of Nadeau and Bengio (2003). A soft tree has the mean over the "
             f"starts of a fold, or the chosen start alone. Significant means p < {number(LEVEL, 2)} on that "
             "data set, not corrected for the number of data sets; the test has few degrees of freedom "
-            "(folds less one)."
+            "(folds minus one)."
         )
     ]
     for name in results.metrics:

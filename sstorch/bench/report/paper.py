@@ -56,7 +56,7 @@ def paper_section(results: Results) -> Section | None:
 def against_paper(results: Results, metric: str, part: str, model: Model) -> pd.DataFrame:
     """Our and the published means of a model on the data sets that both have.
 
-    Columns ours, paper, difference. The difference is NaN where the two do not measure the same thing.
+    Columns ours, paper, difference. The difference is NaN if the two do not measure the same thing.
     """
     published = published_means(metric, part)
     counterpart = model.counterpart.key

@@ -137,7 +137,7 @@ class Model:
 
     @property
     def family(self) -> str:
-        """One of `FAMILIES`; names that are not known belong to the last, unless they are soft trees."""
+        """One of `FAMILIES`; names that are unknown belong to the last, unless they are soft trees."""
         return _FAMILY_OF.get(self.name.partition(",")[0], _SOFT if self.soft else _OTHER)
 
     @property
@@ -153,7 +153,7 @@ class Model:
 
 
 def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
-    """Models by family, in the order of `FAMILIES`; families without a model are left out."""
+    """Models by family, in the order of `FAMILIES`; families without a model are excluded."""
     members: dict[str, list[Model]] = {family: [] for family in FAMILIES}
     for model in models:
         members[model.family].append(model)
@@ -161,7 +161,7 @@ def by_family(models: Iterable[Model]) -> dict[str, list[Model]]:
 
 
 def deepest(models: Iterable[Model]) -> list[Model]:
-    """One entry a model: that of the largest depth, so that no result influences the choice."""
+    """One entry per model: that of the largest depth, so that no result influences the choice."""
     chosen: dict[str, Model] = {}
     for model in sorted(models, key=lambda model: model.order):
         chosen[model.name] = model
@@ -173,7 +173,7 @@ def published_tables() -> pd.DataFrame:
     """The published tables in long form.
 
     Returns:
-        Columns split, metric, model, depth, dataset, mean, std (NaN where none was given) and source, a row a
+        Columns split, metric, model, depth, dataset, mean, std (NaN if none was given) and source, a row per
         value. The metric is c_harrell, c_uno, cd_auc or ibs; the last is our ``ibs_graf``.
     """
     with (files("sstorch.bench.report") / "published.csv").open(encoding="utf-8") as file:
@@ -195,7 +195,7 @@ def published_means(metric: str, part: str = "test") -> pd.DataFrame:
         part: "test" or "train".
 
     Returns:
-        A row a data set, a column a model (its key); empty if the metric was not published.
+        A row per data set, a column per model (its key); empty if the metric was not published.
     """
     table = published_tables()
     chosen = table[(table["metric"] == measure_of(metric).published) & (table["split"] == part)]
@@ -210,7 +210,7 @@ def is_comparable(metric: str, model: Model) -> bool:
 
 @dataclass(frozen=True)
 class Cells:
-    """A metric of one part; every frame has a row a data set and a column a model (its key)."""
+    """A metric of one part; every frame has a row per data set and a column per model (its key)."""
 
     mean: pd.DataFrame  # over the runs for which it is defined; NaN where there is none
     std: pd.DataFrame  # standard deviation (n - 1) over the same runs
@@ -234,7 +234,7 @@ class Block:
 
 
 def common_block(mean: pd.DataFrame) -> Block:
-    """Data sets with a finite value for every model; models on fewer than half of them are left out first."""
+    """Data sets with a finite value for every model; models on fewer than half of them are excluded first."""
     known = mean.notna() & mean.abs().ne(np.inf)
     enough = known.sum() * 2 >= max(1, int(known.any(axis=1).sum()))
     kept = known.loc[:, enough]
@@ -279,13 +279,13 @@ class Results:
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise DataError(
-                f"table: expected the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing."
+                f"table must have the columns {', '.join(COLUMNS)}; {', '.join(missing)} missing."
             )
         if table.empty:
-            raise DataError("table: expected results; it has no rows.")
+            raise DataError("table must have results; it has no rows.")
         unknown = sorted(set(table["part"]) - set(PARTS))
         if unknown:
-            raise DataError(f"part: expected {' or '.join(PARTS)}; got {', '.join(map(repr, unknown))}.")
+            raise DataError(f"part must be {' or '.join(PARTS)}, got {', '.join(map(repr, unknown))}.")
         rows = table.loc[:, list(COLUMNS)].copy()
         pairs = rows[["model", "depth"]].drop_duplicates()
         records = list(facts)
@@ -397,7 +397,7 @@ class Results:
     def by_fold(self, metric: str, *, chosen: bool = False) -> dict[tuple[str, str], pd.Series]:
         """Test scores of the folds by (data set, key): means over the starts, or of the chosen start alone.
 
-        NaN where one of the starts is not defined.
+        NaN if one of the starts is not defined.
         """
         rows = self.values(metric)
         if chosen:

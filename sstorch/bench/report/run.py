@@ -64,7 +64,7 @@ _LEAST_ROWS = 50
 
 @dataclass(frozen=True)
 class Run:
-    """What a report of a run is made of."""
+    """Inputs of the report of a run."""
 
     name: str  # of the data
     data: SurvivalData  # all rows
@@ -124,7 +124,7 @@ def run_report(run: Run) -> Document:
 
 
 def _summary(run: Run) -> Section:
-    """What a reader must know, in a few sentences."""
+    """Summary in a few sentences."""
     items = [verdict_of_groups(run)]
     groups = Bullets(run.model.describe().splitlines())
     if run.peers is not None:
@@ -209,7 +209,7 @@ def characteristics(run: Run, most: int | None = None) -> Table:
 
 
 def follow_up(data: SurvivalData) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits, infinite where it is not reached.
+    """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits, infinite if it is not reached.
 
     Of start-stop rows the last one of a subject can be censored.
 
@@ -229,7 +229,7 @@ def follow_up(data: SurvivalData) -> Estimate[float]:
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
-    """Kaplan-Meier of some rows, with their weights and entry times; of any event where causes compete."""
+    """Kaplan-Meier of some rows, with their weights and entry times; of any event with competing causes."""
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
 
 
@@ -264,7 +264,7 @@ def tree_section(run: Run) -> Section:
     picture = Picture(
         "tree",
         detached(plot_soft_tree(model, data.frame, outcome)),
-        "At each split, yes is the side where the rule holds."
+        "At each split, yes is the side on which the rule is true."
         if gates
         else "One leaf for all rows: a regression.",
         "The tree: " + export_text(model).replace("\n", " "),
@@ -277,7 +277,7 @@ def tree_section(run: Run) -> Section:
 
 
 # By what the outcome is observed: name of the estimate, in small print, and what the figure shows.
-_SHOWN = "The rules were chosen on these rows, which makes groups look further apart than they are."
+_SHOWN = "The rules were chosen on these rows: differences between groups are too large."
 _BY_OUTCOME = {
     "competing": (
         "AJ",
@@ -346,9 +346,7 @@ def _group_cell(values: pd.Series, mark: str) -> Cell:
 def _effects(run: Run) -> Section:
     """A figure of the effects of the columns on each hazard, with limits where the model has them."""
     model, frame, why = run.model, run.data.frame, run.model._no_limits()
-    limits = (
-        f"There are no confidence limits: {why}." if why else "Bands are pointwise 95 % confidence limits."
-    )
+    limits = f"No confidence limits: {why}." if why else "Bands are pointwise 95 % confidence limits."
     text = "Each column against its median or most frequent category, the others unchanged. Ticks are rows."
     blocks: list[Block] = []
     for number_, cause in enumerate(model.causes_ or ("",), 1):
@@ -409,7 +407,7 @@ def calibration_section(run: Run) -> Section:
     if data.causes is not None or data.intervals is not None:
         return _calibration_in_the_large(run)
     if data.entry.any():
-        text = "Curves of calibration take every row as observed from time zero, and some entered later."
+        text = "Calibration curves do not support entry times (left truncation)."
         return Section("Calibration on held-out rows", [Paragraph(text)])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
     panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
@@ -420,7 +418,7 @@ def calibration_section(run: Run) -> Section:
         except DataError as error:
             undefined.append(f"{run.unit_of(time)}: not defined, {error}")
     if len(data) < _LEAST_ROWS:
-        text = f"{len(data)} rows are too few for curves of calibration, which need {_LEAST_ROWS}."
+        text = f"{len(data)} rows are too few for calibration curves; at least {_LEAST_ROWS}."
         return Section("Calibration on held-out rows", [Paragraph(text)])
     if not panels:
         return Section("Calibration on held-out rows", [Bullets(undefined)])

@@ -58,7 +58,7 @@ def sweep_report(folder: Path) -> Document:
         "by selection: confirm it on other rows, or choose by PrognosticTreeCV."
     )
     if len(done) < len(runs):
-        text += f" {len(runs) - len(done)} of the runs are not completed and left out."
+        text += f" {len(runs) - len(done)} of the runs are not completed and are excluded."
     subtitle = f"{len(done)} completed runs of {len(runs)}"
     return Document("Sweep of settings", subtitle, [Section("Runs", [Paragraph(text), table])])
 

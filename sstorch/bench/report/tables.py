@@ -39,7 +39,7 @@ from sstorch.document import (
 )
 from sstorch.metrics.registry import Metric
 
-# More columns than this are broken into a table a family.
+# More columns than this are broken into a table per family.
 _WIDE = 12
 UNDEFINED = "n. d."
 
@@ -222,7 +222,7 @@ def _reasons(reasons: pd.Series) -> str:
 
 
 def average_table(results: Results, *, chosen: bool = False) -> Table:
-    """Test means over the data sets in common, a row a model; a metric has its own number of data sets."""
+    """Test means over the data sets in common, a row per model; a metric has its own number of data sets."""
     shown = [measure_of(name) for name in results.metrics if measure_of(name).averaged]
     columns, best, heads = {}, {}, []
     for measure in shown:
@@ -270,7 +270,7 @@ def average_section(results: Results) -> Section:
     if left_out:
         blocks.append(
             Paragraph(
-                "Left out of the averages, with values on fewer than half of the data sets: "
+                "Excluded from the averages, with values on fewer than half of the data sets: "
                 f"{listed(sorted(left_out))}."
             )
         )

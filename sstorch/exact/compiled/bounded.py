@@ -4,7 +4,7 @@ A tree costs at least as much on more rows: what it costs, less what each distin
 its own, the excess, can only grow. Of the thresholds between two that were tried, the rows below are at least
 those below the lower one, and the rows above at least those above the upper one. So no threshold between them
 can do better than the sum of these two excesses, and where that is no less than the best tree known, all of
-them are left out. Conditions on leaves do not hold for parts of the rows: bounds come from trees without.
+them are excluded. Conditions on leaves do not hold for parts of the rows: bounds come from trees without.
 
 References:
     Brita, van der Linden and Demirović (2025), "Optimal classification trees for continuous feature data
@@ -83,7 +83,7 @@ class Bounded:
 
     @cached_property
     def _chains(self) -> tuple[list[int], list[int]]:
-        """Where the chains of features begin and end."""
+        """Starts and ends of the chains of features."""
         begins = np.flatnonzero(self.problem.chain == np.arange(len(self.problem.chain)))
         return begins.tolist(), [*begins[1:].tolist(), len(self.problem.chain)]
 

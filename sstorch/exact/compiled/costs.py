@@ -74,7 +74,7 @@ def _curves(sums, blocks, n, cost):
 
 @compiled
 def leaf_costs(sums, n, form, cost):
-    """Write the costs of n leaves into `cost`, infinite where one lacks rows or events.
+    """Write the costs of n leaves into `cost`, infinite if one lacks rows or events.
 
     `sums` (C, >= n) are channels of the task, then those that leaves need some of. Where rows are followed
     these conditions are all that is written.

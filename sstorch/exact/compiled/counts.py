@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     chain: IntArray  # (F,), where the chain of each feature begins
     last: IntArray  # the last features of the chains of all rows, ascending in each
     begin: IntArray  # (U,), where those of a row begin
-    # (U, F), how many chains before that of each feature a row has some of; -1 where it lacks the feature
+    # (U, F), how many chains before that of each feature a row has some of; -1 if it lacks the feature
     below: IntArray
     kept: IntArray  # (D - 1, U), rows that have the first, the first two, ... features of a prefix.
     # (D - 1, U), how many chains they have some of, before that of the last of these features

@@ -1,4 +1,4 @@
-"""Which costs of leaves there is machine code for."""
+"""Costs of leaves with machine code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_RATIO, LEAST, SQUARES, BLOCKS, FOLLOWED = range(5)
 
 
 class Form(NamedTuple):
-    """What leaves cost, and what they need."""
+    """Costs of leaves and their inputs."""
 
     kind: int  # one of the costs
     scale: float = 1.0  # `LEAST` is divided by it, `SQUARES` multiplied

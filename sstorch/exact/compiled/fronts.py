@@ -1,8 +1,8 @@
 """Fronts of two costs that add up over rows: the trees of depth 3 that no other tree beats, root by root.
 
 Of a tree below a root each weighted sum of its two costs is at least the sum of the least ones of both sides.
-What beats no point of a front so far lies above it in each weighted sum: a root, or a second test, is left
-out where, for each corner of the front, some weighted sum is too large.
+What beats no point of a front so far lies above it in each weighted sum: a root, or a second test, is
+excluded where, for each corner of the front, some weighted sum is too large.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _lowest(t, w, side, nodes, leaf):
 
 @compiled
 def _place(front, size, first):
-    """How many points of a front have at most a first cost."""
+    """Number of points of a front with at most a given first cost."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -249,8 +249,8 @@ def _add(front, size, at, first, second):
 def _add_sums(front, size, left, n_left, right, n_right, origin, known, n_known, first, second):
     """Add all sums of two fronts that none beats; of a whole tree with where they come from.
 
-    Where `known` has points, sums are left out that these beat even with the least costs `first` and
-    `second` of the rest of the tree.
+    Where `known` has points, sums are excluded that these beat even with the least costs `first` and `second`
+    of the rest of the tree.
     """
     for i in range(n_left):
         at = _place(front, size, left[0, i] + right[0, 0]) if n_right else 0
@@ -390,7 +390,7 @@ def _next_weights(t, w, known, n_known, corners, n_corners):
 
 @entry
 def whole_front(t, nodes):
-    """The front of all trees of depth 2 of up to so many nodes, 0 to 3; front and size as of `add_root`.
+    """The front of all trees of depth 2 of up to so many nodes, 0 to 3; front and size as in `add_root`.
 
     Of trees with equal costs a leaf or stump comes first, and stays.
     """
@@ -406,9 +406,9 @@ def whole_front(t, nodes):
 def add_root(t, root, splits, front, size):
     """Add to a front (6, >= size) the trees of depth 3 with a feature at the root; returns front and size.
 
-    Its rows: both costs; feature of the root, -1 where none; how the nodes are split, 0 to 3 in trees of
-    depth 2 of one node, of two on the right or on the left, of three, and 4 and more for `splits` (S, 2);
-    both costs of the subtree without the feature.
+    Its rows: both costs; feature of the root, -1 if none; how the nodes are split, 0 to 3 in trees of depth 2
+    of one node, of two on the right or on the left, of three, and 4 and more for `splits` (S, 2); both costs
+    of the subtree without the feature.
     """
     _sides(t, root)
     origin = np.empty(2)

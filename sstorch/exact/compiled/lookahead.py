@@ -124,7 +124,7 @@ def _greedy(t, rows, lo, hi, depth, counts, bounds, sums, costs, spare):
 def greedy_halves(t, chosen, depth, out):
     """Cost of each split of the `chosen` rows (N,) whose halves are greedy trees of a depth, none below 0.
 
-    Written to `out` (F + 1,): with each feature, infinite where it cuts nothing, and of no split.
+    Written to `out` (F + 1,): with each feature, infinite if it cuts nothing, and of no split.
     """
     n, n_channels = t.literals.shape[1], t.values.shape[1]
     counts = np.empty((max(depth, 0) + 2, n_channels, n + 1))
@@ -199,7 +199,7 @@ class Lookahead:
     def _halves(
         self, rows: IntArray, levels: int, deadline: Deadline
     ) -> list[tuple[float, tuple[Nested, Nested]]]:
-        """Cost of the best trees below each feature, infinite where there was no time or nothing is cut."""
+        """Cost of the best trees below each feature, infinite if there was no time or nothing is cut."""
 
         def below(feature: int) -> tuple[float, tuple[Nested, Nested]]:
             has = self.problem.literals[rows, feature] == 1

@@ -13,7 +13,7 @@ from sstorch.optim.compiled.jit import compiled
 
 
 class Prices(NamedTuple):
-    """Prices of F features below the tests of a node; all arrays are empty where tests are free.
+    """Prices of F features below the tests of a node; all arrays are empty if tests are free.
 
     Attributes:
         attribute: (F,), what each feature asks for; asked for again it is free.

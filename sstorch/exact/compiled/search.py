@@ -90,7 +90,7 @@ def _most_cells(n_features: int, depth: int, n_channels: int) -> int:
 
 
 class _Plan(NamedTuple):
-    """What the tables of all searches of a size have in common; see :class:`Tables`."""
+    """Tables shared by all searches of a size; see :class:`Tables`."""
 
     binomials: IntArray
     of_size: IntArray
@@ -226,7 +226,7 @@ class CompiledProblem:
         for number, cost in enumerate(tables.least[: len(states) - 1].tolist(), start=1):
             least.append(min(cost, least[smaller[number]]))
         costs = dict(zip(states, least, strict=True))
-        # For the tree subtrees are searched anew, among the features that were visited.
+        # For the tree subtrees are searched again, among the features that were visited.
         problem = self if last == n else self._with_first(last)
         below = budgets(depth - 1, max_nodes)
         singles = tables.costs[: len(below), : 2 * n].reshape(len(below), 2, n)[..., :last].copy()
@@ -264,7 +264,7 @@ class CompiledProblem:
         return tables.moments
 
     def of_features(self, features: IntArray, chain: IntArray) -> CompiledProblem:
-        """The same rows with some features (F',) in the order of chains, sorted anew; some may be equal.
+        """The same rows with some features (F',) in the order of chains, sorted again; some may be equal.
 
         `chain` (F',) is where in them the chain of each begins.
         """
@@ -377,7 +377,7 @@ class _BestTrees:
     costs: dict[Budget, float]
     singles: dict[Budget, FloatArray]  # (2, F), least cost below each literal for every budget of a child
     paid: FloatArray  # (F,), what the rows pay for a test of each feature
-    tables: Tables | None  # with the least costs of pairs; None where subtrees are searched anew
+    tables: Tables | None  # with the least costs of pairs; None where subtrees are searched again
     n_threads: int  # of the search
 
     @cached_property
@@ -388,7 +388,7 @@ class _BestTrees:
         """A tree of least cost within a budget; of equal ones, one with few nodes.
 
         The tables of single literals give the root, those of pairs the roots below it, and what is below
-        these is searched anew among its rows.
+        these is searched again among its rows.
         """
         target = smallest(self.costs, target)
         if target.nodes == 0:

@@ -21,7 +21,7 @@ from sstorch.optim.compiled.jit import borrowed, compare, compiled, entry
 
 
 class Tables(NamedTuple):
-    """What a search of depth D over F features works with; C channels, those of sizes included."""
+    """Tables of a search of depth D over F features; C channels, including those of sizes."""
 
     binomials: IntArray  # (F + 1, D + 1), at least 3 columns, x over k
     moments: FloatArray  # (C, sets of up to D - 1 features), sums over rows that have all features of a set

@@ -42,7 +42,7 @@ FORMAT_VERSION = 5
 
 
 class ExactTree(NestedParameters, FrameEstimator):
-    """Base class of exact trees, of whatever objective; not for use by itself.
+    """Base class of exact trees for all objectives; not for direct use.
 
     A subclass names its file format, and the numbers and tables that are saved with those of all trees, where
     a fit has them; it gives what it holds of the leaves as arrays.
@@ -121,10 +121,10 @@ class ExactTree(NestedParameters, FrameEstimator):
     # ------------------------------------------------------------------ predict
 
     def apply(self, X: object) -> IntArray:
-        """Leaf of each row, 0 .. L - 1, shape (n,); of a survival tree its group, 1 .. L.
+        """Return the leaf of each row, 0 .. L - 1, shape (n,); for a survival tree the group, 1 .. L.
 
-        Groups are numbered by prognosis: 1 has the longest survival, of competing causes without any event.
-        A missing value answers no to every question but "is missing".
+        Groups are numbered by prognosis: 1 has the longest (event-free) survival. A missing value goes to the
+        "no" side of every split except "is missing".
 
         Raises:
             DataError: a training column is missing, or holds the wrong kind of value.
@@ -207,9 +207,9 @@ class ExactTree(NestedParameters, FrameEstimator):
     # ------------------------------------------------------------------ keep
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted tree into a folder: ``model.json`` and ``tensors.safetensors``, no pickle.
+        """Write the fitted tree to a folder: ``model.json`` and ``tensors.safetensors``, without pickle.
 
-        Of a search it is the chosen tree, which :meth:`OptimalSurvivalTree.load` reads.
+        For a search it is the chosen tree; load it by :meth:`OptimalSurvivalTree.load`.
 
         Raises:
             ConfigError: the folder cannot be written.
@@ -276,11 +276,11 @@ class ExactTree(NestedParameters, FrameEstimator):
 
 
 class LoadableTree(ExactTree):
-    """Base class of exact trees that can be fitted anew with the parameters they are saved with."""
+    """Base class of exact trees that can be refitted with their saved parameters."""
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """Read a tree written by :meth:`save`; ``device`` is where it would be fitted anew.
+        """Load a tree written by :meth:`save`; ``device`` is used for refits.
 
         Raises:
             FormatError: files are missing, altered or of an unknown format version.
@@ -300,7 +300,7 @@ class LoadableTree(ExactTree):
 
 
 class ArrayLeaves(LoadableTree):
-    """Base class of exact trees that hold a row of each of some arrays per leaf; not for use by itself.
+    """Base class of exact trees with arrays that have one row per leaf; not for direct use.
 
     A subclass names the attributes that are such arrays, and the one, if any, that names classes or
     treatments.
@@ -347,8 +347,8 @@ def _warn_of_unknown(column: pd.Series, known: tuple[str, ...]) -> None:
     unknown: list[Any] = sorted({label for label in labels(column) if label is not None} - set(known))
     if unknown:
         warnings.warn(
-            f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: it answers no to "
-            f"questions about the known ones, which are {names_text(known)}",
+            f"column {str(column.name)!r} has the unknown category {names_text(unknown)}: splits on known "
+            f"categories are false for it; known are {names_text(known)}",
             DataWarning,
             stacklevel=4,
         )

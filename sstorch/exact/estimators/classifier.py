@@ -29,28 +29,27 @@ from sstorch.exact.tasks import Classification
 
 
 class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
-    """Classification tree of least training loss among all trees of its size, over yes-no questions.
+    """Classification tree with the smallest training loss of all trees of its size with binary splits.
 
-    Columns become questions such as "age > 45.5" (`binarize`), and a search that leaves no tree out finds the
-    one with the least loss on the training rows. "Optimal" is meant so: for this objective, these rows and
-    these questions.
+    Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree
+    with the smallest loss on the training rows: optimal for this objective, these rows and these splits.
 
-    For survival at a horizon, fit it to what `sstorch.exact.horizon_labels` makes of times and events:
-    whether the event came before the horizon, with weights that make up for censoring.
+    For survival at a horizon, fit it to the labels of `sstorch.exact.horizon_labels`: whether the event
+    occurred before the horizon, with censoring weights.
 
     Args:
         max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"misclassification"``, the weighted share of misclassified rows, or their mean cost with
-            `cost_matrix`; ``"balanced"``, the same with each class counted alike. For two classes, the second
-            of `classes_` positive: 1 less ``"f1"``, ``"mcc"`` or ``"balanced_accuracy"`` (the optimum of
-            ``"balanced"``), chosen from the front of false negatives and false positives, depth 0 to 3; 1
-            less ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
-        leaf_penalty: loss that each leaf costs, >= 0: GOSDT's λ.
-        min_leaf: least number of training rows of a leaf.
-        binarize: how columns become questions: a preset of :class:`~sstorch.exact.Binarizer`
-            (``"surtree"``, ``"quantiles"``, ``"all"``, ``"osst"``, ``"boosted"``), a Binarizer with settings
-            of your own, or False for columns that hold 0 and 1 already.
+            `cost_matrix`; ``"balanced"``, the same with equal total weight per class. For two classes, with
+            the second of `classes_` positive: 1 minus ``"f1"``, ``"mcc"`` or ``"balanced_accuracy"`` (the
+            optimum of ``"balanced"``), chosen from the Pareto front of false negatives and false positives,
+            depth 0 to 3; 1 minus ``"auc"``, the area under the ROC curve of the leaves, depth 0 to 2.
+        leaf_penalty: penalty per leaf, >= 0: λ of GOSDT.
+        min_leaf: minimum number of training rows per leaf.
+        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
+            ``"quantiles"``, ``"all"``, ``"osst"``, ``"boosted"``), a Binarizer, or False for columns of 0 and
+            1.
         cost_matrix: cost of each true class (rows) predicted as each class (columns), in the order of
             `classes_`; None counts errors.
         feature_costs: what it costs to learn a column of a row, by name, in the unit of `cost_matrix`;
@@ -64,16 +63,16 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
 
     Attributes:
         classes_: (K,), sorted.
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions.
-        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        tree_: :class:`~sstorch.exact.BinaryTree` over the splits.
+        rules_: the splits, as :class:`~sstorch.exact.Rule`.
         loss_: training loss of the tree, a mean over rows.
-        objective_: `loss_` and `leaf_penalty` for each leaf.
-        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
-        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
+        objective_: `loss_` plus `leaf_penalty` times the number of leaves.
+        certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
+        gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
         leaf_class_: position in `classes_` that each leaf predicts, (L,).
         leaf_weights_: weight of each class in every leaf, (L, K).
         leaf_rows_: training rows of each leaf, (L,).
-        optima_: least loss for every budget (depth, nodes) from the same search.
+        optima_: smallest loss for every depth and number of nodes, from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         front_: with these objectives and with `fairness`, the trees' totals that no other tree beats in both
             (false negatives and false positives, or errors and disparity; at depth 3 or with more than two
@@ -81,7 +80,7 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         disparity_: with `fairness`, that of group 0 less that of group 1 on the training rows, groups in the
             order of their names; with more than two groups, the largest difference between any two.
         feature_names_in_: raw feature names.
-        n_features_in_: their number.
+        n_features_in_: number of raw features.
         n_samples_fit_: number of training rows with weight.
 
     References:
@@ -145,15 +144,15 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: class of each row, (n,): numbers, text or booleans.
-            sample_weight: (n,), >= 0; rows of weight 0 are left out. Objectives on a front add weights
+            sample_weight: (n,), >= 0; rows of weight 0 are excluded. Objectives on a front add weights
                 exactly and take multiples of 2**-20.
             sensitive: group of each row (n,), for `fairness`; or the name of a column of ``X``, which then is
-                no feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
+                not a feature. To have it as a feature too, give its values: ``sensitive=X["sex"]``.
 
         Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist, or there are too many questions for the
-                depth: the message estimates memory and time.
+            DataError: the data are invalid; the message names column, rows and remedy.
+            ConfigError: a parameter has an invalid value, or there are too many splits for the depth (the
+                message estimates memory and time).
         """
         settings: ClassifierSettings = self._check()
         check_same_order(X=X, sensitive=sensitive)
@@ -179,20 +178,19 @@ class OptimalTreeClassifier(ClassifierMixin, ArrayLeaves):  # type: ignore[misc]
         return self
 
     def predict(self, X: object) -> npt.NDArray[Any]:
-        """Class of each row, (n,): the one that is best for the objective in its leaf.
+        """Predict the class of each row, (n,): the best class of the leaf for the objective.
 
-        With ``objective="auc"``, which needs no classes, the one of largest share in the leaf.
+        With ``objective="auc"``, which does not define classes, the most frequent class of the leaf.
         """
         leaf = self._leaf(X)
         return self.classes_[self.leaf_class_[leaf]]
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Share of each class in the weight of the training rows of the leaf, (n, K).
+        """Predict the weighted share of each class among the training rows of the leaf, (n, K).
 
-        With the weights of `horizon_labels` it estimates the probability of an event before the horizon; with
-        ``objective="balanced"`` it does not, since the weights are those that make classes count alike. The
-        class predicted is the one of largest share, unless `cost_matrix` makes another one cheaper, or an
-        objective on a front or `fairness` makes it better.
+        With the weights of `horizon_labels` it estimates the probability of an event before the horizon, but
+        not with ``objective="balanced"``, since its weights balance the classes. The predicted class has the
+        largest share, unless another class is better by `cost_matrix`, `fairness` or an objective on a front.
         """
         leaf = self._leaf(X)
         share: FloatArray = self.leaf_weights_ / self.leaf_weights_.sum(axis=1, keepdims=True)

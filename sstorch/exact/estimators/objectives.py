@@ -93,7 +93,7 @@ class ClassifierSettings(SearchSettings):
 
 
 def _prices(costs: Mapping[str, float] | None) -> dict[str, float] | None:
-    """Costs by column, as JSON can hold them. Raises ConfigError: a cost is no number."""
+    """Costs by column, as JSON can hold them. Raises ConfigError: a cost is not a number."""
     if costs is None:
         return None
     try:

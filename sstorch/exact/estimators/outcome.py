@@ -38,7 +38,7 @@ def observed(data: SurvivalData) -> Observed:
 
 
 def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
-    """The rows of positive weight that a tree is fitted to. Raises DataError: the data cannot be used."""
+    """The rows of positive weight that a tree is fitted to. Raises DataError: the data are invalid."""
     data = SurvivalData(X, y, sample_weight=sample_weight)
     data.warn_of_few_events()
     return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
@@ -181,12 +181,12 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     @property
     def _of_recalibration(self) -> str:
-        """Of which rows tables count, for texts: nothing for those of training."""
+        """Text on the rows counted in tables; empty for training rows."""
         return " of the recalibration" if hasattr(self, "recalibration_") else ""
 
     @property
     def _cautions(self) -> list[str]:
-        """What to be careful about in a summary: its groups are those of the rows that chose them."""
+        """Cautions of a summary: the groups were chosen on these rows."""
         chosen = self.tree_.n_leaves > 1 and not hasattr(self, "recalibration_")
         return [f"Caution: {CHOSEN_RULES}"] if chosen else []
 
@@ -199,11 +199,11 @@ class OutcomeTree(ExactTree, GroupedTree):
 
 @dataclass(frozen=True)
 class ResampledTrees:
-    """Exact trees of resamples of some rows.
+    """Exact trees fitted to resamples.
 
     Attributes:
         fitted: the K trees.
-        draws: how often each row of positive weight was drawn for each tree, shape (K, n).
+        draws: number of draws of each row of positive weight for each tree, shape (K, n).
     """
 
     fitted: tuple[OutcomeTree, ...]
@@ -218,7 +218,7 @@ class ResampledTrees:
         return np.stack([tree._leaf_of(frame) for tree in self.fitted])
 
     def partitions(self, X: object) -> Iterator[Partition]:
-        """Groups that each tree makes of rows, and the columns of its questions."""
+        """Groups of rows in each tree, and the columns of its splits."""
         frame = self.fitted[0]._cleaned(X)
         for tree in self.fitted:
             yield tree._partition(frame)
@@ -227,17 +227,17 @@ class ResampledTrees:
 def bootstrap_trees(
     tree: OutcomeTree, X: object, y: object, n_resamples: int = 50, sample_weight: object = None
 ) -> ResampledTrees:
-    """Search for trees of resamples of the subjects, to be shared by ``group_table`` and ``stability``.
+    """Fit trees to resamples of the subjects, for ``group_table`` and ``stability``.
 
     Args:
-        tree: parameters of the trees; it is not fitted itself.
+        tree: parameters of the trees; not fitted.
         X: training rows.
-        y: their outcome, as in ``fit``.
+        y: outcome of the rows, as in ``fit``.
         n_resamples: number of resamples.
         sample_weight: (n,), >= 0, as in ``fit``.
 
     Raises:
-        DataError: the data cannot be used, or a resample has no event, or no event of a cause.
-        ConfigError: a parameter has a value that does not exist.
+        DataError: the data are invalid, or a resample has no event, or no event of a cause.
+        ConfigError: a parameter has an invalid value.
     """
     return tree._resampled(training_rows(X, y, sample_weight), n_resamples)

@@ -1,4 +1,4 @@
-"""Search of exact estimators: checked parameters, the rows of a target, and yes-no questions."""
+"""Search of exact estimators: checked parameters, the rows of a target, and binary splits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sstorch.parameters import Parameters
 
 @dataclass(repr=False)
 class Search(Parameters):
-    """How exact trees are searched for: which one is found depends on it only where the search is cut short.
+    """Settings of exact search. They do not change the optimal tree, only the result of an incomplete search.
 
     Attributes:
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``.
@@ -61,10 +61,10 @@ class Search(Parameters):
     verbose: int = 0
 
     def checked(self) -> Search:
-        """The same with values of their plain types.
+        """Validate the values and convert them to plain types.
 
         Raises:
-            ConfigError: a value does not exist or is out of range.
+            ConfigError: a value is unknown or out of range.
         """
         check_device(self.device)
         limit, lookahead, buckets = self.time_limit, self.lookahead, self.n_buckets
@@ -183,7 +183,7 @@ def answers(rules: Sequence[Rule], frame: pd.DataFrame, used: set[int] | None = 
 
 
 def check_binary_columns(frame: pd.DataFrame, names: list[str]) -> None:
-    """Make sure that columns hold 0 and 1 only. Raises DataError: names all columns that do not."""
+    """Check that columns hold 0 and 1 only. Raises DataError: names all columns that do not."""
     bad = [name for name in names if not _is_binary(frame[name])]
     if bad:
         raise DataError(
@@ -197,7 +197,7 @@ def _is_binary(column: pd.Series) -> bool:
 
 
 def _finite(name: str, value: Any, wanted: str, *, zero: bool = False) -> float:
-    """A finite number above 0, or 0 where that is allowed."""
+    """A finite number above 0, or 0 if that is allowed."""
     if not is_number_of(value, Real) or not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
     return float(value)
@@ -219,7 +219,7 @@ def _binarizer(binarize: object) -> Binarizer | None:
 
 @dataclass(frozen=True)
 class TargetRows:
-    """Training rows that passed all checks; rows of weight 0 are left out.
+    """Training rows that passed all checks; rows of weight 0 are excluded.
 
     `frame` (n, p) is as `clean_features` gives it, `target` (n,) or (n, K), `weight` (n,) > 0. `every` is the
     target of all rows, and `kept` (N,) marks those that have weight.
@@ -237,7 +237,7 @@ class TargetRows:
         """Bring features, `y` as an array, `target`, and weights together; `y` itself shows its index.
 
         Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
+            DataError: the data are invalid; the message names column, rows and remedy.
         """
         frame = clean_features(X)
         n = len(frame)

@@ -146,7 +146,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
         With competing causes it is that of survival without any event.
 
-        It is +inf where the survival function stays above 1 - q. With ``after``, a time at which the rows are
+        It is +inf if the survival function stays above 1 - q. With ``after``, a time at which the rows are
         known to be alive, or one for each row, it is what is left from there.
 
         Raises:
@@ -162,7 +162,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
         With competing causes it is the mean time without any event.
 
-        With ``math.inf`` it is the mean, +inf where the curve ends above 0. ``after`` as in
+        With ``math.inf`` it is the mean, +inf if the curve ends above 0. ``after`` as in
         :meth:`predict_quantile`: the mean of what is left, of which ``tau`` counts as much.
 
         Raises:
@@ -384,69 +384,68 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
 
 
 class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
-    """Survival tree of least training loss among all trees of its size, over yes-no questions.
+    """Survival tree with the smallest training loss of all trees of its size with binary splits.
 
-    Columns become questions such as "age > 45.5" (`binarize`), and a search that leaves no tree out finds the
-    one with the least loss on the training rows. "Optimal" is meant so: for this objective, these rows and
-    these questions.
+    Columns are converted to binary splits such as "age > 45.5" (`binarize`). An exact search finds the tree
+    with the smallest loss on the training rows: optimal for this objective, these rows and these splits.
 
     Args:
         max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
         max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
         objective: ``"log_likelihood"``, half the deviance of proportional hazards with one hazard ratio per
-            leaf, in total over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
-            leaf, weighted for censoring and integrated over the observed times (OSST). With competing causes
-            only the log-likelihood, the sum over causes of that loss, the events of the other causes being
-            censored: the likelihood of cause-specific hazards is a product over causes. Curves of the leaves
-            are then the estimates of Aalen and Johansen.
-        leaf_penalty: loss that each leaf costs, >= 0, in the unit of the objective.
-        min_leaf: least number of training rows of a leaf.
-        min_events: least number of training events of a leaf, of any cause.
-        binarize: how columns become questions: a preset of :class:`~sstorch.exact.Binarizer`
-            (``"surtree"``, ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer with settings
-            of your own, or False for columns that hold 0 and 1 already.
-        leaf_curve: curve of a leaf, ``"kaplan_meier"`` with either objective; ``"proportional_hazards"`` with
-            the log-likelihood, exp(-theta Λ(t)), the curve that is its loss; ``"ipcw"`` with the Brier score,
-            the step function of least weighted Brier score, which is then searched with, too (the curve is
-            pooled to fall where that of the search rises, and 0 beyond the follow-up of the leaf).
-        time_unit: unit of the times, such as ``"days"``, as texts and figures name it.
-        search: :class:`~sstorch.Search`, how the tree is searched for: device, time limit, memory,
-            lookahead, buckets of times, progress; ``search__time_limit`` sets one.
+            leaf, summed over the rows (SurTree); ``"integrated_brier"``, the Brier score of one curve per
+            leaf, with censoring weights and integrated over the observed times (OSST). Competing causes
+            support only the log-likelihood: the sum of this loss over causes, with events of other causes
+            censored, since the likelihood of cause-specific hazards is a product over causes. The curves of
+            the leaves are then Aalen-Johansen estimates.
+        leaf_penalty: penalty per leaf, >= 0, in the unit of the objective.
+        min_leaf: minimum number of training rows per leaf.
+        min_events: minimum number of training events per leaf, of any cause.
+        binarize: splits of the columns: a preset of :class:`~sstorch.exact.Binarizer` (``"surtree"``,
+            ``"osst"``, ``"all"``, ``"quantiles"``, ``"boosted"``), a Binarizer, or False for columns of 0 and
+            1.
+        leaf_curve: survival curve of a leaf. ``"kaplan_meier"``: for both objectives.
+            ``"proportional_hazards"``: exp(-theta Λ(t)), the curve of the log-likelihood. ``"ipcw"``: the
+            step function with the smallest weighted Brier score, also used in the search; the reported curve
+            is pooled to be non-increasing, and 0 beyond the follow-up of the leaf.
+        time_unit: unit of the times, such as ``"days"``, used in texts and figures.
+        search: :class:`~sstorch.Search`, settings of the search: device, time limit, memory, lookahead,
+            buckets of times, progress; ``search__time_limit`` sets one of them.
 
     Attributes:
-        tree_: :class:`~sstorch.exact.BinaryTree` over the questions; its leaf 0 is group 1.
-        rules_: the questions, as :class:`~sstorch.exact.Rule`.
+        tree_: :class:`~sstorch.exact.BinaryTree` over the splits; leaf 0 is group 1.
+        rules_: the splits, as :class:`~sstorch.exact.Rule`.
         loss_: training loss of the tree: a weighted total over rows, or an integrated Brier score.
-        objective_: `loss_` and `leaf_penalty` for each leaf.
-        certified_: whether it is proved that no tree within the budget has a smaller `objective_`.
-        gap_: the most by which `objective_` can exceed the smallest one; 0 if certified.
-        curves_: survival and cumulative hazard of each group, in the order of their numbers, of any event.
+        objective_: `loss_` plus `leaf_penalty` times the number of leaves.
+        certified_: True if it is proved that no tree within the limits has a smaller `objective_`.
+        gap_: upper bound on the difference between `objective_` and the optimum; 0 if certified.
+        curves_: survival and cumulative hazard of any event, by group number.
         causes_: names of the K competing causes; empty for one event.
-        horizon_: median of the observed event times, where :meth:`predict` gives incidences of causes.
-        incidence_: with causes, of each leaf and cause at `event_times_`, (L, K, T).
+        horizon_: median of the observed event times, at which :meth:`predict` computes incidences of causes.
+        incidence_: with causes, cumulative incidence of each leaf and cause at `event_times_`, (L, K, T).
         hazards_: with causes, cumulative hazard of each leaf and cause at `event_times_` (Nelson-Aalen),
             (L, K, T).
-        hazard_ratios_: with causes, of each leaf and cause, (L, K); half an event is counted in a leaf
-            without any.
-        leaf_table_: for one event, of each leaf the numbers of training rows and events, whatever they weigh,
-            and weighted estimates: hazard ratio (log-likelihood), median and survival.
-        optima_: least loss for every budget (depth, nodes) from the same search.
+        hazard_ratios_: with causes, hazard ratio of each leaf and cause, (L, K); a leaf without events counts
+            half an event.
+        leaf_table_: for one event, unweighted numbers of training rows and events per leaf, and weighted
+            estimates: hazard ratio (log-likelihood), median and survival.
+        optima_: smallest loss for every depth and number of nodes, from the same search.
         path_: nodes and loss of the best tree for every leaf penalty.
         event_times_: distinct training event times, original units, increasing.
-        zero_time_: what replaces a time of zero when rows are scored: half the smallest training time.
+        zero_time_: replacement of a time of zero in scored rows: half the smallest training time.
         group_validation_, stability_, group_table_: the last results of
             :func:`~sstorch.validation.validate_groups`, of :func:`~sstorch.validation.stability`, and of
             :func:`~sstorch.validation.group_table` with resamples; the first is saved. With causes
             `group_table_` is, before that, the table of the training rows.
-        recalibration_: of a tree from :func:`sstorch.recalibrate`; `leaf_table_` then counts its rows. With
-            causes one report for each, and `group_table_` counts the rows.
-        outcome_type_: type of the training outcome; what takes ``y`` refuses rows that lack its entry or id.
-        time_varying_: whether some training subjects had several rows: one row then does not determine
-            survival from time zero, and predictions ask for a path or ``after``.
+        recalibration_: report of :func:`sstorch.recalibrate`, one per cause with competing causes;
+            `leaf_table_` or `group_table_` then count the rows of the recalibration.
+        outcome_type_: type of the training outcome; later outcomes need the same ``entry`` and ``id``.
+        time_varying_: True if some training subjects have several rows. One row then does not determine
+            survival from time zero; predictions need a path or ``after``.
         schema_: columns and categories of the training rows.
         feature_names_in_: raw feature names.
-        n_features_in_: their number.
-        n_samples_fit_: number of training rows, those of weight 0 left out and equal ones merged.
+        n_features_in_: number of raw features.
+        n_samples_fit_: number of training rows, without rows of weight 0 and after merging of equal rows.
 
     References:
         Huisman, van der Linden and Demirović (2024), Optimal survival trees: a dynamic programming approach,
@@ -492,13 +491,13 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
             X: DataFrame (numeric, boolean, categorical or text columns; missing values allowed), or array
                 (n, p); with ``binarize=False`` columns of 0 and 1.
             y: :class:`~sstorch.Surv`, or a right-censored outcome as a (time, event) tuple, a structured
-                array or a DataFrame. Left truncation and start-stop rows (``entry``, ``id``) with
-                ``objective="log_likelihood"``, see :class:`~sstorch.exact.LogLikelihood`; the curves of
-                leaves are those of rows at risk. A subject with several rows may change leaves; its
-                consecutive rows with equal covariates are merged first. A Surv with ``causes`` gives a
-                tree of competing causes.
-            sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted: integer
-                weights give the tree of as many equal rows, and the scale of the weights matters only for
+                array or a DataFrame. ``objective="log_likelihood"`` also supports left truncation and
+                start-stop rows (``entry``, ``id``), see :class:`~sstorch.exact.LogLikelihood`; curves of
+                leaves then use the rows at risk. A subject with several rows can change leaves; consecutive
+                rows with equal covariates are merged first. A Surv with ``causes`` fits a tree for competing
+                causes.
+            sample_weight: (n,), >= 0. Thresholds, objective, curves and hazard ratios are weighted. Integer
+                weights and repeated rows give the same tree. The scale of the weights matters only for
                 ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and
                 the counts of tables are of rows of positive weight, whatever they weigh.
             reference: fitted survival model of these columns, whose loss in each row is taken for the least
@@ -506,10 +505,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 with it; `gap_` counts without it. See :func:`~sstorch.exact.reference_costs`.
 
         Raises:
-            DataError: the data cannot be used; the message names column, rows and remedy.
-            ConfigError: a parameter has a value that does not exist; left truncation with an objective that
-                does not support it; or there are too many questions for the depth: the message estimates
-                memory and time.
+            DataError: the data are invalid; the message names column, rows and remedy.
+            ConfigError: a parameter has an invalid value, the objective does not support left truncation, or
+                there are too many splits for the depth (the message estimates memory and time).
         """
         return self._fit_data(training_rows(X, y, sample_weight), reference)
 

@@ -36,35 +36,35 @@ Size = tuple[int, int]
 class OptimalSurvivalTreeCV(ExactSurvivalTree):
     """Exact survival tree with depth or number of nodes chosen by cross-validation.
 
-    Each fold is searched once, on its training rows, with questions that come from these rows; that search
-    holds the trees of all sizes, and those are compared on the held-out rows. One more search, of the chosen
-    size, takes all rows.
+    Each fold is searched once, on its training rows, with splits from these rows. This search returns the
+    trees of all sizes, which are compared on the held-out rows. A final search uses the chosen size and all
+    rows.
 
     Args:
         max_depth: largest depth tried, 0 to 5.
-        max_nodes: largest number of nodes tried; None is what the depth can hold.
+        max_nodes: largest number of nodes tried; None for the maximum at this depth.
         objective: as in `OptimalSurvivalTree`, and so are `min_leaf`, `binarize`, `leaf_curve`, `min_events`,
             `time_unit` and `search`, without a lookahead.
         choose: ``"nodes"``, 0 to `max_nodes` nodes at depth `max_depth`; ``"depth"``, 0 to `max_depth`;
             ``"budget"``, every pair of both.
-        scoring: ``"loss"``, the loss of `objective` on the held-out rows (mean by row of the deviance with
-            the training rows' baseline and hazard ratios, summed over competing causes; integrated Brier
-            score, convention ``"osst"``), or
-            a scorer of scikit-learn, ``scorer(tree, X, y)``, greater is better.
+        scoring: ``"loss"``, the loss of `objective` on the held-out rows: the mean deviance per row, with
+            baseline and hazard ratios of the training rows, summed over competing causes; or the integrated
+            Brier score, convention ``"osst"``. Or a scorer of scikit-learn, ``scorer(tree, X, y)``, higher is
+            better.
         n_folds: folds, stratified by event; all rows of a subject are in one.
         one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
 
     Attributes:
-        best_depth_: most questions on a path of the chosen size.
-        best_nodes_: most questions in all.
-        best_score_: mean score of the chosen size over folds; of ``"loss"`` with its sign turned.
+        best_depth_: maximum number of splits on a path of the chosen size.
+        best_nodes_: maximum number of splits in the tree.
+        best_score_: mean score of the chosen size over folds; minus the loss for ``"loss"``.
         cv_results_: one row per size: depth, nodes, mean and standard error of the score over folds, the
             score of each fold, mean number of leaves.
         folds_: fold of each row of positive weight.
 
-    All other attributes are those of `OptimalSurvivalTree`, for the tree of all rows, and its `load` reads
-    what :meth:`save` writes.
+    All other attributes are as in `OptimalSurvivalTree`, for the tree of all rows. `OptimalSurvivalTree.load`
+    reads the file of :meth:`save`.
 
     >>> from sstorch import load_dataset
     >>> data = load_dataset("gbsg2")
@@ -111,8 +111,8 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Choose the size and search for the tree; arguments and errors as `OptimalSurvivalTree.fit`.
 
-        Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer gets the
-        held-out rows with their outcome as a :class:`~sstorch.Surv`, which has their weights.
+        Searches and ``scoring="loss"`` are weighted. All rows of a subject are in one fold. A scorer receives
+        the held-out rows and a :class:`~sstorch.Surv` with outcomes and weights.
         """
         return self._fit_data(training_rows(X, y, sample_weight))
 

@@ -21,9 +21,9 @@ from sstorch.exceptions import DataError
 
 
 class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
-    """Regression tree of least mean squared error among all trees of its size, over yes-no questions.
+    """Regression tree with the smallest mean squared error of all trees of its size with binary splits.
 
-    "Optimal" is meant as in :class:`OptimalTreeClassifier`: for these rows and these questions.
+    The tree is optimal for these rows and these splits, as in :class:`OptimalTreeClassifier`.
 
     Args:
         max_depth: most questions on a path, 0 (a single leaf) to 8; above 5 see :func:`~sstorch.exact.solve`.
@@ -59,7 +59,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         Args:
             X: DataFrame or array (n, p).
             y: numbers, (n,).
-            sample_weight: (n,), >= 0; rows of weight 0 are left out.
+            sample_weight: (n,), >= 0; rows of weight 0 are excluded.
         """
         settings: SearchSettings = self._check()
         rows = TargetRows.check(X, y, number_target(y), sample_weight)
@@ -74,7 +74,7 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
         return self
 
     def predict(self, X: object) -> FloatArray:
-        """Mean of the training rows in the leaf of each row, (n,)."""
+        """Predict the mean of the training rows in the leaf of each row, (n,)."""
         leaf = self._leaf(X)
         return self.leaf_value_[leaf]
 
@@ -103,18 +103,18 @@ class OptimalTreeRegressor(RegressorMixin, ArrayLeaves):  # type: ignore[misc]
 
 
 class OptimalPolicyTree(ArrayLeaves):
-    """Tree that assigns treatments: greatest mean score of all trees of its size, over yes-no questions.
+    """Tree that assigns treatments: the largest mean score of all trees of its size with binary splits.
 
-    Scores estimate what each row would have from each treatment: see `sstorch.exact.policy_scores` for
-    those from observed outcomes (direct, inverse propensity, doubly robust); survival models give them as
-    probabilities at a horizon or restricted means under each treatment. "Optimal" is meant for these scores,
-    these rows and these questions: the value of a policy on its own training rows is too good, so that it is
-    to be judged by :meth:`score` on others.
+    A score estimates the outcome of a row under a treatment. `sstorch.exact.policy_scores` computes scores
+    from observed outcomes (direct, inverse propensity, doubly robust); survival models predict them as
+    probabilities at a horizon or restricted means under each treatment. The tree is optimal for these scores,
+    rows and splits. Its value on the training rows is optimistic: use :meth:`score` on other rows.
 
     Args:
-        max_depth: most questions on a path, 0 (one treatment for all) to 5.
-        max_nodes: most questions in all, one less than leaves; None is what the depth can hold.
-        leaf_penalty: mean score that each leaf has to bring at least, >= 0.
+        max_depth: maximum number of splits on a path, 0 (one treatment for all) to 5.
+        max_nodes: maximum number of splits in the tree, one less than leaves; None is what the depth can
+            hold.
+        leaf_penalty: minimum gain in mean score per leaf, >= 0.
         min_leaf: least number of training rows of a leaf.
         binarize: as for :class:`OptimalTreeClassifier`, and so is `search`.
 
@@ -170,20 +170,20 @@ class OptimalPolicyTree(ArrayLeaves):
         return self
 
     def predict(self, X: object) -> npt.NDArray[Any]:
-        """Treatment of each row, (n,)."""
+        """Predict the treatment of each row, (n,)."""
         leaf = self._leaf(X)
         return self.treatments_[self.leaf_treatment_[leaf]]
 
     def score(self, X: object, y: object) -> float:
-        """Mean score of rows under the treatments that the tree gives them; higher is better.
+        """Compute the mean score of rows under the treatments assigned by the tree; higher is better.
 
         Args:
             X: rows with the training columns.
-            y: their scores under each treatment, (n, K), in the order of `treatments_`, or a DataFrame with
-                these columns.
+            y: scores of the rows under each treatment, (n, K), in the order of `treatments_`, or a DataFrame
+                with these columns.
 
         Raises:
-            DataError: the data cannot be used, or stand in another order.
+            DataError: the data are invalid, or the columns are in another order.
         """
         leaf = self._leaf(X)
         if isinstance(y, pd.DataFrame):

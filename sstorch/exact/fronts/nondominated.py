@@ -14,7 +14,7 @@ _EVERY_VALUE = 1 << 16
 def nondominated(first: Tensor, second: Tensor) -> Tensor:
     """Indices (m,) of the points that no other point beats in both costs, by increasing first cost.
 
-    The costs are (n,) int64; unreachable points are left out.
+    The costs are (n,) int64; unreachable points are excluded.
     """
     kept = torch.nonzero(first < REACHED)[:, 0]
     if not len(kept):

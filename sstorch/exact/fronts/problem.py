@@ -36,8 +36,9 @@ class FrontTask(Protocol):
       `limit`; (a, b) is beaten by points with the same b and no larger a. Before the end nothing else can be
       said, since what is missing on one side can be made up for on the other.
 
-    Addition keeps both orders, so what is beaten below a node is beaten at the root (Theorem 4.6 of the
-    reference), and any score that never falls when a total improves is read off the front of whole trees.
+    Addition preserves both orders: a solution dominated below a node is dominated at the root (Theorem 4.6 of
+    the reference). Every score that does not decrease when a total improves is optimal on the front of whole
+    trees.
 
     Attributes:
         n_rows: N.
@@ -71,7 +72,7 @@ class FrontTask(Protocol):
     def offset(self) -> tuple[float, ...]: ...  # noqa: D102
 
     def channels(self) -> IntArray:
-        """(C, N), what each row adds to the sums of its leaf; sums of absolute values below 2^53."""
+        """(C, N), contributions of each row to the sums of its leaf; sums of absolute values below 2^53."""
         ...
 
     def points(self, sums: Tensor) -> Tensor:
@@ -198,29 +199,29 @@ class FrontProblem:
 
 
 def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, seed: int = 0) -> None:
-    """Check on random leaves, trees and totals that a task is separable, as far as that can be tested.
+    """Test on random leaves, trees and totals whether a task is separable.
 
     * Channels are integers, one for each row, and points are integers made of sums of channels.
-    * The totals of a partition of the rows are the sums of its leaves' points, whatever their decisions.
-    * Sums of points do not depend on their order or grouping (no overflow), and keep the task's order: what
-      beats a point below a node also beats it when the same point is added to both.
-    * The score never falls when a total improves.
+    * The totals of a partition of the rows are the sums of the points of its leaves, for any decisions.
+    * Sums of points do not depend on order or grouping (no overflow) and preserve the order of the task: a
+      dominated point is also dominated after adding the same point to both.
+    * The score does not decrease when a total improves.
 
     Args:
         task: the objective.
-        features: binary matrix, (N, p), of the task's rows.
+        features: binary matrix, (N, p), of the rows of the task.
         n_trials: random partitions and pairs of totals.
-        seed: of the random choices.
+        seed: seed of the random choices.
 
     Raises:
-        ConfigError: the first promise that is not kept, with the numbers that show it.
+        ConfigError: the first check that fails, with the numbers.
         DataError: `features` is not binary.
     """
     patterns = Patterns.of(features)
     channels = task.channels()
     if channels.dtype != np.int64 or channels.ndim != 2 or channels.shape[1] != task.n_rows:
         raise ConfigError(
-            f"channels: expected int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
+            f"channels must be int64 of shape (C, {task.n_rows}), got {channels.dtype} of {channels.shape}"
         )
     problem = FrontProblem.of(task, patterns, channels, 1, torch.device("cpu"))
     if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != len(task.names):

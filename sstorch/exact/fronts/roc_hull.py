@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class RankingTree:
-    """A tree whose leaves are ranked by their share of positive rows.
+    """Tree with leaves ranked by their share of positive rows.
 
     Attributes:
         tree: the tests.
@@ -37,7 +37,7 @@ class RankingTree:
     auc: float
 
     def predict(self, features: npt.ArrayLike) -> FloatArray:
-        """The leaf's share of positive rows, (n,), for a binary matrix (n, p)."""
+        """Predict the share of positive rows in the leaf, (n,), for a binary matrix (n, p)."""
         return self.rate[self.tree.apply(features)]
 
 
@@ -49,7 +49,7 @@ class _Best(NamedTuple):
 
 
 class RocSolution:
-    """The trees of largest area under the ROC curve for every number of nodes up to 3.
+    """Trees with the largest area under the ROC curve for every number of nodes up to 3.
 
     Attributes:
         auc: the largest area for at most 0, 1, ... branch nodes.
@@ -71,11 +71,11 @@ class RocSolution:
         return pd.DataFrame({"nodes": range(len(self.auc)), "auc": self.auc})
 
     def tree(self, nodes: int | None = None) -> RankingTree:
-        """The tree of largest area with at most so many branch nodes; of equal ones, the smallest.
+        """Return the tree with the largest area for this maximum number of branch nodes.
 
         Raises:
-            ConfigError: more nodes than were searched, or fewer than 0.
-            TrainingError: the area, recomputed from the rows, is not that of the search.
+            ConfigError: more nodes than searched, or fewer than 0.
+            TrainingError: the area, recomputed from the rows, differs from that of the search.
         """
         most = len(self._best) - 1 if nodes is None else nodes
         if not 0 <= most < len(self._best):
@@ -109,7 +109,7 @@ def solve_roc_hull(
     min_leaf: int = 1,
     device: str | torch.device = "cpu",
 ) -> RocSolution:
-    """Find the trees of depth up to 2 whose leaves have the largest area under the ROC curve.
+    """Find the trees of depth up to 2 with the largest area under the ROC curve of the leaves.
 
     The leaves are ranked by their share of positive rows, which makes the curve its own convex hull (the AUC
     of GOSDT). With p_i positive and n_i negative rows in leaf i, P and N in all, the area counts pairs:
@@ -117,25 +117,24 @@ def solve_roc_hull(
         2 P N AUC = Σ_i p_i n_i + Σ_{i<j} 2 max(p_i n_j, p_j n_i)
                   = P N + Σ_{i<j} |p_i n_j - p_j n_i|,
 
-    since 2 max(a, b) = a + b + |a - b| and all products p_i n_j add up to P N. The terms join leaves of both
-    sides of the root, so the best subtrees cannot be found one by one, and no front of totals of subtrees
-    would do: what a leaf adds depends on all others. But at depth 2, with four leaves a, b | c, d, all F^3
-    trees are a sum of six such terms, two of which depend on one side only: matrices (F, F) for every root,
-    evaluated for all trees. The result is exact, in integers. A split never lowers the area
-    (|(a + b) x c| <= |a x c| + |b x c|).
+    since 2 max(a, b) = a + b + |a - b| and all products p_i n_j add up to P N. The terms combine leaves of
+    both sides of the root: subtrees cannot be optimised separately, and a front of totals of subtrees is not
+    sufficient. At depth 2, with four leaves a, b | c, d, the area of all F^3 trees is a sum of six such
+    terms; two of these depend on one side only: matrices (F, F) for every root, evaluated for all trees. The
+    result is exact, in integers. A split never decreases the area (|(a + b) x c| <= |a x c| + |b x c|).
 
     Args:
         features: binary matrix, array or DataFrame (N, p).
         y: 0 or 1, shape (N,).
-        max_depth: 0 to 2. Deeper trees would have to be enumerated, too, F^7 of them.
-        max_nodes: most branch nodes; None is what the depth can hold.
-        sample_weight: multiples of 2**-20, or None for one each.
-        min_leaf: least number of rows of a leaf.
-        device: where to search.
+        max_depth: 0 to 2 (depth 3 would need the enumeration of F^7 trees).
+        max_nodes: maximum number of branch nodes; None for the maximum at this depth.
+        sample_weight: multiples of 2**-20, or None for 1.
+        min_leaf: minimum number of rows per leaf.
+        device: device of the search.
 
     Raises:
-        DataError: features or labels cannot be used.
-        ConfigError: an argument out of its range, or weights that are not exact.
+        DataError: invalid features or labels.
+        ConfigError: an argument out of range, or weights that are not exact.
 
     References:
         Lin, Zhong, Hu, Rudin and Seltzer (2020), Generalized and scalable optimal sparse decision trees,

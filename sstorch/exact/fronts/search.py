@@ -248,7 +248,7 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The root of the best tree, None where none is better than the given one, and whether the search ended.
+    """The root of the best tree, None if none is better than the given one, and whether the search ended.
 
     No tree costs less than `lower_bound`, which is meant for searches that were cut short.
     """
@@ -268,7 +268,7 @@ def cheapest_tree(
     sought; then roots are taken by their bounds, and of their subtrees those are summed that the bound of the
     other subtree leaves a chance to be cheaper than the best known tree, a point (T,).
 
-    `memory` is for the subtrees of all roots; beyond it they are made anew when needed.
+    `memory` is for the subtrees of all roots; beyond it they are made again when needed.
     """
     roots = _Roots(problem, target, memory)
     limits = problem.limits

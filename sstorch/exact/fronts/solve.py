@@ -119,7 +119,7 @@ class DecidedTree:
     score: float
 
     def predict(self, features: npt.ArrayLike) -> IntArray:
-        """The decision for each row of a binary matrix (n, p), shape (n,).
+        """Predict the decision for each row of a binary matrix (n, p), shape (n,).
 
         Raises:
             DataError: another number of columns than the tree was grown on.
@@ -128,7 +128,7 @@ class DecidedTree:
 
 
 class FrontSolution:
-    """Trees that no other tree beats, from one search.
+    """Pareto-optimal trees from one search.
 
     Attributes:
         task: the objective.
@@ -170,7 +170,7 @@ class FrontSolution:
 
     @property
     def certificate(self) -> str:
-        """``"optimal"``, or that the search was cut short."""
+        """``"optimal"``, or a note on the interrupted search."""
         return "optimal" if self.certified else "not proved: the search was cut short"
 
     def table(self) -> pd.DataFrame:
@@ -182,7 +182,7 @@ class FrontSolution:
         return table.assign(score=self._scores)
 
     def best(self) -> int:
-        """Number of the point with the largest score of the task, the first of equal ones.
+        """Number of the point with the largest score, the first of ties.
 
         Raises:
             ConfigError: the score is not a number for some point.
@@ -190,14 +190,14 @@ class FrontSolution:
         return int(np.argmax(self._scores))
 
     def tree(self, number: int | None = None) -> DecidedTree:
-        """The tree of a point of the front.
+        """Return the tree of a point of the front.
 
         Args:
-            number: of the point; None is the best one.
+            number: number of the point; None for the best.
 
         Raises:
             ConfigError: there is no such point.
-            TrainingError: the tree's totals, recomputed from the rows, are not those of the search.
+            TrainingError: the totals, recomputed from the rows, differ from those of the search.
         """
         number = self.best() if number is None else number
         if not 0 <= number < len(self):
@@ -224,7 +224,7 @@ class FrontSolution:
         scores = np.asarray(self.task.score(self.totals), dtype=np.float64)
         if scores.shape != (len(self),) or np.isnan(scores).any():
             raise ConfigError(
-                f"score: expected one number for each of the {len(self)} points, got {scores.shape}, "
+                f"score must have one number for each of the {len(self)} points, got {scores.shape}, "
                 f"{int(np.isnan(scores).sum())} not a number"
             )
         return scores
@@ -251,27 +251,27 @@ def solve_front(
 
     Args:
         features: binary matrix, array or DataFrame (n, p); see `sstorch.exact.Binarizer`.
-        task: the objective, made from the same rows.
-        max_depth: most tests on a path, 0 to 3; a stump has depth 1.
-        max_nodes: most branch nodes (leaves are one more); None is what the depth can hold.
-        min_leaf: least number of rows of a leaf.
-        time_limit: seconds, or None. If they do not suffice at depth 3, the front holds what was found.
-            Ctrl-C ends the time, with a `DataWarning`; a second one raises.
-        memory: bytes that the search may take.
-        device: where to search.
-        engine: ``"torch"``, or ``"compiled"``, on the CPU for tasks with the order ``"pareto"`` that are
-            `linear`; ``"auto"`` is compiled for these at depth 3 with 40 features or more. Fronts are the
-            same; of several trees with equal totals the engines may choose different ones. The first
-            compiled search on a machine compiles, for some seconds; the machine code is kept on disk.
+        task: the objective, for the same rows.
+        max_depth: maximum number of tests on a path, 0 to 3; a stump has depth 1.
+        max_nodes: maximum number of branch nodes (leaves minus one); None for the maximum at this depth.
+        min_leaf: minimum number of rows per leaf.
+        time_limit: seconds, or None. After this time a search of depth 3 returns the front found so far.
+            Ctrl-C has the same effect, with a `DataWarning`; a second Ctrl-C raises.
+        memory: maximum memory of the search, in bytes.
+        device: device of the search.
+        engine: ``"torch"``, or ``"compiled"`` (CPU, `linear` tasks with the order ``"pareto"``); ``"auto"``
+            is compiled for these at depth 3 with 40 features or more. Fronts are identical; of several trees
+            with equal totals the engines can choose different ones. The first compiled search on a machine
+            compiles for some seconds; the machine code is cached on disk.
         verbose: 1 reports progress of a search of depth 3 on standard error, once a second.
 
     Returns:
         The front, and the tree of each of its points.
 
     Raises:
-        DataError: `features` is not binary or has another number of rows than the task, or there are fewer
-            rows than `min_leaf`.
-        ConfigError: an argument out of its range, or too many features for the memory.
+        DataError: `features` is not binary, its number of rows differs from the task, or there are fewer rows
+            than `min_leaf`.
+        ConfigError: an argument out of range, or too many features for the memory.
 
     Examples:
         >>> import numpy as np
@@ -364,7 +364,7 @@ def _row_points(
     memory: int,
     engine: Engine,
 ) -> IntArray | None:
-    """What each row adds to both totals under each decision, (2, K, N); None where torch searches."""
+    """Contribution of each row to both totals under each decision, (2, K, N); None for the torch engine."""
     check_choice(engine, "engine", ENGINES)
     short = depth < 3 or n_features < _MANY_FEATURES
     if engine == "torch" or (engine == "auto" and short):

@@ -38,10 +38,10 @@ def two_values(name: str, values: npt.ArrayLike, meaning: str) -> IntArray:
     """
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
-        raise DataError(f"{name}: expected a column of 0 and 1, got the shape {array.shape}")
+        raise DataError(f"{name} must be a column of 0 and 1, got the shape {array.shape}")
     if not np.isin(array, (0, 1)).all():
         other = array[~np.isin(array, (0, 1))][0]
-        raise DataError(f"{name}: expected 0 and 1 (1 is {meaning}), found {other!r}")
+        raise DataError(f"{name} must be 0 and 1 (1 is {meaning}), found {other!r}")
     whole = array.astype(np.int64)
     if whole.min() == whole.max():
         raise DataError(f"{name}: all rows are {whole[0]}, there are no two classes")
@@ -53,7 +53,7 @@ def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
 
     Raises:
         DataError: see `check_weights`.
-        ConfigError: weights that are no multiples of 2**-20.
+        ConfigError: weights that are not multiples of 2**-20.
     """
     array = check_weights(weight, n_rows)
     for bits in range(_WEIGHT_BITS + 1):
@@ -69,26 +69,25 @@ def whole_weights(weight: npt.ArrayLike | None, n_rows: int) -> tuple[IntArray, 
 def share(name: str, value: float) -> Fraction:
     """A number from 0 to 1 as the decimal number it is written as. Raises ConfigError: it is none."""
     if not is_number_of(value, Real) or not 0.0 <= value <= 1.0:
-        raise ConfigError(f"{name}={value!r}: expected a number from 0 to 1")
+        raise ConfigError(f"{name} must be a number from 0 to 1, got {value!r}")
     return Fraction(Decimal(repr(float(value))))
 
 
 class ConfusionFront:
-    """The front of false negatives and false positives of trees that classify.
+    """Pareto front of false negatives and false positives of classification trees.
 
-    A leaf of P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1. Any measure that
-    never rises with either number has its optimum on the front, and one search serves all of them. Labels
-    of leaves are free: a leaf need not have the class of its majority.
+    A leaf with P positive and N negative rows adds (P, 0) as class 0, or (0, N) as class 1. Every metric that
+    is non-increasing in both numbers has its optimum on the front; one search finds all optima. The class of
+    a leaf can differ from its majority.
 
     Args:
         y: 0 or 1, shape (N,).
-        sample_weight: multiples of 2**-20 (whole numbers, say); None counts each once. Weights other
-            than these would not be added exactly: round them first.
-        metric: what is best: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 where it is
-            negative or not defined).
+        sample_weight: multiples of 2**-20, such as integers, since other weights cannot be added exactly;
+            None for 1.
+        metric: ``"accuracy"``, ``"balanced_accuracy"``, ``"f1"``, ``"mcc"`` (0 if negative or undefined).
 
     Raises:
-        DataError: labels other than 0 and 1, or all alike, or wrong weights.
+        DataError: labels other than 0 and 1, a single label, or invalid weights.
         ConfigError: an unknown metric, or weights that are not exact.
 
     References:
@@ -291,14 +290,14 @@ def disparity(
             predicted survival.
         group: group of each row, 0 .. k - 1.
         y: None for all rows (demographic parity); the true classes for equal opportunity.
-        sample_weight: of each row, or None.
+        sample_weight: weight of each row, or None.
 
     Returns:
         Mean of group 0 less that of group 1, or, of more groups, the largest mean less the smallest one, with
         the sizes that the groups have in these rows.
 
     Raises:
-        DataError: unequal lengths, predictions that are not finite, or a group without rows to compare.
+        DataError: unequal lengths, predictions that are not finite, or a group without rows.
     """
     values = finite_vector(predicted, "predicted")
     groups = finite_vector(group, "group", len(values))
@@ -324,9 +323,8 @@ class FairSurvival:
     group g. The limit is for every pair of groups. As with all parity of predictions, it also levels
     differences that are real; read the observed survival of the groups as well.
 
-    The leaf leaves nothing to decide, so every tree has one point. Losses, hazards and S are taken in fixed
-    point (multiples of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), which makes comparisons
-    exact.
+    A leaf has no decision: every tree has one point. Losses, hazards and S are fixed-point numbers (multiples
+    of 2**-30, of 2**-52 of about the sum of hazards, and of 2**-20), for exact comparisons.
 
     Args:
         time: observed times, shape (N,).
@@ -359,7 +357,7 @@ class FairSurvival:
         seen = self.event & (likelihood.time <= horizon)
         if not seen.any() or not horizon <= float(likelihood.time.max()):
             raise ConfigError(
-                f"horizon={horizon!r}: expected a time from the first event on, up to the last observed time"
+                f"horizon must be a time from the first event to the last observed time, got {horizon!r}"
             )
         self.horizon, self.max_disparity = float(horizon), max_disparity
         # Λ is a step function: at the horizon it is that of the last event before it.
@@ -401,6 +399,6 @@ class FairSurvival:
         return total
 
     def score(self, totals: IntArray) -> FloatArray:
-        """The loss with its sign turned, per row."""
+        """Minus the loss per row."""
         scores: FloatArray = -(totals[:, 0] * self.unit[0] + self.offset[0]) / self.n_rows
         return scores

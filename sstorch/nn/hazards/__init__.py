@@ -30,11 +30,11 @@ FAMILIES: dict[str, Callable[..., HazardFamily]] = {
 
 
 def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
-    """Return the family that ``leaf`` names, or ``leaf`` itself if it is a family already.
+    """Return the family with the name ``leaf``, or ``leaf`` itself if it is a family.
 
     Args:
         leaf: a name in ``FAMILIES``, or a family.
-        **options: of the family that is named, such as ``ancillary="linear"`` or ``knots=3``.
+        **options: options of the named family, such as ``ancillary="linear"`` or ``knots=3``.
 
     Raises:
         ConfigError: no family has that name, or it has no such option or value.
@@ -65,7 +65,7 @@ def make_family(leaf: str | HazardFamily, **options: object) -> HazardFamily:
 def register_family(family: type[HazardFamily]) -> type[HazardFamily]:
     """Class decorator: register a user-defined family by its name, so that saved trees can be loaded.
 
-    A class that is defined again, as in a notebook, takes the place of the former one.
+    A class that is defined again, as in a notebook, replaces the previous one.
 
     Raises:
         ConfigError: another family has that name.

@@ -18,33 +18,32 @@ Ancillary = Literal["constant", "linear", "strata"]
 
 
 class HazardFamily(nn.Module, ABC):
-    """A family of survival distributions for the leaves.
+    """Family of survival distributions for the leaves.
 
     A family has one linear predictor g = gamma_0 + gamma . x and ``len(shape_names)`` unconstrained shape
     parameters. Its functions are elementwise and broadcast, so that the same code serves training
     (problems x leaves x rows) and prediction (problems x rows x times).
 
-    ``can_rise`` is whether some parameters give a survival function that rises; ``closed_form`` whether
-    :meth:`loss_and_gradient` is written out by the family and so pays in training; ``overflows`` whether the
-    loss can be infinite at finite parameters. ``ratio`` names what the exponential of a slope of g is, where
-    it is the same at all times: ``"hazard ratio"``, ``"time ratio"`` or ``"odds ratio"`` (of the event).
-    ``kernel`` names the compiled loss (``sstorch.optim.compiled.families``), if there is one; it is not
-    inherited. ``exportable`` is whether :func:`torch.export.export` can trace
-    :meth:`cumulative_hazard`, which must not branch on values then.
+    ``can_rise`` is True if survival functions can increase for some parameters; ``closed_form`` if the family
+    defines :meth:`loss_and_gradient`; ``overflows`` if the loss can be infinite at finite parameters.
+    ``ratio`` names the exponential of a slope of g, if it is constant over time: ``"hazard ratio"``, ``"time
+    ratio"`` or ``"odds ratio"`` (of the event). ``kernel`` names the compiled loss
+    (``sstorch.optim.compiled.families``), if any; it is not inherited. ``exportable`` is True if
+    :func:`torch.export.export` can trace :meth:`cumulative_hazard`, which then must not branch on values.
 
-    A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard then comes from
-    autograd, starting values from maximum likelihood, quantiles from inversion and means from quadrature; a
-    family with closed forms overrides them.
+    A subclass needs ``name``, ``shape_names`` and :meth:`cumulative_hazard`. The log hazard is computed by
+    autograd, starting values by maximum likelihood, quantiles by inversion and means by quadrature; a family
+    with closed forms overrides these methods.
 
-    Some families have constants that training rows determine, such as knots: buffers with a leading batch
-    shape like that of parameters, made by :meth:`prepare`.
+    Constants determined by training rows, such as knots, are buffers with the leading batch shape of
+    parameters, set by :meth:`prepare`.
 
     Args:
-        ancillary: ``"constant"``; ``"linear"`` if every shape parameter has slopes on the features too;
-            ``"strata"`` if it has them on the indicators of ``Columns(strata=...)`` alone.
+        ancillary: ``"constant"``; ``"linear"`` if every shape parameter also has slopes on the features;
+            ``"strata"`` if only on the indicators of ``Columns(strata=...)``.
 
     Raises:
-        ConfigError: ``ancillary`` is none of them.
+        ConfigError: ``ancillary`` is unknown.
     """
 
     name: str
@@ -80,13 +79,13 @@ class HazardFamily(nn.Module, ABC):
             shape: shape parameters, shape (..., m); ``shape[..., k]`` broadcasts with ``linear``.
 
         Returns:
-            H >= 0, broadcast shape (...), dimensionless; +inf where it overflows.
+            H >= 0, broadcast shape (...), dimensionless; +inf on overflow.
         """
 
     def log_hazard(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Log hazard log h(t | x) per unit of model time; arguments and shape of :meth:`cumulative_hazard`.
 
-        Derived: log(dH/dy) - y by autograd. Where dH/dy underflows it is taken at the smallest normal number.
+        Default: log(dH/dy) - y by autograd. If dH/dy underflows, the smallest normal number is used.
         """
         return self.terms(log_time, linear, shape)[1]
 
@@ -95,7 +94,7 @@ class HazardFamily(nn.Module, ABC):
         return torch.exp(-self.cumulative_hazard(log_time, linear, shape))
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """H and log h together; a family in which they share intermediates may give log h here alone."""
+        """H and log h together; a family with shared intermediate results can define log h only here."""
         if type(self).log_hazard is HazardFamily.log_hazard:
             return self._derived_terms(log_time, linear, shape)
         hazard = self.cumulative_hazard(log_time, linear, shape)
@@ -103,7 +102,7 @@ class HazardFamily(nn.Module, ABC):
 
     @property
     def constant_ratio(self) -> str | None:
-        """``ratio``; None where shapes that depend on x make it another one at every time."""
+        """``ratio``; None if shapes depend on x, since the ratio then changes with time."""
         return None if self.ancillary == "linear" else self.ratio
 
     def loss(
@@ -113,11 +112,11 @@ class HazardFamily(nn.Module, ABC):
 
         Args:
             log_time: y, broadcastable with ``linear``.
-            event: c, 1 where the event was observed, else 0, broadcastable alike.
+            event: c, 1 for an observed event, else 0, broadcastable with ``linear``.
             linear: linear predictor.
             shape: shape parameters.
-            log_entry: log of the times from which rows were observed, -inf for time zero, broadcastable
-                alike; None if that is zero for all.
+            log_entry: log of the entry times, -inf for time zero, broadcastable with ``linear``; None for
+                time zero in all rows.
 
         Returns:
             broadcast shape.
@@ -127,7 +126,7 @@ class HazardFamily(nn.Module, ABC):
         return loss if log_entry is None else loss - self.hazard_before(log_entry, log_time, linear, shape)
 
     def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """H at the entry of rows, 0 for those at risk from the beginning; arguments as :meth:`loss`."""
+        """H at entry, 0 for rows at risk from time zero; arguments as :meth:`loss`."""
         late = log_entry.isfinite()
         before = self.cumulative_hazard(torch.where(late, log_entry, log_time), linear, shape)
         return torch.where(late, before, torch.zeros_like(before))
@@ -135,13 +134,13 @@ class HazardFamily(nn.Module, ABC):
     def interval_loss(self, log_lower: Tensor, log_upper: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """Negative log-likelihood of an event between two times, -log(S(lower) - S(upper)).
 
-        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))). Where the difference underflows it is taken
-        at the smallest normal number.
+        Computed as H(lower) - log(1 - exp(H(lower) - H(upper))). If the difference underflows, the smallest
+        normal number is used.
 
         Args:
             log_lower: log of the last time without the event, -inf for time zero, broadcastable with
                 ``linear``.
-            log_upper: log of the first time with it, later, broadcastable alike.
+            log_upper: log of the first time with the event, larger, broadcastable with ``linear``.
             linear: linear predictor.
             shape: shape parameters.
 
@@ -156,7 +155,7 @@ class HazardFamily(nn.Module, ABC):
         return before - torch.log(-torch.expm1(-between))
 
     def basis(self, log_time: Tensor) -> Tensor | None:
-        """Functions of time that :meth:`loss_and_gradient` needs and parameters do not change; None if none.
+        """Functions of time for :meth:`loss_and_gradient` that do not depend on parameters; None if none.
 
         Args:
             log_time: y, shape (K, M).
@@ -167,7 +166,7 @@ class HazardFamily(nn.Module, ABC):
         return None
 
     def kernel_columns(self, log_time: Tensor) -> Tensor:
-        """Functions of time that the compiled loss reads, log time first.
+        """Functions of time for the compiled loss, log time first.
 
         Args:
             log_time: y, shape (K, M).
@@ -180,14 +179,14 @@ class HazardFamily(nn.Module, ABC):
     def loss_and_gradient(
         self, log_time: Tensor, event: Tensor, linear: Tensor, shape: Tensor, basis: Tensor | None = None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Loss of rows observed from time zero and its partial derivatives, without a graph.
+        """Loss of rows observed from time zero and partial derivatives, without a graph.
 
         Args:
             log_time: y, shape (K, 1, M).
             event: c, shape (K, 1, M).
             linear: linear predictor g, shape (K, L, M).
             shape: shape parameters, shape (K, L, 1 or M, m).
-            basis: of the log times, computed here if None.
+            basis: basis of the log times; None to compute it.
 
         Returns:
             the loss; its derivative with respect to g; its derivatives with respect to each of the m shape
@@ -206,7 +205,7 @@ class HazardFamily(nn.Module, ABC):
 
     @property
     def has_second_derivatives(self) -> bool:
-        """Whether :meth:`second_derivatives` is a closed form, not differences of first derivatives."""
+        """True if :meth:`second_derivatives` is a closed form, not differences of first derivatives."""
         return type(self).second_derivatives is not HazardFamily.second_derivatives
 
     def second_derivatives(
@@ -217,8 +216,8 @@ class HazardFamily(nn.Module, ABC):
         Arguments as :meth:`loss_and_gradient`.
 
         Returns:
-            one of shape (K, L, M) for each pair j <= k; a pair that is missing is zero everywhere. Here by
-            differences of first derivatives.
+            One tensor of shape (K, L, M) for each pair j <= k; a missing pair is zero. By default computed
+            by differences of first derivatives.
         """
         theta = torch.cat([linear[..., None], shape.expand(*linear.shape, -1)], dim=-1)
 
@@ -236,14 +235,14 @@ class HazardFamily(nn.Module, ABC):
         return {(j, k): (changes[j][k] + changes[k][j]) / 2 for j in range(count) for k in range(j, count)}
 
     def neutral(self, log_time: Tensor) -> Tensor:
-        """A linear predictor with a moderate H at a log time, for rows whose loss does not count.
+        """A linear predictor with a moderate H at a log time, for rows with weight zero.
 
         By default the log time itself, which suits a g in log time.
         """
         return log_time
 
     def defined(self, log_time: Tensor, shape: Tensor) -> Tensor | None:
-        """Where the density exists, boolean; None if everywhere, as in every family that cannot rise."""
+        """True if the density exists; None if everywhere, as in families with non-increasing survival."""
         return None
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
@@ -255,21 +254,21 @@ class HazardFamily(nn.Module, ABC):
             shape: shape parameters.
 
         Returns:
-            broadcast shape; +inf where H stays below. Differentiable in the parameters.
+            broadcast shape; +inf if H stays below. Differentiable in the parameters.
         """
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
         return invert(lambda y: self.cumulative_hazard(y, linear, shape), cumulative_hazard.expand(size))
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
-        """Log time in model units beyond which a curve is extrapolated without meaning.
+        """Log time in model units beyond which extrapolation is not meaningful.
 
-        A quantile that is later counts as never reached.
+        Later quantiles are treated as not reached.
 
         Args:
-            log_time: a tensor whose dimensions the horizon should have.
+            log_time: a tensor with the dimensions of the horizon.
 
         Returns:
-            broadcastable with ``log_time``; None if curves mean something however late.
+            broadcastable with ``log_time``; None without a limit.
         """
         return None
 
@@ -282,7 +281,7 @@ class HazardFamily(nn.Module, ABC):
             shape: shape parameters.
 
         Returns:
-            broadcast shape; +inf where tau is and the mean does not exist.
+            broadcast shape; +inf if tau is and the mean does not exist.
         """
         size = torch.broadcast_shapes(log_tau.shape, linear.shape, shape.shape[:-1])
         linear, shape = linear.expand(size)[..., None], shape[..., None, :]
@@ -294,18 +293,18 @@ class HazardFamily(nn.Module, ABC):
         )
 
     def residual_mean(self, log_tau: Tensor, log_after: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
-        """Restricted mean of the time that is left to those alive at some time, in model units.
+        """Restricted mean of the remaining time, conditional on survival to a time, in model units.
 
         The integral of S(after + t) / S(after) over t from 0 to tau.
 
         Args:
             log_tau: log of tau in model units, broadcastable with ``linear``; +inf gives the mean.
-            log_after: log of the time at which they are alive, model units; -inf for the beginning.
+            log_after: log of the time of conditioning, model units; -inf for time zero.
             linear: linear predictor.
             shape: shape parameters.
 
         Returns:
-            broadcast shape; +inf where tau is and the mean does not exist.
+            broadcast shape; +inf if tau is and the mean does not exist.
         """
         size = torch.broadcast_shapes(log_tau.shape, log_after.shape, linear.shape, shape.shape[:-1])
         linear, shape = linear.expand(size)[..., None], shape[..., None, :]
@@ -335,13 +334,13 @@ class HazardFamily(nn.Module, ABC):
 
         Args:
             log_time: shape (R, M), model units.
-            event: 1 where the event was observed, else 0, shape (R, M).
+            event: 1 if the event was observed, else 0, shape (R, M).
             weight: row weights, shape (R, M).
             log_entry: as in :meth:`loss`, shape (R, M).
 
         Returns:
-            intercept (R,); shape parameters (R, m). Finite always: problems whose events are at fewer than
-            two distinct times do not determine a shape and keep the guess.
+            intercept (R,); shape parameters (R, m), always finite. Problems with fewer than two distinct
+            event times do not determine a shape and keep the guess.
         """
         share = weight / weight.sum(-1, keepdim=True)
         observed = (event > 0) & (weight > 0)
@@ -359,7 +358,7 @@ class HazardFamily(nn.Module, ABC):
     def guess(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Where maximum likelihood begins; arguments and shapes as :meth:`start`.
+        """Starting values of maximum likelihood; arguments and shapes as :meth:`start`.
 
         By default the weighted mean of log time, which suits a g in log time, and zeros.
         """
@@ -369,18 +368,18 @@ class HazardFamily(nn.Module, ABC):
     # ------------------------------------------------------------------ constants from training rows
 
     def prepare(self, log_time: Tensor, event: Tensor, weight: Tensor, log_time_scale: Tensor) -> Self:
-        """The family with the constants that training rows determine, one set a problem.
+        """Return the family with the constants determined by training rows, one set per problem.
 
         Args:
             log_time: shape (R, M), model units.
-            event: 1 where the event was observed, else 0, shape (R, M).
+            event: 1 if the event was observed, else 0, shape (R, M).
             weight: row weights, shape (R, M); 0 marks padding.
             log_time_scale: log of the unit of model time, shape (R,).
         """
         return self._with(self._constants(log_time, event, weight, log_time_scale), (log_time.shape[0],))
 
     def select(self, problems: Tensor | slice | int) -> Self:
-        """The family of some problems of a one-dimensional batch: positions (K,), a slice, or one."""
+        """Select problems of a one-dimensional batch: positions (K,), a slice, or one."""
         if not self._buffers:
             return self
         buffers = {name: value[problems] for name, value in self._constant_items()}
@@ -391,7 +390,7 @@ class HazardFamily(nn.Module, ABC):
         """The same family for every problem of a batch.
 
         Raises:
-            ConfigError: it has been prepared for a batch of another shape.
+            ConfigError: the family was prepared for a batch of another shape.
         """
         if self._buffers and self.batch_shape not in ((), batch_shape):
             raise ConfigError(f"family prepared for batch {self.batch_shape}, asked for batch {batch_shape}")
@@ -406,7 +405,7 @@ class HazardFamily(nn.Module, ABC):
         return self._corners(tensors[0].new_zeros(*self.batch_shape, 1))
 
     def like(self, constants: Mapping[str, Tensor]) -> Self:
-        """This family, ready to take constants that :meth:`prepare` has made, of whatever size.
+        """Return this family with buffers for constants of :meth:`prepare`, of any size.
 
         Args:
             constants: buffers of a prepared family, by name.
@@ -414,11 +413,11 @@ class HazardFamily(nn.Module, ABC):
         return self
 
     def options(self) -> dict[str, Any]:
-        """Arguments, plain values, with which the registry makes this family again."""
+        """Arguments, as plain values, from which the registry recreates this family."""
         return {"ancillary": self.ancillary}
 
     def describe(self, time_scale: float) -> str:
-        """A note for readers of the leaf table, next to the parameters; empty if there is none.
+        """Note for the leaf table, next to the parameters; empty if there is none.
 
         Args:
             time_scale: unit of model time.
@@ -456,11 +455,11 @@ class HazardFamily(nn.Module, ABC):
         return [(name, value) for name, value in self._buffers.items() if value is not None]
 
     def _aligned(self, constant: Tensor, like: Tensor) -> Tensor:
-        """A constant, one value a problem, with as many dimensions as ``like``."""
+        """A constant, one value per problem, with as many dimensions as ``like``."""
         return constant.reshape(*self.batch_shape, *(1,) * (like.ndim - len(self.batch_shape)))
 
     def _spread(self, constants: Sequence[Tensor], like: Tensor) -> Tensor:
-        """C constants, one value a problem, side by side, (..., C) for ``like`` (..., 1)."""
+        """C constants, one value per problem, side by side, (..., C) for ``like`` (..., 1)."""
         return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
 
     def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:

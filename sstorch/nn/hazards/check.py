@@ -22,16 +22,16 @@ _STEP, _TOLERANCE = 1e-6, 1e-4
 
 @torch.no_grad()
 def check_family(family: HazardFamily) -> None:
-    """Make sure that a family is a hazard: H(0) = 0, rising, finite, with the gradient that autograd gives.
+    """Check that a family is a hazard: H(0) = 0, increasing, finite, with the gradient of autograd.
 
-    It is looked at on a grid of log times, linear predictors and shapes around zero, in double precision. An
-    estimator does so by itself when it first trains a family that is not one of this package.
+    The check uses a grid of log times, linear predictors and shapes around zero, in double precision.
+    Estimators run it when they first train a custom family.
 
     Args:
         family: prepared on training rows, if it has constants, and without batch dimension.
 
     Raises:
-        ConfigError: a property does not hold; the message says which, and where.
+        ConfigError: a property does not hold; the message names it and the grid point.
     """
     family = family.to(torch.float64)
     grid = torch.cartesian_prod(*(torch.tensor(part, dtype=torch.float64) for part in (_PREDICTORS, _SHAPES)))

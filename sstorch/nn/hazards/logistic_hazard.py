@@ -27,32 +27,29 @@ _HORIZON = 1000.0
 
 
 class LogisticHazard(HazardFamily):
-    """The life table: an interval of time, a logit. For times that were recorded in few, whole units.
+    """Life table: one logit per interval of time, for times recorded in few distinct values.
 
-    Who is alive at the beginning of interval k has the event in it with probability h_k, logit h_k = g +
-    alpha_k, and then at a time that is uniform over the interval. So S falls along a straight line from the
-    end of one interval to that of the next, S_k = S_{k-1} (1 - h_k). Intervals are open on the left and
-    closed on the right: where all events are at ends of intervals, the likelihood is that of grouped times,
-    an event counts log(S_{k-1} - S_k). Where all times are at ends, also those of censored rows, the curve
-    without covariates is Kaplan and Meier's at these times. A row censored in the middle of an interval
-    counts as free of the event for that part of it: where events are only found at the ends (visits), while
-    subjects drop out on any day, survival comes out too high.
+    A subject event-free at the start of interval k has the event in it with probability h_k, logit h_k = g +
+    alpha_k, at a uniform time. S is linear between the ends of intervals, S_k = S_{k-1} (1 - h_k). Intervals
+    are open on the left and closed on the right. If all events are at ends of intervals, the likelihood is
+    that of grouped times: an event contributes log(S_{k-1} - S_k). If censored times are also at ends, the
+    curve without covariates equals Kaplan-Meier at these times. A row censored within an interval is treated
+    as event-free until then: survival is overestimated if events are only found at the ends (visits) but
+    subjects drop out at any time.
 
-    Shape parameters are the alpha_k, then that of the time beyond the last end, where the hazard is constant,
-    log(1 + exp(g + alpha)) per length of all intervals together. The intercept of g and a constant added to
-    all alpha_k are the same thing: only their sum is determined.
+    Shape parameters are the alpha_k, then one alpha for the time beyond the last end, with a constant hazard
+    of log(1 + exp(g + alpha)) per total length of the intervals. Only the sum of the intercept of g and a
+    constant added to all alpha_k is identified.
 
-    Where no event is beyond the last end, as when the ends come from the events, the hazard there is next to
-    nothing: the curve is level. A quantile that it does not reach within a thousand times the last end is not
-    reached, as for Kaplan and Meier's curve (:meth:`horizon`), and what is so late counts in no
-    mean.
+    Without events beyond the last end, as for ends determined from the events, the hazard there is almost
+    zero and the curve is constant. A quantile beyond a thousand times the last end is treated as not reached,
+    as for Kaplan-Meier (:meth:`horizon`), and means exclude later times.
 
-    A time that is as near to an end as the square root of the machine precision, relatively, is at the end.
+    A time within a relative distance of the square root of the machine precision from an end is at this end.
 
     Args:
-        times: the largest number of ends; they are the distinct times of the training events where these are
-            no more, else equally spaced quantiles of them. Or the ends themselves, increasing, in original
-            time units.
+        times: maximum number of ends: the distinct training event times, or equally spaced quantiles of these
+            if there are more. Or the ends, increasing, in original time units.
         ancillary: as in :class:`HazardFamily`.
 
     Raises:
@@ -102,8 +99,8 @@ class LogisticHazard(HazardFamily):
     def basis(self, log_time: Tensor) -> Tensor:
         """See :meth:`HazardFamily.basis`.
 
-        The number of the row's interval, that of intervals beyond the last end; logs of the share of it that
-        is left and of its length; time beyond the last end.
+        The number of the interval of the row, or the number of intervals beyond the last end; logs of the
+        remaining share and of the length of the interval; time beyond the last end.
         """
         ends = [self._aligned(end, log_time) for end in self.ends.unbind(-1)]
         number = self._number(log_time, ends)
@@ -187,7 +184,7 @@ class LogisticHazard(HazardFamily):
         if bool(late.any()):  # there are none where the ends come from these rows
             log_last = self._aligned(self.ends[..., -1], tail)
             loss.addcmul_(late, _log_softplus(tail) - log_last, value=-1)
-            # d log softplus / d tail -> 1 where the softplus vanishes.
+            # d log softplus / d tail -> 1 if the softplus vanishes.
             least = torch.finfo(risen.dtype).tiny
             last.addcmul_(late, torch.where(tail < -_LIMIT, 1.0, slope / risen.clamp(min=least)), value=-1)
         return loss, last

@@ -33,15 +33,15 @@ _HALVINGS = 64
 
 
 def log_time_limit(dtype: torch.dtype) -> float:
-    """The largest log time, in model units, that families are asked for in a precision."""
+    """The largest log time, in model units, that families are requested in a precision."""
     return _DOUBLE_RANGE if dtype == torch.float64 else _SINGLE_RANGE
 
 
 def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
     """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
 
-    By bisection; +inf where H stays below the target, -inf where it is above at once. The result has the
-    gradient of the implicit function: a Newton step, which is zero up to rounding, is added.
+    By bisection; +inf if H stays below the target, -inf if it is above at once. The result has the gradient
+    of the implicit function: a Newton step, which is zero up to rounding, is added.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
@@ -90,7 +90,7 @@ def restricted_mean(
         corners: log times where the curve is not smooth, shape (..., C), C >= 0.
 
     Returns:
-        shape (...), in units of model time; +inf where the integral does not exist.
+        shape (...), in units of model time; +inf if the integral does not exist.
     """
     log_tau = log_tau[..., None]
     with torch.no_grad():

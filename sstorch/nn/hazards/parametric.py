@@ -279,10 +279,10 @@ def normal_quantile(cumulative_hazard: Tensor) -> Tensor:
 
 
 class Gompertz(RateFamily):
-    """h(t) = b exp(a t) with log b = g and shape parameter a, of either sign, per unit of model time.
+    """h(t) = b exp(a t) with log b = g and shape parameter a, positive or negative, per unit of model time.
 
-    With a < 0 the survival function levels off at exp(b / a) > 0, a share of the cured; a = 0 is exponential.
-    The parametrisation is flexsurv's (a = shape, b = rate).
+    With a < 0 the survival function has the limit exp(b / a) > 0, a cured share; a = 0 is exponential. The
+    parametrisation is flexsurv's (a = shape, b = rate).
     """
 
     name = "gompertz"

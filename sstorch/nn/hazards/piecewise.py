@@ -21,14 +21,13 @@ from sstorch.nn.hazards.parametric import RateFamily, exponential_integral
 class PiecewiseExponential(RateFamily):
     """A hazard that is constant between breakpoints.
 
-    exp(g) is the hazard of the first interval; shape parameter k is the log ratio of the hazard of interval
-    k + 1 to it. An interval is open on the left and closed on the right, so that an event at a breakpoint
-    belongs to the interval that ends there. lifelines' ``PiecewiseExponentialFitter`` has lambda_k = 1 /
-    hazard.
+    exp(g) is the hazard of the first interval; shape parameter k is the log ratio of the hazard of interval k
+    + 1 to it. Intervals are open on the left and closed on the right: an event at a breakpoint belongs to the
+    interval that ends there. lifelines' ``PiecewiseExponentialFitter`` has lambda_k = 1 / hazard.
 
     Args:
-        breakpoints: their number, put at equally spaced quantiles of the training event times, or the
-            breakpoints themselves, increasing, in original time units.
+        breakpoints: number of breakpoints at equally spaced quantiles of the training event times, or the
+            breakpoints, increasing, in original time units.
         ancillary: as in :class:`HazardFamily`.
 
     Raises:

@@ -47,15 +47,15 @@ _NAMES = {"hazard": "spline_ph", "odds": "spline_po", "normal": "spline_probit",
 
 
 class Spline(RateFamily):
-    """A natural cubic spline in log time on the scale of hazards, odds, the normal, or in between.
+    """Natural cubic spline in log time on the scale of hazards, odds or normal scores, or in between.
 
     H = link(eta) with eta = g + s(y). The derivative of s is sum_j w_j N_j(y) with the functions N_j >= 0 of
     :mod:`sstorch.nn.hazards.numeric`, constant beyond the boundary knots; s(y) = 0 at the unit of model time.
 
-    With ``monotone=True`` w_j = exp(shape_j) > 0: no parameter value gives a curve that rises, inside or
-    outside the knots. With ``monotone=False`` w_j = shape_j: the same curves as Royston and Parmar's, which
-    may rise; where s' <= 0 there is no density, and a row with an event there is left out of the likelihood,
-    the paper's rule. That makes the likelihood discontinuous; it is kept for comparison.
+    With ``monotone=True`` w_j = exp(shape_j) > 0: survival curves cannot increase, inside or outside the
+    knots. With ``monotone=False`` w_j = shape_j: the curves of Royston and Parmar, which can increase. If s'
+    <= 0 there is no density, and a row with an event there is excluded from the likelihood, as in the paper.
+    The likelihood is then discontinuous; this option is for comparisons.
 
     Without internal knots ``scale="hazard"`` is the Weibull and ``scale="odds"`` the log-logistic
     distribution.
@@ -64,9 +64,9 @@ class Spline(RateFamily):
         scale: ``"hazard"`` (proportional hazards), ``"odds"`` (proportional odds), ``"normal"`` (probit) or
             ``"theta"``, Aranda-Ordaz' family between the first two.
         knots: number m of internal knots, put at percentiles of the log event times of the training rows with
-            boundary knots at the extreme ones; or all knots, boundaries included, in original time units.
-        monotone: whether parameters are constrained so that no curve rises.
-        theta: of ``scale="theta"``, >= 0; None learns it, with one more shape parameter.
+            boundary knots at the extremes; or all knots, including boundaries, in original time units.
+        monotone: True constrains parameters so that survival curves cannot increase.
+        theta: theta of ``scale="theta"``, >= 0; None estimates it, as an additional shape parameter.
         ancillary: as in :class:`HazardFamily`.
 
     Raises:
@@ -127,7 +127,7 @@ class Spline(RateFamily):
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`HazardFamily.terms`: log h = log s'(y) - y + log dH/deta.
 
-        It is -inf where an unconstrained curve does not fall.
+        It is -inf if an unconstrained curve does not fall.
         """
         curve, slope = self._spline(log_time, shape)
         hazard, log_derivative = self._link(linear + curve, shape)
@@ -143,12 +143,12 @@ class Spline(RateFamily):
         """See :meth:`HazardFamily.loss`; zero for an event where an unconstrained curve does not fall.
 
         Raises:
-            ConfigError: entry times with an unconstrained curve: where it rises, H(t) - H(entry) is negative.
+            ConfigError: entry times with an unconstrained curve: H(t) - H(entry) can be negative.
         """
         if self.monotone:
             return super().loss(log_time, event, linear, shape, log_entry)
         if log_entry is not None:
-            raise ConfigError("entry times need curves that cannot rise: use monotone=True")
+            raise ConfigError("entry times need curves that cannot increase: use monotone=True")
         curve, slope = self._spline(log_time, shape)
         hazard, log_derivative = self._link(linear + curve, shape)
         falls = slope > 0
@@ -159,10 +159,10 @@ class Spline(RateFamily):
         """See :meth:`HazardFamily.interval_loss`.
 
         Raises:
-            ConfigError: an unconstrained curve: where it rises, S(lower) - S(upper) is negative.
+            ConfigError: an unconstrained curve: S(lower) - S(upper) can be negative.
         """
         if not self.monotone:
-            raise ConfigError("times within intervals need curves that cannot rise: use monotone=True")
+            raise ConfigError("times within intervals need curves that cannot increase: use monotone=True")
         return super().interval_loss(log_lower, log_upper, linear, shape)
 
     def basis(self, log_time: Tensor) -> Tensor | None:
@@ -269,7 +269,7 @@ class Spline(RateFamily):
         return torch.stack(evaluate_basis(self.table, self.ends, log_time, len(self.batch_shape))[0], dim=-1)
 
     def to_scale(self, cumulative_hazard: Tensor) -> Tensor:
-        """The eta at which H is reached, any shape; a theta that is learned is taken at its start, 1."""
+        """The eta at which H is reached, any shape; an estimated theta has its starting value, 1."""
         if self.scale == "hazard" or self.theta == 0:
             return cumulative_hazard.log()
         if self.scale == "normal":
@@ -289,9 +289,9 @@ class Spline(RateFamily):
     def start(
         self, log_time: Tensor, event: Tensor, weight: Tensor, log_entry: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See :meth:`HazardFamily.start`; a theta that is learned starts at 1.
+        """See :meth:`HazardFamily.start`; an estimated theta starts at 1.
 
-        Without covariates theta is hardly determined, and as it vanishes so does its gradient.
+        Without covariates theta is poorly determined, and its gradient vanishes at 0.
         """
         if not self._learns_theta:
             return super().start(log_time, event, weight, log_entry)

@@ -34,7 +34,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @inlined
 def exp(x):
-    """The exponential: 0 far below, +inf where it overflows, nan of nan."""
+    """The exponential: 0 far below, +inf if it overflows, nan of nan."""
     inside = min(max(x, -708.0), 709.5)
     t = inside * _LOG2E + _MAGIC
     n = t - _MAGIC
@@ -52,7 +52,7 @@ def exp(x):
     p = p * r + _C3
     p = p * r + _C2
     p = (p * r) * r + r + 1.0
-    # 2^n in two factors, since 2^1024 is no number.
+    # 2^n in two factors, since 2^1024 is not a number.
     value = (p * to_double((to_bits(t) + 1022) << 52)) * 2.0
     value = select(x > _EXP_OVERFLOW, math.inf, value)
     return select(x == x, value, x)

@@ -1,6 +1,6 @@
 """Losses of rows at a leaf, family by family, with first and second derivatives.
 
-A family names its kernel and gives the functions of time that it reads, one a column
+A family names its kernel and gives the functions of time that it reads, one per column
 (:meth:`~sstorch.nn.HazardFamily.kernel`). Without an event the loss is the cumulative hazard: so the same
 functions, at the time from which a row was observed, give what is to be taken off for it.
 """

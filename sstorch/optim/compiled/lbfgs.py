@@ -30,7 +30,7 @@ from sstorch.optim.compiled.steps import (
 # As :class:`sstorch.optim.lbfgs.Status`.
 CONVERGED, MAX_ITER, STALLED, NON_FINITE = 1, 2, 3, 4
 
-# Iterations of a logistic regression, whose start is far away, after which its curvature is worked out anew
+# Iterations of a logistic regression, whose start is far away, after which its curvature is worked out again
 # where an inverse costs less than an evaluation.
 _NEWTON = 3
 

@@ -48,7 +48,7 @@ def mixture_sweeps(
     `share` (K,). `n_zero` further coefficients are zero and count in the shares. Sweeps end when the squared
     changes of the coefficients, times their information, sum to less than the tolerance, in nats.
 
-    Returns the sweeps made, and the bound less its terms in the residuals, in nats.
+    Returns the sweeps made, and the bound minus its terms in the residuals, in nats.
 
     References:
         Kim, Wang, Carbonetto and Stephens (2024), "A flexible empirical Bayes approach to multiple linear

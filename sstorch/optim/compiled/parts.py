@@ -27,7 +27,7 @@ from sstorch.optim.compiled.steps import LEAVES, MODEL, Penalties, Rows, Weights
 # All problems. ``x`` (S, p, N) are the features of the splits, ``split`` (R,) the split of each problem;
 # events, functions of time and ``late`` (O, N), (O, q, N), (O, N) are stored once for problems that have the
 # same, those of ``owner`` (R,). Parameters: gates (R, B, p_gate + 1), leaves (R, L, d), written in place.
-# Coefficients of penalties have one row a problem. Last, addresses of the two steps of a visit.
+# Coefficients of penalties have one row per problem. Last, addresses of the two steps of a visit.
 _INT, _INTS, _NUMBERS = types.int64, types.int64[::1], types.float64[::1]
 _TWO, _THREE = types.float64[:, ::1], types.float64[:, :, ::1]
 _FIELDS = {

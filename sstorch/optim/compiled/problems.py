@@ -172,7 +172,7 @@ def _times(
 
 
 def _penalties(objective: TrainingObjective, tree: SoftTree) -> tuple[npt.NDArray[Any], ...]:
-    """Coefficients of the penalties, a row a problem, in the order of ``Problems``."""
+    """Coefficients of the penalties, a row per problem, in the order of ``Problems``."""
     n, like = tree.n_problems, tree.leaf_parameters()
     ridge, lasso, weight = np.zeros((n, tree.n_gate_features)), np.zeros(n), np.zeros(n)
     cone = np.empty((n, 0, tree.n_features))

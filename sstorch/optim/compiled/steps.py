@@ -32,8 +32,8 @@ Model = namedtuple(
     "reach n_work losses curvatures evaluate metric minimize",
 )
 
-# Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 where
-# the row was not observed from time zero (m), both without columns if all were.
+# Rows of a step: features (p, m); events (m); functions of time (q, m); the same at entry (q, m) and 1 if the
+# row was not observed from time zero (m), both without columns if all were.
 Rows = namedtuple("Rows", "x event columns entry late")
 # What a step weighs. ``ends``: of GATES losses at the ends (F, m), weights multiplied in; of LOGISTIC weights
 # and weights of rows labelled left (2, m); of LEAVES weights of rows at each leaf (L', m), or at their own
@@ -299,7 +299,7 @@ def evaluate_step(model, rows, weights, penalties, x, gradient, room):
 
 @elementwise
 def relevant(reach, loss, weight, n, out):
-    """``out`` = loss x weight, 0 where a leaf is not reached."""
+    """``out`` = loss x weight, 0 if a leaf is not reached."""
     for i in range(n):
         out[i] = loss[i] * weight[i] if reach[i] > 0 else 0.0
 

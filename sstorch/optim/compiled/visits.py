@@ -1,7 +1,7 @@
 """A visit of a node of one problem: the step of its gates and that of the leaves below it.
 
-Nothing is kept between calls: a problem's rows are gathered and its scores worked out anew, which costs a few
-per cent of the steps and bounds the memory by one problem a thread.
+Nothing is kept between calls: a problem's rows are gathered and its scores worked out again, which costs a
+few per cent of the steps and bounds the memory by one problem a thread.
 """
 
 from __future__ import annotations

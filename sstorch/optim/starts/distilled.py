@@ -43,11 +43,11 @@ _ELEMENTS = 2**23
 
 @dataclass(frozen=True)
 class Distillation:
-    """How gates are distilled.
+    """Options of distilled gates.
 
     Attributes:
-        gate_features: raw columns of a gate: 1 gives plain thresholds and sets of categories, None uses all.
-        min_leaf: least share of the training weight in a leaf.
+        gate_features: number of raw columns per gate: 1 for thresholds and sets of categories, None for all.
+        min_leaf: minimum share of the training weight per leaf.
     """
 
     gate_features: int | None = 1
@@ -63,7 +63,7 @@ def gates_of_targets(
     distillation: Distillation,
     rows: Tensor | None = None,
 ) -> GateParameters:
-    """Gates that divide the rows of R problems by what teachers predict for them.
+    """Place gates that split the rows of R problems by predictions of teachers.
 
     1. The teacher is the same leaf without gates, under the same penalties, or another model; its prediction
        of each row is a target.

@@ -16,11 +16,11 @@ from sstorch.data.coded import CodedMatrix
 
 @dataclass(frozen=True)
 class GateColumns:
-    """Which features of gates belong to one raw column.
+    """Features of gates by raw column.
 
     Attributes:
-        places: positions of the features of each column, that of a number itself before those of its curve.
-        categorical: whether a column is one of categories, one feature each.
+        places: positions of the features of each column; a number precedes its curve.
+        categorical: True for a categorical column, with one feature per category.
     """
 
     places: tuple[IntArray, ...]

@@ -37,7 +37,7 @@ _SAME = 1e-12
 def residual_bag(
     x: FloatArray | GateRows, residual: FloatArray, weight: FloatArray, subject: IntArray, seed: int
 ) -> FloatArray:
-    """What trees that have not seen a row's `subject` predict for its residual, (n,); 0 where all have."""
+    """What trees that have not seen a row's `subject` predict for its residual, (n,); 0 if all have."""
     rng = np.random.default_rng(seed)
     n_subjects = int(subject.max()) + 1
     n_seen = min(int(_SHARE * n_subjects), _MOST)

@@ -1,7 +1,7 @@
 """Training steps: batched functions of the parameters of the thawed nodes, whole or the sum over shards.
 
-Second derivatives between nodes are left out, and where a row's own second derivative is negative its size
-is taken: the blocks scale the first direction of a minimisation, they do not decide where it ends.
+Second derivatives between nodes are excluded, and where a row's own second derivative is negative its size is
+taken: the blocks scale the first direction of a minimisation, they do not decide where it ends.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Step(StepFunction):
     Attributes:
         tree: R problems; only ``parameters`` require gradients.
         parameters: the thawed parameters, each of shape (R, ...).
-        problems: ascending positions (K,) this step stands for; all if None.
+        problems: ascending positions (K,) this step represents; all if None.
         sample: rows of the K problems.
     """
 

@@ -25,7 +25,7 @@ def test_rounding_is_removed_and_more_is_refused() -> None:
     with pytest.raises(TrainingError, match="NaN"):
         checked_curves([[1.0, np.nan]])
     for bad in ([[0.5, 0.6]], [[1.1, 0.5]], [[0.5, -0.1]]):
-        with pytest.raises(TrainingError, match="rise or leave"):
+        with pytest.raises(TrainingError, match="increase or are outside"):
             checked_curves(bad)
 
 

@@ -82,7 +82,7 @@ def test_unusable_tables_are_refused() -> None:
     table, records = study({("aids", "cox", None): 0.7})
     with pytest.raises(DataError, match="4 rows are there twice"):
         Results(pd.concat([table, table]), records)
-    with pytest.raises(DataError, match="part: expected test or train; got 'valid'"):
+    with pytest.raises(DataError, match="part must be test or train, got 'valid'"):
         Results(table.assign(part="valid"), records)
     with pytest.raises(DataError, match="reason missing"):
         Results(table.drop(columns="reason"), records)

@@ -301,8 +301,8 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
     ("arguments", "error", "message"),
     [
         ({"max_depth": 4}, ConfigError, "max_depth=4"),
-        ({"max_nodes": -1}, ConfigError, "max_nodes=-1"),
-        ({"min_leaf": 0}, ConfigError, "min_leaf=0"),
+        ({"max_nodes": -1}, ConfigError, "max_nodes must be .* got -1"),
+        ({"min_leaf": 0}, ConfigError, "min_leaf must be .* got 0"),
         ({"min_leaf": 9}, DataError, "not even a single leaf"),
         ({"time_limit": 0.0}, ConfigError, "time_limit"),
         ({"memory": 100}, ConfigError, "fewer thresholds"),

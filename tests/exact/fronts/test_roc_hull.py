@@ -65,8 +65,8 @@ def test_equals_brute_force(seed):
     ("arguments", "error", "message"),
     [
         ({"max_depth": 3}, ConfigError, "max_depth=3"),
-        ({"max_nodes": -1}, ConfigError, "max_nodes=-1"),
-        ({"min_leaf": 0}, ConfigError, "min_leaf=0"),
+        ({"max_nodes": -1}, ConfigError, "max_nodes must be .* got -1"),
+        ({"min_leaf": 0}, ConfigError, "min_leaf must be .* got 0"),
         ({"y": [0, 1, 1]}, DataError, "y has 3"),
         ({"sample_weight": [0.0, 1.0]}, ConfigError, "no weight"),
     ],
