@@ -46,7 +46,7 @@ def test_curves_as_scikit_survival_asks_for_them(
         assert functions[0](0.0) == start
     with pytest.raises(ConfigError, match="as_frame asks for a DataFrame, and return_array for none"):
         fitted.predict_survival_function(rows, as_frame=True, return_array=True)
-    with pytest.raises(DataError, match="times is True; times are numbers"):
+    with pytest.raises(DataError, match="times must be numbers, got True"):
         fitted.predict_survival_function(rows, True)
 
 

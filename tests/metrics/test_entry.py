@@ -312,7 +312,7 @@ def test_cross_validation_of_causes_leaves_out_what_knows_no_entry():
     x, time, event, entry = _late_rows(150)
     cause = np.where(event, 1 + (np.arange(150) % 2), 0)
     data = SurvivalData(x[:, None], Surv(time, cause, entry=entry, causes="auto"))
-    with pytest.warns(DataWarning, match="rows entered late: likelihood and concordance"):
+    with pytest.warns(DataWarning, match="left-truncated rows: likelihood and concordance"):
         scores = cross_validate(SurvivalRegression(), data, n_folds=2).scores
     assert scores[["c_cause_specific:1", "c_cause_specific:2", "log_likelihood"]].notna().all(axis=None)
     assert scores[["ibs:1", "ibs:2", "c_wolbers:1", "c_wolbers:2"]].isna().all(axis=None)

@@ -295,7 +295,7 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     whole = data.subset([int(subject[1:]) for subject in order])  # subjects in the order in which they appear
     parts = SurvivalData(frame, outcome(frame))
     tree = SurvivalRegression(leaf="weibull", columns=Columns(numeric="linear"))
-    with pytest.warns(DataWarning, match="rows entered late"):
+    with pytest.warns(DataWarning, match="left-truncated rows"):
         cut_scores = cross_validate(tree, parts, 3).scores
     scores = cross_validate(tree, whole, 3).scores
     for name in ("objective", "c_harrell"):
