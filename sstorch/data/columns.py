@@ -57,7 +57,15 @@ def to_pandas(values: object) -> object:
         return values
     import pyarrow as pa  # only frames of other libraries need it
 
-    frame: pd.DataFrame = pa.table(values).to_pandas()
+    table = pa.table(values)
+    # Unsigned codes, as polars has them, cannot be converted before pyarrow 23.
+    fields = [
+        field.with_type(pa.dictionary(pa.int64(), field.type.value_type, field.type.ordered))
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in table.schema
+    ]
+    frame: pd.DataFrame = table.cast(pa.schema(fields)).to_pandas()
     return frame
 
 

@@ -13,6 +13,8 @@ from sstorch._types import FloatArray
 # Panels of Gauss-Legendre quadrature: their width in log time, and the nodes of each. With every family the
 # error of incidences stays below 1e-8 (tests/fitted/test_incidence.py).
 WIDTH, NODES = 0.25, 5
+# Places of the nodes in (-1, 1) and their weights, (NODES,) each.
+PLACES, WEIGHTS = np.polynomial.legendre.leggauss(NODES)
 # Below the first event they are half as wide, since spline hazards can bend sharply there, and grow wider
 # below 1/e of its time, down to exp(-32) of it, where no family has mass that counts. Beyond the last event
 # they have the same width up to 55 times its time, and grow then.
@@ -40,12 +42,6 @@ def panels_before(panels: FloatArray, time: float) -> FloatArray:
         return panels[: max(2, int(np.searchsorted(panels, np.log(time))))]
 
 
-def inner_rule() -> tuple[FloatArray, FloatArray]:
-    """Places in (-1, 1) and weights of the nodes of a panel, (NODES,) each."""
-    places, weights = np.polynomial.legendre.leggauss(NODES)
-    return places, weights
-
-
 def cumulative_incidence(
     curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -64,7 +60,7 @@ def cumulative_incidence(
     Returns:
         F (n, K, n_times), in [0, 1], rising with t, and S (n, n_times).
     """
-    places, weights = (torch.as_tensor(part, device=times.device) for part in inner_rule())
+    places, weights = (torch.as_tensor(part, device=times.device) for part in (PLACES, WEIGHTS))
     end = times.clamp(min=torch.finfo(times.dtype).tiny).log()
     passed = torch.searchsorted(edges, end)
     full = (passed - 1).clamp(min=0)

@@ -25,8 +25,9 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import (
     NODES,
+    PLACES,
+    WEIGHTS,
     cumulative_incidence,
-    inner_rule,
     log_time_panels,
     panels_before,
 )
@@ -378,7 +379,7 @@ class FittedTree:
         edges = torch.as_tensor(np.r_[0.0, np.exp(panels_before(self.panels, last)), last]).to(
             x.device, x.dtype
         )
-        points, weights = (torch.as_tensor(part).to(x.device, x.dtype) for part in inner_rule())
+        points, weights = (torch.as_tensor(part).to(x.device, x.dtype) for part in (PLACES, WEIGHTS))
         start = edges.new_zeros(len(x), 1) if after is None else after[:, None]
         own = edges.clamp(min=start, max=start + tau)  # panels outside a row's window have no width
         half = own.diff(dim=1) / 2

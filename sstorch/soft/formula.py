@@ -38,7 +38,7 @@ from sstorch.deploy.expression import (
 )
 from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
-from sstorch.fitted.incidence import WIDTH, inner_rule
+from sstorch.fitted.incidence import PLACES, WEIGHTS, WIDTH
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import FitCovariance
 from sstorch.language import Phrase
@@ -124,8 +124,7 @@ def tree_formula(
             formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
         if not tree.competing:
             return formula
-        places, weights = inner_rule()
-        rule = tuple(zip(places.tolist(), weights.tolist(), strict=True))
+        rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
         hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
         return replace(formula, hazards=hazards)
     survival = as_expression(0.0)

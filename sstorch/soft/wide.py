@@ -306,10 +306,13 @@ def _lasso(near: _Expansion, x: FloatArray) -> FloatArray:
     from sklearn.linear_model import lasso_path  # of wide data alone, and slow to load
 
     root = np.sqrt(near.weight)
+    columns, target = (near.centred(x) * root).T, root * near.target
+    # The penalty from which on all coefficients are zero.
+    largest = max(float(np.abs(target @ columns).max()) / len(target), np.finfo(np.float64).resolution)
     most = _LASSO * int((near.weight > 0).sum())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a start need not be a minimum
-        path = lasso_path((near.centred(x) * root).T, root * near.target, eps=0.1, alphas=20, max_iter=100)[1]
+        path = lasso_path(columns, target, alphas=np.geomspace(largest, 0.1 * largest, 20), max_iter=100)[1]
     enough = np.flatnonzero((path != 0).sum(axis=0) >= most)
     return np.array(path[:, enough[0] if len(enough) else -1])
 
