@@ -1,9 +1,9 @@
 """Branch and bound over the upper levels of a tree, with a search of all sets of features below them.
 
-Trees below a split are searched only as long as the bound of the other side leaves them a chance to be better
-than the best tree known. No tree costs less than its distinct rows as leaves of their own. A guess, the cost
-of each row by a reference model, is a tighter bound, but not a sure one: what it alone leaves out is counted
-with the sure bound, so that the result states what is proved.
+Trees below a split are searched only if they can still beat the best tree found, given the bound of the other
+side. No tree costs less than its distinct rows as leaves of their own: a proved bound. The cost of rows by
+a reference model is a tighter bound, but an assumed one: what it alone skips keeps its proved bound, so that
+the result states what is proved.
 
 References:
     Zhang, Xin, Seltzer and Rudin (2024), Optimal sparse survival trees, AISTATS (reference-model bounds,
@@ -37,8 +37,8 @@ class _Part(NamedTuple):
     path: Path
     problem: CompiledProblem
     rows: IntArray  # (n,), numbers of these rows among all
-    sure: float  # no tree on them costs less
-    hoped: float  # no tree on them is hoped to cost less, at least `sure`
+    proved: float  # no tree on them costs less
+    assumed: float  # assumed least cost of a tree on them, at least `proved`
 
 
 class _Best(NamedTuple):
@@ -56,7 +56,7 @@ class Deep:
     problem: CompiledProblem
     penalty: float  # cost of a leaf
     floor: FloatArray  # (U,), no tree costs less for these rows
-    guess: FloatArray | None  # (U,), what rows are hoped to cost at least
+    guess: FloatArray | None  # (U,), assumed least costs of rows
     base: int  # the depth of trees that are searched at once
     n_threads: int
     n_cells: int = 0
@@ -84,9 +84,9 @@ class Deep:
         return 1e-12 * (abs(leaf) + float(np.abs(self.floor).sum()) + 8.0 * self.penalty)
 
     def _part(self, path: Path, problem: CompiledProblem, rows: IntArray) -> _Part:
-        sure = float(self.floor[rows].sum()) + self.penalty
-        hoped = sure if self.guess is None else max(sure, float(self.guess[rows].sum()) + self.penalty)
-        return _Part(path, problem, rows, sure, hoped)
+        proved = float(self.floor[rows].sum()) + self.penalty
+        assumed = proved if self.guess is None else max(proved, float(self.guess[rows].sum()) + self.penalty)
+        return _Part(path, problem, rows, proved, assumed)
 
     def _half(self, part: _Part, feature: int, sign: int) -> _Part:
         here = part.rows[part.problem.literals[:, feature] == sign]
@@ -99,7 +99,7 @@ class Deep:
         target = self._cheapest(found)
         cost = found.costs[target] + self.penalty * (target.nodes + 1)
         if not found.complete:
-            return _Best(cost, part.sure, partial(found.tree, target))
+            return _Best(cost, part.proved, partial(found.tree, target))
         return _Best(cost, cost, partial(self._again, part.path, depth))
 
     def _again(self, path: Path, depth: int) -> Nested:
@@ -114,7 +114,7 @@ class Deep:
         return min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
 
     def _best(self, part: _Part, depth: int, cutoff: float, deadline: Deadline) -> _Best:
-        """The best tree on some rows, as far as it is hoped to cost less than a cutoff."""
+        """The best tree on some rows, unless bounds say that it costs at least a cutoff."""
         inside = np.zeros(len(self.floor), dtype=np.bool_)
         inside[part.rows] = True
         key = np.packbits(inside).tobytes(), depth
@@ -133,15 +133,15 @@ class Deep:
         below = min(_SCOUT_DEPTH, self.base, depth - 1)
         best, slack = self._table(part, 0, NEVER), self._slack
         # Two leaves at least, or none of the trees is of use.
-        if part.hoped + self.penalty >= min(best.cost, cutoff) - slack:
-            return best._replace(bound=min(best.cost, part.sure + self.penalty))
+        if part.assumed + self.penalty >= min(best.cost, cutoff) - slack:
+            return best._replace(bound=min(best.cost, part.proved + self.penalty))
         bound, splits = best.cost, list[tuple[float, int, tuple[_Part, _Part], tuple[_Best, _Best]]]()
         for feature in range(part.problem.literals.shape[1]):
             halves = self._half(part, feature, 0), self._half(part, feature, 1)
             if min(len(half.rows) for half in halves) == 0:
                 continue
             if deadline.passed:
-                bound = min(bound, halves[0].sure + halves[1].sure)
+                bound = min(bound, halves[0].proved + halves[1].proved)
                 continue
             small = (
                 self._best(halves[0], below, INFINITY, NEVER),
@@ -157,13 +157,13 @@ class Deep:
             if cost < best.cost - slack:
                 best = self._joined(part, feature, small)
             # First the side of which least is known.
-            order = sorted((0, 1), key=lambda side: halves[side].hoped - small[side].cost)
+            order = sorted((0, 1), key=lambda side: halves[side].assumed - small[side].cost)
             sides = list(small)
             for side in order if depth - 1 > below else ():
-                other = halves[1 - side].hoped if side == order[0] else sides[1 - side].cost
+                other = halves[1 - side].assumed if side == order[0] else sides[1 - side].cost
                 most = min(best.cost, cutoff) - slack - other
-                if halves[side].hoped >= most or deadline.passed:
-                    sides[side] = sides[side]._replace(bound=halves[side].sure)
+                if halves[side].assumed >= most or deadline.passed:
+                    sides[side] = sides[side]._replace(bound=halves[side].proved)
                     continue
                 found = self._best(halves[side], depth - 1, most, deadline)
                 sides[side] = min(found, small[side], key=lambda one: one.cost)._replace(bound=found.bound)

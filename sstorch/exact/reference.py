@@ -1,4 +1,4 @@
-"""Costs of rows by a reference model, as guesses of what any tree costs at least."""
+"""Costs of rows by a reference model, assumed as lower bounds of the costs of trees."""
 
 from __future__ import annotations
 

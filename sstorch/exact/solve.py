@@ -81,11 +81,10 @@ def solve(
             rest of the tree, with at most five levels, below each leaf of these. The tree is not proved to be
             the best one: `Solution.gap` bounds its distance from that. Searched by the compiled engine alone.
         verbose: 1 reports progress on standard error, once a second.
-        guess: (N,), the cost that each row is hoped to have at least, such as that by a reference model (see
-            `sstorch.exact.reference_costs`). Above depth 3, where the compiled engine searches, splits are
-            left out that could only be better than the best tree with rows below their guess. That takes
-            less time, and the tree need not be the best one; `Solution.gap` counts with sure bounds alone,
-            so that it is 0 only if the tree is proved to be the best.
+        guess: (N,), an assumed least cost of each row, such as that by a reference model (see
+            `sstorch.exact.reference_costs`). Above depth 3 the compiled engine skips splits that could beat
+            the best tree only if rows cost less than assumed. This saves time, but the tree need not be
+            optimal: `Solution.gap` uses proved bounds alone and is 0 only for a proved optimum.
 
     Returns:
         The solution.
@@ -145,8 +144,8 @@ def solve(
     elif compiles(engine, task, place, work, memory):
         if depth > MAX_EXACT_DEPTH or (guess is not None and depth > 3):
             floor = _floor(task, patterns, entries, place)
-            hoped = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
-            plan = rows.deep_plan(depth, leaf_penalty, floor, hoped, memory, n_threads)
+            assumed = None if guess is None else np.bincount(patterns.of_row, guess).astype(np.float64)
+            plan = rows.deep_plan(depth, leaf_penalty, floor, assumed, memory, n_threads)
         else:
             all_sizes = max_nodes is not None
             plan = rows.compiled_plan(depth, limit, all_sizes, leaf_penalty, memory, n_threads)

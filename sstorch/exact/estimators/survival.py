@@ -500,9 +500,9 @@ class OptimalSurvivalTree(ExactSurvivalTree, LoadableTree):
                 weights and repeated rows give the same tree. The scale of the weights matters only for
                 ``leaf_penalty`` with the log-likelihood, a weighted total. ``min_leaf``, ``min_events`` and
                 the counts of tables are of rows of positive weight, whatever they weigh.
-            reference: fitted survival model of these columns, whose loss in each row is taken for the least
-                that a tree has there. A search of more than about 20 seconds, as of depth 6, takes less time
-                with it; `gap_` counts without it. See :func:`~sstorch.exact.reference_costs`.
+            reference: fitted survival model of these columns. Its loss in each row is the assumed least loss
+                of a tree there, which shortens searches of more than about 20 seconds, as at depth 6. `gap_`
+                uses proved bounds alone. See :func:`~sstorch.exact.reference_costs`.
 
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
