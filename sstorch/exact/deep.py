@@ -65,7 +65,12 @@ class Deep:
     def search(self, depth: int, deadline: Deadline = NEVER) -> Found:
         """The best tree of a depth, and a bound of all of them."""
         everything = self._part((), self.problem, np.arange(len(self.floor)))
-        best = self._best(everything, depth, INFINITY, deadline)
+        # Depth by depth, so that a time limit ends with no worse a tree than that of a smaller depth.
+        best = self._table(everything, min(depth, self.base), deadline)
+        for deeper in range(self.base + 1, depth + 1):
+            found = self._best(everything, deeper, best.cost, deadline)
+            better = found.cost < best.cost - self._slack
+            best = found if better else best._replace(bound=min(found.bound, best.cost))
         tree = best.tree()
         size = nested_size(tree)
         # No less than the best tree, but for rounding: proved.

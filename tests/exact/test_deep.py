@@ -94,11 +94,14 @@ def test_time_limit_leaves_a_bound(monkeypatch):
     task = LogLikelihood(time, event)
     best = solve(features, task, 6, min_leaf=3)
     assert best.certificate == "optimal"
+    shallow = solve(features, task, 5, min_leaf=3)
     looks = iter(range(10**9))
     monkeypatch.setattr(Deadline, "passed", property(lambda self: next(looks) > 30))
     cut = solve(features, task, 6, min_leaf=3, time_limit=1e6)
     assert cut.loss - cut.gap <= best.loss <= cut.loss
     assert cut.gap > 0.0
+    # Deeper trees are searched depth by depth: the limit does not end with a worse one than depth 5 has.
+    assert cut.loss <= shallow.loss + 1e-9
 
 
 @pytest.mark.parametrize(
