@@ -271,8 +271,13 @@ def test_scores_are_derivatives_of_the_likelihood(name: str, linear: bool) -> No
     ends = [torch.autograd.grad(loss(theta + h * direction), theta)[0] for h in (1e-5, -1e-5)]
     bend = np.einsum("nqd,nqr,nre,e->d", design, second, design, direction[0].numpy())
     np.testing.assert_allclose(bend, ((ends[0] - ends[1]) / 2e-5)[0].numpy(), rtol=1e-3, atol=1e-3)
-    test: SplitTest = split_test(tree, frame, late, n_draws=19)
-    assert test.table["p"].between(0.05, 1).all()
+    if name == "logistic_hazard" or (name == "piecewise_exponential" and linear):
+        # More shapes than 40 rows determine.
+        with pytest.raises(DataError, match=r"no maximum|have a maximum"):
+            split_test(tree, frame, late, n_draws=19)
+    else:
+        test: SplitTest = split_test(tree, frame, late, n_draws=19)
+        assert test.table["p"].between(0.05, 1).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*(have little information|are steps):sstorch.exceptions.DataWarning")

@@ -183,7 +183,7 @@ def test_nested_scores_are_those_of_searches_without_the_test_rows(small_data: S
         if row["candidate"] != "trained":
             score = inner.score(test.frame, test.y)
             assert row["c_harrell"] == pytest.approx(score, abs=1e-9)
-    assert "made anew without the test rows of each fold, scores" in found.summary()
+    assert "repeated without the test rows of each fold, scores" in found.summary()
     assert "nested=True" not in found.summary()
     assert "nested=True scores the choice itself." in _fit(data).summary()
     assert _fit(data).nested_scores_ is None
