@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch._types import BoolArray, FloatArray, IntArray
-from sstorch.checks import check_after, names_text, option_text, rows_text
+from sstorch.checks import check_after, counted, names_text, option_text, rows_text
 from sstorch.data.columns import labels
 from sstorch.data.oddity import Oddity
 from sstorch.exceptions import ConfigError, DataError
@@ -144,6 +144,12 @@ def _follows_subjects(values: npt.NDArray[Any], entry: FloatArray, time: FloatAr
         return False
     follows = (entry[order][1:] == time[order][:-1])[same]
     return bool(follows.mean() >= _FOLLOWING and len(np.unique(values)) > 1)
+
+
+def rows_of_subjects(rows: float, subjects: float | None) -> str:
+    """Number of rows in words, with that of their subjects; None if each subject has one row."""
+    of_subjects = "" if subjects is None else f" of {counted(subjects, 'subject')}"
+    return counted(rows, "row") + of_subjects
 
 
 def join_rows(

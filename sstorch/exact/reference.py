@@ -31,7 +31,7 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
         X: the task's rows, as `model` takes them.
 
     Raises:
-        ConfigError: another task.
+        ConfigError: another task, or a model without these.
         DataError: other than N rows.
 
     References:
@@ -41,6 +41,9 @@ def reference_costs(task: Task, model: Any, X: Any) -> FloatArray:
         raise ConfigError(f"a reference model has costs of one event, not those of {type(task).__name__}")
     if len(X) != task.n_rows:
         raise DataError(f"X: {len(X)} rows, but the task has {task.n_rows}")
+    if isinstance(model, type) or not hasattr(model, "unique_times_"):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ConfigError(f"reference must be a fitted survival model with unique_times_, got {kind}")
     brier, times = isinstance(task, IntegratedBrier), np.asarray(model.unique_times_)
     predict = model.predict_survival_function if brier else model.predict_cumulative_hazard_function
     costs = []

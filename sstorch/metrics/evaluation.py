@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import sstorch.metrics.event_metrics  # noqa: F401  # declares the metrics of one event
-from sstorch.checks import check_horizon
+from sstorch.checks import check_horizon, has_method
 from sstorch.data import Surv
 from sstorch.exceptions import DataError, named
 from sstorch.metrics.censoring import censoring_distribution, floored
@@ -175,7 +175,7 @@ def _same_kind(train: Surv, test: Surv) -> Kind:
 
 
 def _has(model: object, method: str | None) -> bool:
-    return method is None or callable(getattr(model, method, None))
+    return method is None or has_method(model, method)
 
 
 def _loss(model: Any, name: str, given: GivenRows, after: float | None) -> float:

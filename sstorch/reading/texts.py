@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sstorch.checks import counted
-from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.table import interval_text, survival_texts
 from sstorch.nn import SoftTree
@@ -111,8 +111,7 @@ def effect_lines(tree: FittedTree, nodes: pd.DataFrame) -> list[str]:
 
 def rows_text(row: pd.Series) -> str:
     """Rows of a row of the node table, and their subjects where these have several."""
-    of_subjects = f" of {counted(row['subjects'], 'subject')}" if "subjects" in row else ""
-    return counted(row["rows"], "row") + of_subjects
+    return rows_of_subjects(row["rows"], row.get("subjects"))
 
 
 def events_text(tree: FittedTree, row: pd.Series) -> str:

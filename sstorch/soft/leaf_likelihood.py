@@ -251,14 +251,17 @@ def _newton_root(information: FloatArray) -> tuple[FloatArray, IntArray]:
     size = np.sqrt(np.abs(np.diagonal(information, axis1=1, axis2=2)))
     unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
     values, vectors = np.linalg.eigh(information * unit[:, :, None] * unit[:, None, :])
-    least = _RANK * np.maximum(np.abs(values).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    kept = np.abs(values) > least
-    scale = np.where(kept, 1 / np.sqrt(np.where(kept, np.abs(values), 1.0)), 0.0)
-    return unit[:, :, None] * vectors * scale[:, None], (values > least).sum(axis=1)
+    scale = _root_scale(np.abs(values))
+    return unit[:, :, None] * vectors * scale[:, None], ((values > 0) & (scale > 0)).sum(axis=1)
 
 
 def inverse_root(matrices: FloatArray) -> FloatArray:
     """R with R R' the pseudo-inverse of symmetric matrices (b, d, d), zero if these are not positive."""
     values, vectors = np.linalg.eigh(matrices)
-    kept = values > _RANK * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
-    return np.asarray(vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None])
+    return np.asarray(vectors * _root_scale(values)[:, None])
+
+
+def _root_scale(values: FloatArray) -> FloatArray:
+    """1 / sqrt of eigenvalues (b, d), zero where they do not count, see ``_RANK``."""
+    kept = values > _RANK * np.maximum(values.max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)

@@ -158,5 +158,8 @@ def test_reference_model_shortens_the_search_of_an_estimator(gbsg2):
     assert found.optima_["loss"].min() == pytest.approx(found.loss_)
     with pytest.raises(DataError, match="X: 685 rows, but the task has 686"):
         reference_costs(LogLikelihood(gbsg2.time, gbsg2.event), base, X[1:])
+    for wrong in ("forest", OptimalSurvivalTree, OptimalSurvivalTree()):
+        with pytest.raises(ConfigError, match="reference must be a fitted survival model"):
+            model.fit(X, y, reference=wrong)
     with pytest.raises(ConfigError, match="costs of one event, not those of CompetingLogLikelihood"):
         model.fit(X, Surv(gbsg2.time, gbsg2.event * 1, causes=("relapse",)), reference=base)

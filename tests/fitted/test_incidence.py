@@ -29,7 +29,7 @@ def integrals(tree: FittedTree, x: object, times: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("leaf", nightly_but(("log_logistic", "piecewise_exponential"), FALLING))
+@pytest.mark.parametrize("leaf", nightly_but(("log_logistic", "piecewise_exponential", "spline"), FALLING))
 def test_incidences_are_the_integrals_of_hazard_times_survival(leaf: str) -> None:
     data = load_dataset("mgus2")
     tree = PrognosticTree(depth=1, leaf=leaf).fit(data.frame, data.y)._tree

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times, median_event_time
-from sstorch.checks import counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.fingerprint import fingerprint
-from sstorch.data.subjects import CONSTANT_COVARIATES
+from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import weighted_rows
@@ -73,8 +72,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     def _rows_text(self, rows: float, group: int = 0) -> str:
         """Rows of a group, 0 for all, and their subjects where these have several."""
-        subjects = f" of {counted(self._subjects[group], 'subject')}" if self._subjects else ""
-        return counted(rows, "row") + subjects
+        return rows_of_subjects(rows, self._subjects[group] if self._subjects else None)
 
     def _forget_results(self) -> None:
         """Drop results about another tree."""

@@ -226,7 +226,7 @@ def check_front_task(task: FrontTask, features: object, *, n_trials: int = 50, s
     problem = FrontProblem.of(task, patterns, channels, 1, torch.device("cpu"))
     if problem.leaf.dtype != torch.int64 or problem.leaf.ndim != 2 or len(problem.leaf) != len(task.names):
         raise ConfigError(
-            f"points: expected int64 of shape ({len(task.names)}, K, ...), got {problem.leaf.dtype} of "
+            f"points must be int64 of shape ({len(task.names)}, K, ...), got {problem.leaf.dtype} of "
             f"{tuple(problem.leaf.shape)}"
         )
     rng = np.random.default_rng(seed)

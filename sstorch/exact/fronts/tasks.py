@@ -235,7 +235,7 @@ def group_numbers(group: npt.ArrayLike, n_rows: int) -> IntArray:
     wrong = numbers[(numbers != np.floor(numbers)) | (numbers < 0)]
     if len(wrong):
         remedy = "np.unique(group, return_inverse=True)[1] numbers groups"
-        raise DataError(f"group: expected whole numbers from 0 on, found {wrong[0]:g}; {remedy}")
+        raise DataError(f"group must be whole numbers from 0 on, got {wrong[0]:g}; {remedy}")
     codes = numbers.astype(np.int64)
     if codes.min() == codes.max():
         raise DataError(f"group: all rows are {codes[0]}, there are no two groups")
