@@ -25,9 +25,9 @@ _RANK = 1e-8
 # Scores below this share of the root mean square of a parameter's design are rounding errors of zero.
 _NO_SCORE = 1e-6
 # Newton steps to a maximum of the likelihood. There it could rise by half of _CONVERGED, the next step moves
-# predictor and shapes by at most _MOVED, and the information has the rank of the design. Towards a maximum at
+# the predictor by at most _MOVED, and the information on it has the rank of the design. Towards a maximum at
 # infinity the likelihood rises less and less, too, but each step moves some row by about one, until the
-# information there underflows.
+# information there underflows. Shapes may end at infinity, such as a spline without a slope between two ties.
 _MOST_STEPS = 50
 _CONVERGED = 1e-9
 _MOVED = 1e-2
@@ -104,10 +104,10 @@ class LeafLikelihood(NamedTuple):
         """Maximum of the likelihood of b outcomes of the rows, (b, n), from ``numbers``."""
         (b, n), d = time.shape, self.design.shape[-1]
         found = _Maximum(np.tile(self.numbers, (b, 1, 1)), np.zeros((b, n, d)), np.zeros(b, dtype=bool))
-        running = np.arange(b)
-        parts = self._derivatives(time, event, found.numbers)
+        running = np.flatnonzero(event.any(axis=1))  # without an event there is none
+        parts = self._derivatives(time[running], event[running], found.numbers[running])
         flat = self.design.reshape(-1, d)
-        n_free = _newton_root((flat.T @ flat)[None])[1]
+        n_free = self._rank_of_predictor(np.ones((1, n)))
         for _ in range(_MOST_STEPS):
             keep = _finite_rows(parts).all(axis=1)
             running, (loss, first, second) = running[keep], [part[keep] for part in parts]
@@ -115,12 +115,12 @@ class LeafLikelihood(NamedTuple):
                 break
             scores = -(first[:, :, None, :] @ self.design)[:, :, 0]
             total = scores.sum(axis=1)
-            root, n_curved = _newton_root(flat.T @ (second @ self.design).reshape(len(running), -1, d))
+            root, convex = _newton_root(flat.T @ (second @ self.design).reshape(len(running), -1, d))
             step = (root @ (root.swapaxes(1, 2) @ total[:, :, None]))[:, :, 0]
             gain = (total * step).sum(axis=1)
             move = np.einsum("nqd,bd->bnq", self.design, step)
-            done = (gain <= _CONVERGED) & (np.abs(move).max(axis=(1, 2)) <= _MOVED)
-            whole = done & (n_curved == n_free)
+            done = (gain <= _CONVERGED) & (np.abs(move[:, :, 0]).max(axis=1) <= _MOVED)
+            whole = done & convex & (self._rank_of_predictor(second[:, :, 0, 0]) == n_free)
             found.scores[running[whole]], found.exists[running[whole]] = scores[whole], True
             if done.all():
                 break
@@ -139,6 +139,13 @@ class LeafLikelihood(NamedTuple):
                 trying = trying[~taken]
                 length[trying] /= 2
         return found
+
+    def _rank_of_predictor(self, curvature: FloatArray) -> IntArray:
+        """Rank (b,) of the information on the predictor, given its curvature in each row, (b, n)."""
+        x = self.design[:, 0]
+        scaled, _ = _at_unit_diagonal(x.T @ (curvature[:, :, None] * x))
+        scale = _root_scale(np.asarray(np.linalg.eigvalsh(scaled)))
+        return np.asarray((scale > 0).sum(axis=1))
 
     def _derivatives(
         self, time: FloatArray, event: BoolArray, numbers: FloatArray
@@ -242,17 +249,24 @@ def _design(x: FloatArray, n_shape: int, linear_shapes: bool) -> tuple[FloatArra
     return design, (place >= p) & (place < ends)
 
 
-def _newton_root(information: FloatArray) -> tuple[FloatArray, IntArray]:
-    """R with R R' the inverse of information (b, d, d) for Newton steps, and its positive directions (b,).
+def _at_unit_diagonal(information: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Information (b, d, d) in units of the parameters (b, d) that make its diagonal one, and these units."""
+    size = np.sqrt(np.abs(np.diagonal(information, axis1=1, axis2=2)))
+    unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
+    return information * unit[:, :, None] * unit[:, None, :], unit
+
+
+def _newton_root(information: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """R with R R' the inverse of information (b, d, d) for Newton steps, and whether it is nowhere negative.
 
     Negative curvature, as it occurs far from a maximum, is taken as positive: steps lead away from saddle
     points. Directions without curvature, at unit diagonal, are left out.
     """
-    size = np.sqrt(np.abs(np.diagonal(information, axis1=1, axis2=2)))
-    unit = np.divide(1, size, out=np.zeros_like(size), where=size > 0)
-    values, vectors = np.linalg.eigh(information * unit[:, :, None] * unit[:, None, :])
+    scaled, unit = _at_unit_diagonal(information)
+    values, vectors = np.linalg.eigh(scaled)
     scale = _root_scale(np.abs(values))
-    return unit[:, :, None] * vectors * scale[:, None], ((values > 0) & (scale > 0)).sum(axis=1)
+    convex = np.asarray(((values >= 0) | (scale == 0)).all(axis=1))
+    return unit[:, :, None] * vectors * scale[:, None], convex
 
 
 def inverse_root(matrices: FloatArray) -> FloatArray:

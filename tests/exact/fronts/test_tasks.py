@@ -148,7 +148,11 @@ def test_disparity_uses_the_groups_of_its_rows():
         (lambda: GroupFairness([0, 1], [0, 1, 1]), DataError, "group: 3 rows"),
         (lambda: GroupFairness([0, 1], [0, 1], "equal_opportunity"), DataError, "no row of group 0"),
         (lambda: GroupFairness([0, 1], [0, 2]), DataError, "no row of group 1"),
-        (lambda: GroupFairness([0, 1], [0, 0.5]), DataError, "found 0.5; np.unique"),
+        (
+            lambda: GroupFairness([0, 1], [0, 0.5]),
+            DataError,
+            "group must be whole numbers from 0 on, got 0.5; np.unique",
+        ),
         (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 1], horizon=3.0), ConfigError, "must be .* got 3.0"),
         (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 1], horizon=0.5), ConfigError, "must be .* got 0.5"),
         (lambda: FairSurvival([1.0, 2.0], [1, 1], [0, 0], horizon=1.0), DataError, "all rows are 0"),
