@@ -29,6 +29,7 @@ from sstorch import (
     OptimalSurvivalTreeCV,
     PrognosticTree,
     PrognosticTreeCV,
+    Search,
     SoftSurvivalTree,
     Surv,
     SurvivalData,
@@ -437,7 +438,7 @@ def saved(model: Any, case: Case) -> Result:
     kind = OptimalSurvivalTree if isinstance(model, OptimalSurvivalTreeCV) else type(model)
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
-        found = predict(kind.load(folder), case)
+        found = predict(kind.load(folder, getattr(model, "device", "cpu") or "cpu"), case)
     for name, value in predict(model, case).items():
         np.testing.assert_array_equal(found[name], value)
     return found
@@ -656,17 +657,32 @@ def _forms(kind: str, splits: bool) -> tuple[Case, Case]:
     return (chosen.resampled or chosen.forms)() if splits else chosen.forms()
 
 
+def on_device(estimator: str, device: str) -> Any:
+    """An estimator of the table that is fitted on a device."""
+    model = clone(ESTIMATORS[estimator])
+    if estimator in EXACT:
+        return model.set_params(search=Search(device=device))
+    return model.set_params(device=device)
+
+
 @functools.cache
-def _fitted(estimator: str, kind: str, splits: bool, form: int, given: bool) -> Any:
+def _fitted(estimator: str, kind: str, splits: bool, form: int, given: bool, device: str) -> Any:
     """A model of one form of the rows, which several cells ask; ``given``: its penalties are numbers."""
     case = _forms(kind, splits)[form]
-    model = clone(ESTIMATORS[estimator]).set_params(**GIVEN if given else {})
+    model = on_device(estimator, device).set_params(**GIVEN if given else {})
     return model.fit(case.X, case.y, sample_weight=case.weight)
 
 
 def forms(estimator: str, kind: str, operation: str) -> tuple[Case, Case]:
     """The two forms of the rows that a cell is run on."""
     return _forms(kind, _splits(estimator, operation))
+
+
+def run_once(estimator: str, kind: str, operation: str, device: str) -> Result:
+    """Results of a cell on the first form of its rows, with a model fitted on a device."""
+    splits = _splits(estimator, operation)
+    model = _fitted(estimator, kind, splits, 0, False, device)
+    return OPERATIONS[operation].run(model, _forms(kind, splits)[0])
 
 
 def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
@@ -677,7 +693,7 @@ def run(estimator: str, kind: str, operation: str) -> tuple[Result, Result]:
     found: tuple[Result, Result] = ({}, {})
     for splits, given in variants:
         for form, case in enumerate(_forms(kind, splits)):
-            own = OPERATIONS[operation].run(_fitted(estimator, kind, splits, form, given), case)
+            own = OPERATIONS[operation].run(_fitted(estimator, kind, splits, form, given, "cpu"), case)
             found[form].update({f"{name}, given" if given else name: value for name, value in own.items()})
     return found
 

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 
 from sstorch.exceptions import ConfigError, DataError
@@ -18,6 +19,7 @@ from tests.capabilities import (
     page,
     reason_of,
     run,
+    run_once,
 )
 from tests.conftest import nightly
 
@@ -62,6 +64,41 @@ def test_cell_works_or_says_why(estimator: str, kind: str, operation: str) -> No
     else:
         with pytest.raises((DataError, ConfigError), match=reason.message):
             run(estimator, kind, operation)
+
+
+# Left out on a GPU: what draws rows, and what reads a fitted model as on the CPU.
+ON_CUDA = [
+    name for name in OPERATIONS if name not in (*SLOW, *SHARED, "texts", "calculator", "sql", "simpler")
+]
+ON_CUDA += ["split_test", "program"]
+# Pairs that together run what is computed on the device; all others only at night.
+CUDA_DAILY = (
+    ("PrognosticTree", "right"),
+    ("PrognosticTree", "competing start-stop"),
+    ("SoftSurvivalTree", "weights"),
+    ("OptimalSurvivalTree", "right"),
+)
+ON_DEVICES = [
+    pair if pair in CUDA_DAILY else nightly(*pair)
+    for pair in product(ESTIMATORS, KINDS)
+    if reason_of(*pair, "fit") is None
+]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning", "ignore::UserWarning")
+@pytest.mark.parametrize(("estimator", "kind"), ON_DEVICES)
+def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str) -> None:
+    for operation in ON_CUDA:
+        if operation in operations_of(estimator) and reason_of(estimator, kind, operation) is None:
+            cpu, cuda = (run_once(estimator, kind, operation, device) for device in ("cpu", "cuda"))
+            assert cpu.keys() == cuda.keys()
+            for name, value in cpu.items():
+                # Minima are reached to the tolerance of the minimiser.
+                np.testing.assert_allclose(
+                    cuda[name], value, rtol=1e-5, atol=1e-7, err_msg=f"{operation}: {name}"
+                )
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")

@@ -145,7 +145,8 @@ def export_program(tree: Deployable, path: str | Path, *, after: float | None = 
     competing causes a pair, F(t | x), shape (N, K, T), and S(t | x), free of any event. ``x`` are the encoded
     features in original units, shape (N, p), float64: numbers as they are, 1 where a category applies
     and 0 elsewhere, NaN where missing; ``times`` (T,) float64, >= 0. The names of the features are in the
-    extra file ``sstorch.json``. Columns are not checked there. The program runs on the device of the tree.
+    extra file ``sstorch.json``. Columns are not checked there. The program runs on the CPU, whatever
+    the device of the tree; ``torch.export.passes.move_to_device_pass`` moves it.
 
     Args:
         tree: fitted, soft.

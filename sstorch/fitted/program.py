@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ METADATA = "sstorch.json"
 def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
     """Write the prediction as one file that torch runs without this package, with a JSON in the file.
 
-    After an error, what was at the path is as it was.
+    The program runs on the CPU, whatever the device of the tree. After an error, the file is as before.
 
     Args:
         tree: trained.
@@ -44,12 +46,11 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
                 f"{family.name} leaves cannot be exported: their curves are computed by cases that depend on "
                 "the values; choose another family, or keep the tree with save()"
             )
-    device = tree.module.log_time_scale.device
+    # A program holds the device of its constants: wherever the tree was trained, every machine has a CPU.
+    on_cpu = {cause: copy.deepcopy(module).cpu() for cause, module in tree.hazards.items()}
+    tree = replace(tree, hazards=on_cpu)
     # Sizes of an example must differ from one and from each other to be left open.
-    example = (
-        torch.zeros(3, len(names), dtype=torch.float64, device=device),
-        torch.arange(1, 6, dtype=torch.float64, device=device),
-    )
+    example = (torch.zeros(3, len(names), dtype=torch.float64), torch.arange(1, 6, dtype=torch.float64))
     free = {"x": {0: torch.export.Dim("rows")}, "times": {0: torch.export.Dim("times")}}
     facts = {
         "sstorch_version": __version__,
@@ -96,16 +97,16 @@ class PredictionModule(nn.Module):
         super().__init__()
         self.after = after or 0.0
         self.fitted, self.hazards = fitted, nn.ModuleList(fitted.hazards.values())
-        preprocessor, device = fitted.preprocessor, fitted.module.log_time_scale.device
+        preprocessor = fitted.preprocessor
         basis = preprocessor.basis_
-        self.basis = nn.Identity() if basis is None else BasisModule(basis).to(device)
+        self.basis = nn.Identity() if basis is None else BasisModule(basis)
         for name, values in (
             ("offset", preprocessor.offset_),
             ("scale", preprocessor.scale_),
             ("fill", _fill(preprocessor)),
             *([("edges", fitted.panels)] if fitted.competing else []),
         ):
-            self.register_buffer(name, torch.as_tensor(values, device=device))
+            self.register_buffer(name, torch.as_tensor(values))
 
     def forward(self, x: Tensor, times: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Survival function, or incidences of several causes and the survival function of any event.

@@ -240,8 +240,12 @@ class FittedTree:
     @cached_property
     def panels(self) -> FloatArray:
         """Log times between which the hazards are smooth, the edges of a quadrature over time."""
-        bends = [module.family.corners() + module.log_time_scale for module in self.hazards.values()]
-        corners = np.concatenate([each.detach().cpu().double().exp().numpy().ravel() for each in bends])
+        # Families without constants know no device.
+        bends = [
+            module.family.corners().detach().cpu() + module.log_time_scale.detach().cpu()
+            for module in self.hazards.values()
+        ]
+        corners = np.concatenate([each.double().exp().numpy().ravel() for each in bends])
         return log_time_panels(self.event_times, corners)
 
     def risk(self, x: RowFeatures, times: FloatArray) -> FloatArray:

@@ -845,3 +845,17 @@ def test_a_time_next_to_an_end_is_at_the_end() -> None:
         for near in (before, after):
             torch.testing.assert_close(near[0], exact[0], rtol=1e-10, atol=0)
             torch.testing.assert_close(near[1], exact[1], rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_events_at_breakpoints_belong_to_the_interval_that_ends_there_whatever_the_rounding(
+    dtype: torch.dtype,
+) -> None:
+    # A batch of families, each with an event at its breakpoint.
+    log_time = torch.linspace(-4.0, 4.0, 301, dtype=dtype)[:, None]
+    ones, unit = torch.ones_like(log_time), torch.zeros(301, dtype=dtype)
+    family = PiecewiseExponential(1).prepare(log_time, ones, ones, unit)
+    shape, linear = ones[..., None], torch.zeros_like(log_time)
+    for nearby in (log_time, torch.nextafter(log_time, log_time + 1)):
+        assert (family.terms(nearby, linear, shape)[1] == 0.0).all()
+    assert (family.terms(log_time + 1e-4, linear, shape)[1] == 1.0).all()

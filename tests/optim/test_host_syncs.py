@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -134,9 +135,13 @@ def no_waiting() -> Iterator[None]:
         return call
 
     look, select = allowed(_Problems.running), allowed(DesignMatrix.select)
-    with patch.object(_Problems, "running", look), patch.object(DesignMatrix, "select", select):
-        torch.cuda.set_sync_debug_mode("error")
+    with (
+        patch.object(_Problems, "running", look),
+        patch.object(DesignMatrix, "select", select),
+        warnings.catch_warnings(action="ignore"),  # the mode warns that it is a prototype
+    ):
         try:
+            torch.cuda.set_sync_debug_mode("error")
             yield
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -34,6 +34,21 @@ def _grown(data: SurvivalData, **options: object) -> SoftSurvivalTree:
     return soft_tree(**settings).fit(data.frame, (data.time, data.event))
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+@pytest.mark.parametrize(
+    "leaf", nightly_but({"weibull", "spline", "piecewise_exponential", "logistic_hazard"}, sorted(FAMILIES))
+)
+def test_every_regression_on_cuda_equals_that_on_the_cpu(leaf: str, gbsg2: SurvivalData) -> None:
+    cpu, cuda = (
+        SurvivalRegression(leaf, device=device)
+        .fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        .predict_survival_function(gbsg2.frame[:50], [300.0, 800.0, 1500.0])
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(cuda, cpu, rtol=1e-5)
+
+
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
 def test_every_leaf_grows_predicts_and_comes_back(
     leaf: str, small_data: SurvivalData, tmp_path: Path

@@ -17,6 +17,9 @@ from sstorch.nn.hazards.base import Ancillary
 from sstorch.nn.hazards.numeric import check_placement, placement_times
 from sstorch.nn.hazards.parametric import RateFamily, exponential_integral
 
+# Units in the last place within which a time is at a breakpoint.
+_ROUNDING = 32
+
 
 class PiecewiseExponential(RateFamily):
     """A hazard that is constant between breakpoints.
@@ -56,12 +59,14 @@ class PiecewiseExponential(RateFamily):
         breaks = [self._aligned(value, linear) for value in self.breaks.unbind(-1)]
         exposure = torch.minimum(time, breaks[0])
         log_ratio = torch.zeros_like(linear)
+        # Breakpoints are often times of events, whose interval the rounding of exp must not decide.
+        slack = 1 + _ROUNDING * torch.finfo(time.dtype).eps
         for k, left in enumerate(breaks):
             inside = (time - left).clamp(min=0)
             if k + 1 < len(breaks):
                 inside = torch.minimum(inside, breaks[k + 1] - left)
             exposure = exposure + saturating_exp(shape[..., k]) * inside
-            log_ratio = torch.where(time > left, shape[..., k], log_ratio)
+            log_ratio = torch.where(time > left * slack, shape[..., k], log_ratio)
         return saturating_exp(linear + exposure.log()), linear + log_ratio
 
     def log_quantile(self, cumulative_hazard: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
