@@ -33,7 +33,7 @@ def group_table(
     y: object,
     horizons: npt.ArrayLike | None = None,
     n_resamples: int = 0,
-    confidence: float = 0.95,
+    level: float = 0.95,
     sample_weight: object = None,
     sample: Resamples | None = None,
     weights: WeightKind = "sampling",
@@ -71,7 +71,7 @@ def group_table(
         horizons: times of survival or incidences; None for two round times near the tertiles of the training
             event times.
         n_resamples: number of resamples for the correction, 50 or more; 0 for no correction.
-        confidence: level of the intervals.
+        level: level of the intervals.
         sample_weight: (n,), >= 0.
         sample: as in :func:`stability`, instead of ``n_resamples``.
         weights: ``"sampling"``: intervals use the infinitesimal jackknife
@@ -106,7 +106,7 @@ def group_table(
         if sample.draws is None or sample.draws.shape[1] != len(given):
             raise ConfigError("sample must be what bootstrap_trees gives for the same rows")
         resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
-    table = table_of(tree, data, at, confidence, resampled, weights)
+    table = table_of(tree, data, at, level, resampled, weights)
     if sample is not None:
         tree._chosen.group_table_ = table
     return table

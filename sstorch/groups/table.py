@@ -45,7 +45,7 @@ def table_of(
     tree: GroupedTree,
     data: SurvivalData,
     horizons: FloatArray | None = None,
-    confidence: float = 0.95,
+    level: float = 0.95,
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
@@ -56,7 +56,7 @@ def table_of(
     horizons = usual_horizons(tree) if horizons is None else horizons
     make = survival_table if data.causes is None else incidence_table
     group, predicted = tree._leaf_of(data.frame), tree._predicted(data.frame, horizons)
-    return make(group, predicted, data, horizons, confidence, resampled, weights)
+    return make(group, predicted, data, horizons, level, resampled, weights)
 
 
 def survival_table(
@@ -64,7 +64,7 @@ def survival_table(
     predicted: FloatArray,
     data: SurvivalData,
     horizons: FloatArray,
-    confidence: float = 0.95,
+    level: float = 0.95,
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
@@ -73,7 +73,7 @@ def survival_table(
     `predicted` is the survival of each row of positive weight at the increasing horizons, (n, n_times);
     `resampled` is for corrected estimates.
     """
-    times, factor = _event_times(data), half_width(confidence)
+    times, factor = _event_times(data), half_width(level)
     weighting = check_weighting(data.sample_weight, len(data), weights)
     numbers, place = np.unique(group, return_inverse=True)
     observed = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
@@ -117,7 +117,7 @@ def incidence_table(
     predicted: FloatArray,
     data: SurvivalData,
     horizons: FloatArray,
-    confidence: float = 0.95,
+    level: float = 0.95,
     resampled: Resampled | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def incidence_table(
 
     ``predicted`` are incidences of each row and cause at the horizons, (n, K, n_times).
     """
-    factor, names = half_width(confidence), data.cause_names
+    factor, names = half_width(level), data.cause_names
     weighting = check_weighting(data.sample_weight, len(data), weights)
     numbers, place = np.unique(group, return_inverse=True)
     parts = [data.subset(place == number) for number in range(len(numbers))]

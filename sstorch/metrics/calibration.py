@@ -233,7 +233,7 @@ def calibration_curve(
     survival: npt.ArrayLike,
     *,
     t: float,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> pd.DataFrame:
     """Estimate a smooth calibration curve of predicted survival at one time, with a pointwise band.
 
@@ -246,7 +246,7 @@ def calibration_curve(
         y: outcome of the rows, a `Surv` or the tuple (time, event), n > 1 of them.
         survival: predicted S_i(t), one probability per row, shape (n,).
         t: the time, in the unit of `y`.
-        confidence: level of the band, in (0, 1).
+        level: level of the band, in (0, 1).
 
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions, all within [0, 1]), observed,
@@ -255,7 +255,7 @@ def calibration_curve(
     Raises:
         DataError: invalid arguments (see `sstorch.checks`), a time outside the observed ones, or a single
             row.
-        ConfigError: t not > 0, or a confidence out of range.
+        ConfigError: t not > 0, or a level out of range.
 
     References:
         Gerds, Andersen and Kattan (2014), Statistics in Medicine 33, 3191-3203, for pseudo-observations;
@@ -268,7 +268,7 @@ def calibration_curve(
     """
     row_time, row_event, predicted, horizon = rows_at_one_time(y, survival, t)
     points, observed, error = _smooth(row_time, row_event, predicted, horizon)
-    half = half_width(confidence) * error
+    half = half_width(level) * error
     return pd.DataFrame(
         {
             "predicted": points,

@@ -91,7 +91,7 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
 
 
 def calibration_error_interval(
-    rows: HorizonRows, confidence: float = 0.95, *, name: str = "ici"
+    rows: HorizonRows, level: float = 0.95, *, name: str = "ici"
 ) -> Estimate[float]:
     """ICI, E50, E90 or Emax of `calibration_errors`, with limits that reach 0 for calibrated predictions.
 
@@ -101,11 +101,11 @@ def calibration_error_interval(
     distribution of the estimate is simulated from the normal distribution of the d coefficients of the curve.
     Their variance is the estimated one; for a multiple of 0 (Cox models without weights and with one event
     per subject) it is the variance under calibration. A multiple is accepted if its region of probability
-    ``confidence`` contains the estimate. The region is the shortest interval of the estimate; for E50, which
+    ``level`` contains the estimate. The region is the shortest interval of the estimate; for E50, which
     is near 0 wherever the curve crosses the diagonal, of the estimate to the power of d, the volume of
     coefficients at this distance. Coverage of 95 % limits: ``experiments/validation``.
 
-    Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `confidence` is
+    Rows and errors are as in `calibration_errors`; `name` is "ici", "e50", "e90" or "e_max"; `level` is
     in (0, 1).
 
     Examples:
@@ -117,8 +117,8 @@ def calibration_error_interval(
         [0.021, 0.0, 0.039]
     """
     check_choice(name, "name", CalibrationErrors._fields)
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    test = ErrorTest(rows, name, confidence)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
+    test = ErrorTest(rows, name, level)
     value = float(getattr(calibration_errors(rows, test.curve), name))
     lower, upper = test.limits()
     return Estimate(value, min(lower, value), max(upper, value))
@@ -132,9 +132,9 @@ class ErrorTest:
         estimate: of the error, at predictions that represent those of all rows.
     """
 
-    def __init__(self, rows: HorizonRows, name: str, confidence: float = 0.95) -> None:
+    def __init__(self, rows: HorizonRows, name: str, level: float = 0.95) -> None:
         self.curve = curve = _refit(rows)
-        self._points, self._summary, self._confidence = _representative(rows), _SUMMARIES[name], confidence
+        self._points, self._summary, self._level = _representative(rows), _SUMMARIES[name], level
         x = curve.design(self._points)
         self._calibrated, self._deviation = x @ curve.identity, x @ (curve.coefficients - curve.identity)
         # In simulations it held limits of E50 to their level, and those of the others less well than length.
@@ -153,7 +153,7 @@ class ErrorTest:
     def accepted(self, multiple: float) -> tuple[float, float]:
         """The region that holds the estimate with the probability of the tests, at a true multiple."""
         drawn = np.sort(self.at(multiple, self._noise if multiple else self._calibrated_noise))
-        kept = int(np.ceil(self._confidence * drawn.size))
+        kept = int(np.ceil(self._level * drawn.size))
         volume = drawn**self._power
         first = int((volume[kept - 1 :] - volume[: drawn.size - kept + 1]).argmin())
         return float(drawn[first]), float(drawn[first + kept - 1])
@@ -191,10 +191,10 @@ def _representative(rows: HorizonRows) -> FloatArray:
     return np.asarray(np.quantile(rows.survival, shares, weights=rows.weight, method="inverted_cdf"))
 
 
-def hazard_calibration_curve(rows: HorizonRows, confidence: float = 0.95) -> pd.DataFrame:
+def hazard_calibration_curve(rows: HorizonRows, level: float = 0.95) -> pd.DataFrame:
     """Compute the calibration curve of `calibration_errors`, with a pointwise band.
 
-    Rows and errors are as in `calibration_errors`; `confidence` is the level of the band, in (0, 1).
+    Rows and errors are as in `calibration_errors`; `level` is that of the band, in (0, 1).
 
     Returns:
         Columns predicted (increasing, at most 100 quantiles of the predictions), observed, lower and upper,
@@ -203,7 +203,7 @@ def hazard_calibration_curve(rows: HorizonRows, confidence: float = 0.95) -> pd.
         sandwich.
     """
     points = np.unique(np.quantile(rows.survival, np.linspace(0.0, 1.0, _POINTS), method="nearest"))
-    observed, lower, upper = _refit(rows).band(points, half_width(confidence))
+    observed, lower, upper = _refit(rows).band(points, half_width(level))
     return pd.DataFrame({"predicted": points, "observed": observed, "lower": lower, "upper": upper})
 
 

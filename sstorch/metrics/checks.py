@@ -275,8 +275,8 @@ def _machine_epsilon(values: Any) -> float:
     )
 
 
-def half_width(confidence: float, degrees_of_freedom: float | None = None) -> float:
+def half_width(level: float, degrees_of_freedom: float | None = None) -> float:
     """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution."""
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
-    upper = 0.5 + 0.5 * confidence
+    check_share(level, "level", "a number in (0, 1)", closed=False)
+    upper = 0.5 + 0.5 * level
     return float(norm.ppf(upper) if degrees_of_freedom is None else student.ppf(upper, degrees_of_freedom))

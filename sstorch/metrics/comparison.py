@@ -68,7 +68,7 @@ def corrected_resampled_t_test(
     *,
     n_train: int,
     n_test: int,
-    confidence: float = 0.95,
+    level: float = 0.95,
 ) -> ResampledTTest:
     """Compare two models by their scores on the same folds or random splits.
 
@@ -80,7 +80,7 @@ def corrected_resampled_t_test(
         second: scores of the second model on the same splits, shape (k,).
         n_train: number of rows in a training set.
         n_test: number of rows in a test set.
-        confidence: level of the interval, in (0, 1).
+        level: level of the interval, in (0, 1).
 
     Returns:
         Mean difference, interval, t, degrees of freedom and p-value. If all differences are equal and not 0,
@@ -89,7 +89,7 @@ def corrected_resampled_t_test(
 
     Raises:
         DataError: scores that are not finite, lengths that differ, or fewer than two splits.
-        ConfigError: no rows, or a confidence out of range.
+        ConfigError: no rows, or a level out of range.
 
     References:
         Nadeau and Bengio (2003), Machine Learning 52, 239-281.
@@ -107,7 +107,7 @@ def corrected_resampled_t_test(
         raise DataError(f"first must have the scores of at least two splits, got {one.size}.")
     for name, count in (("n_train", n_train), ("n_test", n_test)):
         check_integer(name, count, 1)
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
     difference = one - two
     mean, k = float(difference.mean()), difference.size
     error = float(np.sqrt(difference.var(ddof=1) * (1.0 / k + n_test / n_train)))
@@ -115,7 +115,7 @@ def corrected_resampled_t_test(
         if mean == 0.0:
             return ResampledTTest(0.0, 0.0, 0.0, 0.0, k - 1, 1.0)
         return ResampledTTest(mean, np.nan, np.nan, np.nan, k - 1, np.nan)
-    half = float(student.ppf(0.5 + 0.5 * confidence, k - 1)) * error
+    half = float(student.ppf(0.5 + 0.5 * level, k - 1)) * error
     p_value = 2.0 * float(student.sf(abs(mean) / error, k - 1))
     return ResampledTTest(mean, mean - half, mean + half, mean / error, k - 1, p_value)
 
@@ -124,7 +124,7 @@ def bootstrap_difference(
     difference: Callable[[IntArray], float],
     n: int,
     n_resamples: int,
-    confidence: float,
+    level: float,
     random_state: int,
     subject: IntArray | None = None,
 ) -> PairedComparison:
@@ -138,7 +138,7 @@ def bootstrap_difference(
     References:
         Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
     """
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
     check_integer("n_resamples", n_resamples, 20)
     value = difference(np.arange(n))
     if not np.isfinite(value):
@@ -166,7 +166,7 @@ def bootstrap_difference(
             f"be given; the last: {why}"
         ) from cause
     sample = np.array(drawn)
-    tail = 0.5 - 0.5 * confidence
+    tail = 0.5 - 0.5 * level
     lower, upper = np.quantile(sample, [tail, 1.0 - tail])
     smaller = min(np.count_nonzero(sample <= 0.0), np.count_nonzero(sample >= 0.0))
     p_value = min(1.0, 2.0 * float(smaller + 1) / (sample.size + 1))

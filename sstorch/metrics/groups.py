@@ -115,7 +115,7 @@ class KaplanMeierBand:
         cls,
         y: Outcome,
         *,
-        confidence: float = 0.95,
+        level: float = 0.95,
         sample_weight: npt.ArrayLike | None = None,
         weights: WeightKind = "sampling",
     ) -> KaplanMeierBand:
@@ -124,7 +124,7 @@ class KaplanMeierBand:
         Args:
             y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
                 event). With unequal sampling weights influences are summed by subject.
-            confidence: level of the limits, at each time, in (0, 1).
+            level: level of the limits, at each time, in (0, 1).
             sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
             weights: ``"sampling"``: limits use the infinitesimal jackknife with w^2, as R's
                 ``survfit(robust=TRUE)``, and do not depend on the scale of the weights. ``"frequency"``: a
@@ -133,7 +133,7 @@ class KaplanMeierBand:
         Raises:
             DataError: invalid arguments (see `sstorch.checks`), frequency weights that are not integers, or
                 rows of a subject that overlap.
-            ConfigError: a confidence out of range, or an unknown kind of weights.
+            ConfigError: a level out of range, or an unknown kind of weights.
         """
         rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight)
         weight, robust = check_weighting(rows.weight, rows.time.size, weights)
@@ -141,7 +141,7 @@ class KaplanMeierBand:
         times = np.unique(rows.time[rows.event if weight is None else rows.event & (weight > 0)])
         one = np.zeros(rows.time.size, dtype=np.int64)
         (values,), (error,) = survival_and_error(rows, one, 1, times, robust)
-        half = half_width(confidence) * error
+        half = half_width(level) * error
         return cls(times, values, *log_log_limits(values, half))
 
     def at(self, t: npt.ArrayLike) -> Estimate[FloatArray]:

@@ -34,7 +34,7 @@ PairWeights = Literal["harrell", "uno"]
 
 
 def concordance_interval(
-    rows: HorizonRows, confidence: float = 0.95, weights: PairWeights = "harrell"
+    rows: HorizonRows, level: float = 0.95, weights: PairWeights = "harrell"
 ) -> Estimate[float]:
     """Compute the concordance of predicted survival with the order of events up to t, with confidence limits.
 
@@ -45,7 +45,7 @@ def concordance_interval(
 
     Args:
         rows: outcomes and predictions at the horizon t.
-        confidence: level of the limits, in (0, 1).
+        level: level of the limits, in (0, 1).
         weights: weights of pairs: "harrell" 1, "uno" 1 / G(t_i-)^2 with weighted G from these rows.
 
     Returns:
@@ -54,7 +54,7 @@ def concordance_interval(
 
     Raises:
         DataError: no comparable pair, or late entry with "uno".
-        ConfigError: unknown weights, or a confidence out of range.
+        ConfigError: unknown weights, or a level out of range.
 
     References:
         Harrell, Lee and Mark (1996), Statistics in Medicine 15, 361-387; Uno et al. (2011), Statistics in
@@ -67,7 +67,7 @@ def concordance_interval(
         [0.833, 0.322, 0.981]
     """
     value, influence = concordance_influence(rows, weights)
-    return logit_limits(value, rows.error_of(influence), half_width(confidence))
+    return logit_limits(value, rows.error_of(influence), half_width(level))
 
 
 def concordance_influence(rows: HorizonRows, weights: PairWeights = "harrell") -> tuple[float, FloatArray]:
@@ -155,7 +155,7 @@ def _counted(rows: HorizonRows, weights: PairWeights) -> tuple[HorizonRows, Floa
     return cut, censoring_weights(rows)[0]
 
 
-def auc_interval(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+def auc_interval(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Compute the cumulative/dynamic AUC at t with limits: `cumulative_dynamic_auc` with G from these rows.
 
     With competing causes, cases have the cause of interest by t, and controls are all other rows with a known
@@ -167,7 +167,7 @@ def auc_interval(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]
 
     Raises:
         DataError: no cases, no controls, or late entry.
-        ConfigError: a confidence out of range.
+        ConfigError: a level out of range.
 
     References:
         Blanche, Dartigues and Jacqmin-Gadda (2013), Statistics in Medicine 32, 5381-5397.
@@ -178,7 +178,7 @@ def auc_interval(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]
         [0.75, 0.18, 0.976]
     """
     value, influence = auc_influence(rows)
-    return logit_limits(value, rows.error_of(influence), half_width(confidence))
+    return logit_limits(value, rows.error_of(influence), half_width(level))
 
 
 def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
@@ -206,7 +206,7 @@ def auc_influence(rows: HorizonRows) -> tuple[float, FloatArray]:
     return value, influence + through if several else np.full(len(rows), np.nan)
 
 
-def brier_interval(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
+def brier_interval(rows: HorizonRows, level: float = 0.95, *, scaled: bool = False) -> Estimate[float]:
     """Compute the (scaled) Brier score at t with confidence limits: `brier_score` with G from these rows.
 
     With competing causes it is `brier_score_incidence`. Arguments are as in `concordance_interval`, and
@@ -220,7 +220,7 @@ def brier_interval(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool 
 
     Raises:
         DataError: late entry, or a scaled score before the first event.
-        ConfigError: a confidence out of range.
+        ConfigError: a level out of range.
 
     References:
         Blanche, Proust-Lima, Loubere et al. (2015), Biometrics 71, 102-113.
@@ -233,7 +233,7 @@ def brier_interval(rows: HorizonRows, confidence: float = 0.95, *, scaled: bool 
     value, influence = brier_influence(rows, scaled=scaled)
     error = rows.error_of(influence)
     # With few rows the error of a mean of squares is uncertain itself.
-    half = half_width(confidence, max(rows.n_subjects - 1, 1))
+    half = half_width(level, max(rows.n_subjects - 1, 1))
     if not scaled:
         return logit_limits(value, error, half)
     ratio = 1.0 - value

@@ -19,7 +19,7 @@ from sstorch.metrics.pseudo_values import fit_cloglog, incidence_of, pseudo_valu
 from sstorch.metrics.robust import NO_ERROR
 
 
-def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+def observed_expected_ratio(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Compute the ratio of observed risk (one minus Kaplan-Meier) and mean predicted risk by t.
 
     With competing causes the observed risk is the Aalen-Johansen estimate.
@@ -27,7 +27,7 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
     Args:
         rows: outcomes and predictions at the horizon t, without late entry. The scale of the weights has no
             effect.
-        confidence: level of the limits, in (0, 1).
+        level: level of the limits, in (0, 1).
 
     Returns:
         Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
@@ -36,7 +36,7 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
 
     Raises:
         DataError: late entry, no event by t, or predicted risks that are all 0.
-        ConfigError: a confidence out of range.
+        ConfigError: a level out of range.
 
     References:
         McLernon, Giardiello, Van Calster et al. (2023), Annals of Internal Medicine 176, 105-114; Debray et
@@ -48,7 +48,7 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
         >>> [round(part, 3) for part in observed_expected_ratio(rows)]
         [0.909, 0.183, 4.504]
     """
-    half = half_width(confidence)
+    half = half_width(level)
     rows.check_from_zero("the observed over the mean predicted risk")
     rows.check_events()
     expected = float(1.0 - np.average(rows.survival, weights=rows.weight))
@@ -60,7 +60,7 @@ def observed_expected_ratio(rows: HorizonRows, confidence: float = 0.95) -> Esti
     return Estimate(observed / expected, observed / expected / factor, observed / expected * factor)
 
 
-def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+def observed_expected_hazard(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Compute observed events / sum of predicted cumulative hazards: the standardised event ratio.
 
     It supports left truncation and start-stop rows of time-varying covariates, since every row contributes
@@ -70,7 +70,7 @@ def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Est
     Args:
         rows: outcomes and predictions at the horizon t, with the `expected` hazards
             H_i(min(time_i, t)) - H_i(entry_i) >= 0.
-        confidence: level of the limits, in (0, 1).
+        level: level of the limits, in (0, 1).
 
     Returns:
         Ratio and limits, floats: above 1 if predicted risks are too low. The standard error of the logarithm
@@ -79,7 +79,7 @@ def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Est
 
     Raises:
         DataError: no event by t, or an expected number of 0 or infinity.
-        ConfigError: a confidence out of range.
+        ConfigError: a level out of range.
 
     References:
         Berry (1983), Biometrics 39, 173-184; Crowson, Atkinson and Therneau (2016), Statistical Methods in
@@ -92,7 +92,7 @@ def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Est
         >>> [round(part, 3) for part in observed_expected_hazard(rows)]
         [1.25, 0.313, 4.998]
     """
-    half = half_width(confidence)
+    half = half_width(level)
     if rows.expected is None:
         raise DataError("the model has no survival at each row's own times, which the expected hazards need.")
     rows.check_events()
@@ -109,7 +109,7 @@ def observed_expected_hazard(rows: HorizonRows, confidence: float = 0.95) -> Est
     return Estimate(ratio, ratio / factor, ratio * factor)
 
 
-def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+def calibration_slope(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Estimate the calibration slope: the coefficient of z in a Cox model of these rows, followed up to t.
 
     For predictions of a Cox model it is the coefficient of the linear predictor. Other definitions regress
@@ -125,7 +125,7 @@ def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[f
     Raises:
         DataError: no event by t, late entry with competing causes, predictions of 0 or 1 (z is not finite),
             equal predictions, or predictions that rank the events perfectly.
-        ConfigError: a confidence out of range.
+        ConfigError: a level out of range.
 
     References:
         van Houwelingen (2000), Statistics in Medicine 19, 3401-3415; McLernon et al. (2023), Annals of
@@ -137,7 +137,7 @@ def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[f
         >>> round(calibration_slope(rows).value, 3)
         0.604
     """
-    half = half_width(confidence)
+    half = half_width(level)
     z = log_log(rows.survival)
     rows.check_events()
     if rows.competing:
@@ -154,7 +154,7 @@ def calibration_slope(rows: HorizonRows, confidence: float = 0.95) -> Estimate[f
     return _around(float(fitted.coefficients[0]), half * float(error))
 
 
-def calibration_intercept(rows: HorizonRows, confidence: float = 0.95) -> Estimate[float]:
+def calibration_intercept(rows: HorizonRows, level: float = 0.95) -> Estimate[float]:
     """Estimate the calibration intercept: the log hazard ratio to be added to every z, with slope 1.
 
     It solves sum_i w_i (Y_i - F_i) dF_i/da = 0 with F_i = 1 - exp(-exp(z_i + a)) and Y_i the pseudo-value of
@@ -174,7 +174,7 @@ def calibration_intercept(rows: HorizonRows, confidence: float = 0.95) -> Estima
         >>> round(calibration_intercept(rows).value, 3)  # log(log .25 / log .5)
         0.693
     """
-    half = half_width(confidence)
+    half = half_width(level)
     rows.check_from_zero("the intercept of pseudo-values")
     z, weight = log_log(rows.survival), rows.weights
     rows.check_events()

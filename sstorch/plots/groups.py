@@ -42,7 +42,7 @@ def plot_groups(
     X: object,
     y: object,
     figure: Figure | SubFigure | None = None,
-    confidence: float = 0.95,
+    level: float = 0.95,
     unit: str | None = None,
     sample_weight: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
@@ -60,7 +60,7 @@ def plot_groups(
         X: rows, preferably held-out rows: on training rows differences between groups are too large.
         y: outcome of the rows, as in ``fit``; entry times are used in Kaplan-Meier and numbers at risk.
         figure: matplotlib figure; None for a new figure.
-        confidence: level of the limits.
+        level: level of the limits.
         unit: unit of time for the axis label; None for that of the tree.
         sample_weight: weights >= 0, (n,), for Kaplan-Meier and mean predictions; None for the weights of
             ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
@@ -103,7 +103,7 @@ def plot_groups(
     compared, left_band = exact and rows.outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = rows.rows(number), colour_of(number)
-        band, last = rows.band(number, confidence, weights), float(time[inside].max())
+        band, last = rows.band(number, level, weights), float(time[inside].max())
         final = rows.draw(ax, number, band, colour)
         censored = time[inside & ~event & exact]
         ticks: dict[str, Any] = {

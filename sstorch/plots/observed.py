@@ -88,14 +88,14 @@ class ObservedGroups:
         return np.asarray((self.weight > 0) & (self.group == number))
 
     def band(
-        self, number: int, confidence: float = 0.95, weights: WeightKind = "sampling"
+        self, number: int, level: float = 0.95, weights: WeightKind = "sampling"
     ) -> KaplanMeierBand | TurnbullBand:
         """Kaplan-Meier of a group with its confidence band, or Turnbull's curve where times are intervals."""
         if self.outcome.intervals is not None:
             curve = TurnbullCurve.fit(self.known[self.rows(number)])
             ends = np.unique([curve.left, curve.right])
             return TurnbullBand(curve, ends[np.isfinite(ends)])
-        return KaplanMeierBand.fit(self.known[self.rows(number)], confidence=confidence, weights=weights)
+        return KaplanMeierBand.fit(self.known[self.rows(number)], level=level, weights=weights)
 
     def draw(self, ax: Axes, number: int, band: KaplanMeierBand | TurnbullBand, colour: str) -> float:
         """Draw the curve of a group in its band, as far as its rows were observed; its last value."""

@@ -98,7 +98,7 @@ def _reported(facts: Facts, table: pd.DataFrame) -> dict[str, str]:
         else "longest follow-up "
     ) + facts.with_unit(facts.last_time)
     thresholds = ", ".join(f"{threshold:g}" for threshold in facts.thresholds)
-    percent = f"{100 * facts.confidence:g} %"
+    percent = f"{100 * facts.level:g} %"
     performance = [
         f"{measure_name(name)} {row['value']:.3f} ({row['lower']:.3f} to {row['upper']:.3f})"
         for name, row in table.iterrows()

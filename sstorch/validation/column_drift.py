@@ -60,7 +60,7 @@ class _Counts(NamedTuple):
 
 
 def compared_columns(
-    frame: pd.DataFrame, record: TrainingRecord, parts: list[tuple[str, BoolArray]], confidence: float
+    frame: pd.DataFrame, record: TrainingRecord, parts: list[tuple[str, BoolArray]], level: float
 ) -> Iterator[dict[str, object]]:
     """A row for each period and column, as `DriftReport.columns` has them."""
     numbers = {
@@ -68,7 +68,7 @@ def compared_columns(
         for name in record.numeric
     }
     words = {name: labels(frame[name]) for name in record.categorical}
-    chance = (1.0 - confidence) / (len(parts) * len(frame.columns))
+    chance = (1.0 - level) / (len(parts) * len(frame.columns))
     for period, rows in parts:
         for name in frame.columns:
             counts = (

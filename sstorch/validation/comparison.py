@@ -47,13 +47,13 @@ class ModelComparison:
         differences: indexed by cause (with competing causes), time, score, first and second: difference
             (first minus second), lower, upper, p_value of no difference, method and reason.
         by: source of the scored rows, "data", "folds" or "bootstrap".
-        confidence: level of the limits.
+        level: level of the limits.
     """
 
     scores: pd.DataFrame
     differences: pd.DataFrame
     by: By
-    confidence: float
+    level: float
 
     def best(self) -> pd.Series:
         """The model that is better than all others: the limits of each difference exclude 0.
@@ -80,7 +80,7 @@ class ModelComparison:
         return pd.Series(best, index=index, name="best")
 
     def __repr__(self) -> str:
-        percent = f"{100 * self.confidence:g} %"
+        percent = f"{100 * self.level:g} %"
         where = {"data": "the same rows", "folds": "held-out folds", "bootstrap": "rows outside resamples"}
         lines = [f"Comparison of models on {where[self.by]}, {percent} confidence limits"]
         table = self.scores[["value", *_LIMITS]].round(3) + 0.0
@@ -134,7 +134,7 @@ def compare(
     n_folds: int = 5,
     n_repeats: int = 1,
     n_resamples: int = 200,
-    confidence: float = 0.95,
+    level: float = 0.95,
     random_state: int = 0,
 ) -> ModelComparison:
     """Compare models at several times, with confidence limits of scores and paired differences.
@@ -168,7 +168,7 @@ def compare(
         n_folds: number of folds, at least 2.
         n_repeats: number of random divisions into folds.
         n_resamples: number of bootstrap resamples, at least 20.
-        confidence: level of all limits, in (0, 1).
+        level: level of all limits, in (0, 1).
         random_state: seed of folds and resamples.
 
     Returns:
@@ -201,7 +201,7 @@ def compare(
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
     names = _names_of_scores(scores, outcome)
     check_choice(by, "by", ("data", "folds", "bootstrap"))
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
     check_integer("n_folds", n_folds, 2)
     check_integer("n_repeats", n_repeats, 1)
     check_integer("n_resamples", n_resamples, 20)
@@ -215,7 +215,7 @@ def compare(
             name: Cohort.of(model, X, outcome, sample_weight, "sampling", landmark)
             for name, model in models.items()
         }
-        found = scores_of_rows(models, cohorts, grid, cause, names, n_resamples, confidence, random_state)
+        found = scores_of_rows(models, cohorts, grid, cause, names, n_resamples, level, random_state)
     else:
         if after is not None:
             raise ConfigError(f'after must be None unless by="data", got {after!r}')
@@ -225,8 +225,8 @@ def compare(
             splits = fold_splits(cohort.y, n_folds, n_repeats, random_state)
         else:
             splits = resample_splits(cohort.y, n_resamples, random_state)
-        found = scores_of_splits(models, cohort, splits, grid, cause, names, confidence)
-    return _tables(found, by, confidence)
+        found = scores_of_splits(models, cohort, splits, grid, cause, names, level)
+    return _tables(found, by, level)
 
 
 def _of_level(table: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
@@ -255,7 +255,7 @@ def _check_fitted(models: Mapping[str, Any]) -> None:
                 ) from error
 
 
-def _tables(found: Found, by: By, confidence: float) -> ModelComparison:
+def _tables(found: Found, by: By, level: float) -> ModelComparison:
     competing = any(cell.cause for cell in found)
     tables = []
     for n_models, value, levels in ((1, "value", ["model"]), (2, "difference", ["first", "second"])):
@@ -280,4 +280,4 @@ def _tables(found: Found, by: By, confidence: float) -> ModelComparison:
             ],
         ).set_index(["cause", "time", "score", *levels])
         tables.append(table if competing else table.droplevel("cause"))
-    return ModelComparison(tables[0].drop(columns="p_value"), tables[1], by, confidence)
+    return ModelComparison(tables[0].drop(columns="p_value"), tables[1], by, level)

@@ -43,7 +43,7 @@ class DriftReport:
         columns: one row per period and column, indexed by both: n, rows; missing and training_missing, shares
             of missing cells; outside, share of numbers outside the training range; unseen, share of rows with
             a category without training rows; categories, names of these categories; psi, the population
-            stability index; limit, exceeded by psi in 5 % of reports without drift (default ``confidence``);
+            stability index; limit, exceeded by psi in 5 % of reports without drift (default ``level``);
             finding, a sentence or "".
         periods: one row per period, with competing causes per period and cause: n; risk, mean predicted risk
             at the horizon, with lower and upper limits. With an outcome also: events up to the horizon;
@@ -52,7 +52,7 @@ class DriftReport:
             horizon, with limits; concordance with limits; reason for a NaN; finding, a sentence or "".
         horizon: time of the predicted risks and end of follow-up.
         time_unit: unit of the horizon, or "".
-        confidence: level of all limits.
+        level: level of all limits.
         model: class of the model.
     """
 
@@ -60,7 +60,7 @@ class DriftReport:
     periods: pd.DataFrame
     horizon: float
     time_unit: str
-    confidence: float
+    level: float
     model: str
 
     @property
@@ -107,7 +107,7 @@ class DriftReport:
             self.findings,
             f"{self.model}, predictions at {self.at_horizon}",
             self.at_horizon,
-            self.confidence,
+            self.level,
         )
         write_whole(target, to_html(page).encode())
         return target
@@ -122,7 +122,7 @@ def drift(
     every: Every = "month",
     horizon: float | None = None,
     cause: int | str | None = None,
-    confidence: float = 0.95,
+    level: float = 0.95,
     time_unit: str | None = None,
 ) -> DriftReport:
     """Compare later rows with the training rows of a model, period by period.
@@ -143,7 +143,7 @@ def drift(
     * concordance up to the horizon (Harrell; cause-specific with competing causes).
 
     Limits of findings are adjusted for the number of periods and columns (Bonferroni): without drift, the
-    probability of a false finding of one kind in a report is at most 1 - `confidence`. Small shifts are not
+    probability of a false finding of one kind in a report is at most 1 - `level`. Small shifts are not
     findings (stability index up to .1; 5 % more or fewer missing cells; 1 % of numbers outside the range). A
     category without training rows always is a finding. Rows are assumed independent.
 
@@ -159,7 +159,7 @@ def drift(
         horizon: time of the risks, in the unit of training; by default ``model.horizon_``, the median of the
             training event times.
         cause: number or name of one competing cause; None for all.
-        confidence: level of all limits, in (0, 1).
+        level: level of all limits, in (0, 1).
         time_unit: unit of times in texts; by default that of the model.
 
     Returns:
@@ -168,7 +168,7 @@ def drift(
     Raises:
         DataError: invalid rows, an outcome of another type than in training, a missing period, or a wrong
             number of period values.
-        ConfigError: a model without training record, an unknown cause, a horizon or a confidence out of
+        ConfigError: a model without training record, an unknown cause, a horizon or a level out of
             range.
 
     References:
@@ -189,7 +189,7 @@ def drift(
     if record is None:
         what = "give its best_estimator_" if hasattr(model, "best_estimator_") else "fit it anew"
         raise ConfigError(f"{type(model).__name__} has no record of its training rows: {what}")
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
     at = check_horizon(model.horizon_ if horizon is None else horizon, "horizon")
     check_same_order(X=X, y=y)
     X = to_pandas(X)
@@ -201,7 +201,7 @@ def drift(
     parts = periods_of(X, by, every)
     schema: Schema = model._schema
     frame = Schema(schema.inputs, schema.categories).frame_of(X).reset_index(drop=True)
-    columns = pd.DataFrame(compared_columns(frame, record, parts, confidence)).set_index(["period", "column"])
+    columns = pd.DataFrame(compared_columns(frame, record, parts, level)).set_index(["period", "column"])
     names = model.causes_ or ("",)
     wanted = range(len(names)) if cause is None else [cause_number(cause, names) - 1]
     found = []
@@ -212,15 +212,15 @@ def drift(
             scored = None if outcome is None else _scored(model, X, outcome, rows, at)
             for k in wanted:
                 row: dict[str, object] = {"period": name, "cause": names[k], "n": int(rows.sum())}
-                row |= _mean(risks[rows, k], confidence)
+                row |= _mean(risks[rows, k], level)
                 if scored is not None:
-                    row |= _performance(scored.get(names[k]), at, confidence, len(parts) * len(wanted))
+                    row |= _performance(scored.get(names[k]), at, level, len(parts) * len(wanted))
                 found.append(row)
     periods = pd.DataFrame(found).set_index(["period", "cause"])
     if not model.causes_:
         periods = periods.droplevel("cause")
     unit = time_unit or getattr(model, "time_unit_", None) or ""
-    return DriftReport(columns, periods, at, unit, confidence, type(model).__name__)
+    return DriftReport(columns, periods, at, unit, level, type(model).__name__)
 
 
 def _risks(model: Any, X: Any, at: float) -> FloatArray:
@@ -246,13 +246,13 @@ def _scored(model: Any, X: Any, y: Any, rows: BoolArray, at: float) -> dict[str,
     return cohort.rows(model, min(at, float(time.max())), None) if time.min() <= at else {}
 
 
-def _mean(risk: FloatArray, confidence: float) -> dict[str, object]:
+def _mean(risk: FloatArray, level: float) -> dict[str, object]:
     mean, n = float(risk.mean()), len(risk)
-    half = float(norm.isf(0.5 - 0.5 * confidence)) * risk.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    half = float(norm.isf(0.5 - 0.5 * level)) * risk.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
     return {"risk": mean, "risk_lower": max(mean - half, 0.0), "risk_upper": min(mean + half, 1.0)}
 
 
-def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests: int) -> dict[str, object]:
+def _performance(rows: HorizonRows | None, at: float, level: float, n_tests: int) -> dict[str, object]:
     """Measures of a period, with limits; those of findings are adjusted for so many tests."""
     if rows is None:
         measures = dict.fromkeys(("expected", *_with_limits(_MEASURES)), np.nan)
@@ -265,11 +265,11 @@ def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests
     rows_of: HorizonRows = rows
     reasons: dict[str, list[str]] = {}
 
-    def estimate(name: str, confidence: float = confidence) -> Estimate[float]:
+    def estimate(name: str, level: float = level) -> Estimate[float]:
         try:
             if name == "oe_ratio" and rows_of.t != at:
                 raise DataError(f"follow-up of the period ends at {rows_of.t:g}, before the horizon")
-            found = _MEASURES[name](rows_of, confidence)
+            found = _MEASURES[name](rows_of, level)
         except DataError as error:
             reasons.setdefault(str(error), []).append(name)
             return Estimate(np.nan, np.nan, np.nan)
@@ -289,12 +289,12 @@ def _performance(rows: HorizonRows | None, at: float, confidence: float, n_tests
         found |= dict(zip(_with_limits([name]), estimate(name), strict=True))
     reason = "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items())
     finding = ""
-    strict = estimate(judged, 1.0 - (1.0 - confidence) / n_tests)
+    strict = estimate(judged, 1.0 - (1.0 - level) / n_tests)
     if strict.lower > 1.0 or strict.upper < 1.0:
         value, lower, upper = (found[name] for name in _with_limits([judged]))
         finding = (
             f"observed over expected {'risk' if rows.competing else 'events'} {value:.2f} "
-            f"({100 * confidence:g} % confidence interval {lower:.2f} to {upper:.2f})"
+            f"({100 * level:g} % confidence interval {lower:.2f} to {upper:.2f})"
         )
     return found | {"reason": reason, "finding": finding}
 
@@ -303,18 +303,18 @@ def _with_limits(names: Iterable[str]) -> list[str]:
     return [name + end for name in names for end in ("", "_lower", "_upper")]
 
 
-def event_ratio(rows: HorizonRows, confidence: float) -> Estimate[float]:
+def event_ratio(rows: HorizonRows, level: float) -> Estimate[float]:
     """Events over the sum of predicted cumulative hazards while rows were observed, with exact limits.
 
     The number of events is assumed Poisson (Garwood); with uneven weights or several events of
     a subject the limits are those of :func:`~sstorch.metrics.observed_expected_hazard`.
     """
     if rows.robust or rows.expected is None:
-        return observed_expected_hazard(rows, confidence)
+        return observed_expected_hazard(rows, level)
     observed, expected = int((rows.interest & (rows.time <= rows.t)).sum()), float(rows.expected.sum())
     if expected <= 0.0:
         raise DataError("no event is expected: every predicted cumulative hazard is 0")
-    tail = 0.5 * (1.0 - confidence)
+    tail = 0.5 * (1.0 - level)
     lower = float(chi2.ppf(tail, 2 * observed)) / 2 if observed else 0.0
     upper = float(chi2.isf(tail, 2 * observed + 2)) / 2
     return Estimate(observed / expected, lower / expected, upper / expected)

@@ -31,35 +31,35 @@ def document(
     findings: Sequence[str],
     subtitle: str,
     horizon: str,
-    confidence: float,
+    level: float,
 ) -> Document:
     """Findings, figure and tables; arguments as attributes of `DriftReport`."""
     names = list(dict.fromkeys(columns.index.get_level_values("period")))
     span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}, {len(names)} periods"
     sections = [
         Section("Findings", [Bullets(findings) if findings else Paragraph("No drift was found.")]),
-        _figure(columns, periods, findings, horizon, confidence),
-        _predictions(periods, horizon, confidence),
+        _figure(columns, periods, findings, horizon, level),
+        _predictions(periods, horizon, level),
         _columns(columns),
         *([_all_periods(columns, names)] if len(names) > 1 else []),
-        Section("How to read this page", [Bullets(_notes(horizon, confidence))]),
+        Section("How to read this page", [Bullets(_notes(horizon, level))]),
     ]
     return Document("Drift", f"{subtitle}; {span}", sections)
 
 
 def _figure(
-    columns: pd.DataFrame, periods: pd.DataFrame, findings: Sequence[str], horizon: str, confidence: float
+    columns: pd.DataFrame, periods: pd.DataFrame, findings: Sequence[str], horizon: str, level: float
 ) -> Section:
     caption = (
         f"Population stability index of each column by period, and predictions at {horizon} with "
-        f"{100 * confidence:g} % confidence intervals. Observed over expected above 1: too few events were "
+        f"{100 * level:g} % confidence intervals. Observed over expected above 1: too few events were "
         "predicted."
     )
     words = f"Drift by period. {'; '.join(findings) or 'No drift was found'}."
     return Section("By period", [Picture("drift", plot_drift(columns, periods, horizon), caption, words)])
 
 
-def _predictions(periods: pd.DataFrame, horizon: str, confidence: float) -> Section:
+def _predictions(periods: pd.DataFrame, horizon: str, level: float) -> Section:
     competing = isinstance(periods.index, pd.MultiIndex)
     measures = [("risk", "mean risk")]
     if "events" in periods:
@@ -71,7 +71,7 @@ def _predictions(periods: pd.DataFrame, horizon: str, confidence: float) -> Sect
         for name in ("n", "events", "expected")
         if name in periods and not (competing and name == "expected")
     ]
-    limits = f"{100 * confidence:g} %"
+    limits = f"{100 * level:g} %"
     header = ["", *counts, *(text for _, title in measures for text in (title, limits))]
     body = []
     for key, row in periods.iterrows():
@@ -153,8 +153,8 @@ def _percent(share: float) -> str:
     return ABSENT if pd.isna(share) else f"{100 * share:.1f} %"
 
 
-def _notes(horizon: str, confidence: float) -> list[str]:
-    chance = f"{100 * (1 - confidence):g} %"
+def _notes(horizon: str, level: float) -> list[str]:
+    chance = f"{100 * (1 - level):g} %"
     return [
         "Population stability index: sum over the bins of a column of (q - p) ln(q / p), with the shares p "
         "of the training rows and q of the period. Bins are tenths of the training rows or single values, "

@@ -42,7 +42,7 @@ class Facts:
     thresholds: tuple[float, ...]  # of the risk, increasing
     time_unit: str  # of all times, or ""
     n_resamples: int  # of the bootstrap
-    confidence: float  # of the limits
+    level: float  # of the limits
     random_state: int  # seed of the bootstrap
     after: float | None = None  # landmark from which times count; None for time zero
     late: bool = False  # whether rows entered after time zero
@@ -58,7 +58,7 @@ class Facts:
         thresholds: FloatArray,
         time_unit: str | None,
         n_resamples: int,
-        confidence: float,
+        level: float,
         random_state: int,
         apparent: bool = False,
     ) -> Self:
@@ -93,7 +93,7 @@ class Facts:
             thresholds=tuple(thresholds.tolist()),
             time_unit=time_unit or "",
             n_resamples=n_resamples,
-            confidence=confidence,
+            level=level,
             random_state=random_state,
             after=cohort.after,
             late=rows.entry is not None,

@@ -44,7 +44,7 @@ class Measure:
 
     title: str  # in words
     ideal: float  # of perfect predictions
-    # value and limits by a formula, from rows and confidence; None if the limits are those of a bootstrap
+    # value and limits by a formula, from rows and level; None if the limits are those of a bootstrap
     interval: _Interval | None
     method: str  # of the limits
     # the value alone, where there is no interval or it costs less than its limits
@@ -184,10 +184,10 @@ def name_of_net_benefit(threshold: float) -> str:
 
 
 def measure_table(
-    rows: HorizonRows, thresholds: FloatArray, *, n_resamples: int, confidence: float, random_state: int
+    rows: HorizonRows, thresholds: FloatArray, *, n_resamples: int, level: float, random_state: int
 ) -> pd.DataFrame:
     """All measures with their limits, as `ValidationReport.to_frame` describes them."""
-    resampled = _Resampled(rows, thresholds, n_resamples, confidence, random_state)
+    resampled = _Resampled(rows, thresholds, n_resamples, level, random_state)
     table: list[tuple[object, ...]] = []
     for name, measure in MEASURES.items():
         if not measure.defined_for(rows):
@@ -200,7 +200,7 @@ def measure_table(
             row = resampled.row(name, measure.ideal)
         else:
             try:
-                estimate = measure.interval(rows, confidence)
+                estimate = measure.interval(rows, level)
                 reason = NO_VARIANCE if np.isnan(estimate[1:]).all() else ""
                 row = (*estimate, measure.ideal, method, 0, reason)
             except DataError as error:
@@ -220,13 +220,13 @@ class _Resampled:
         rows: HorizonRows,
         thresholds: FloatArray,
         n_resamples: int,
-        confidence: float,
+        level: float,
         random_state: int,
     ) -> None:
         self.names = [*map(name_of_net_benefit, thresholds)]
         if rows.competing:
             self.names.insert(0, "c_wolbers")
-        self.thresholds, self.confidence = thresholds, confidence
+        self.thresholds, self.level = thresholds, level
         if rows.path:
             self.values = np.full(len(self.names), np.nan)
             self.reasons = dict.fromkeys(self.names, NEEDS_LANDMARK)
@@ -263,7 +263,7 @@ class _Resampled:
         n_undefined = len(self.drawn) - known.size
         lower = upper = np.nan
         if not reason and known.size >= max(1, len(self.drawn) // 2):
-            tail = 0.5 * (1.0 - self.confidence)
+            tail = 0.5 * (1.0 - self.level)
             lower, upper = map(float, np.quantile(known, [tail, 1.0 - tail]))
         elif not reason and len(self.drawn):
             reason = f"no limits: not defined in {n_undefined} of {len(self.drawn)} resamples"

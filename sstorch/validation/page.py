@@ -81,7 +81,7 @@ def _performance(facts: Facts, table: pd.DataFrame, rows: HorizonRows, cause: st
         if measure.defined_for(rows)
     ]
     corrected = ["corrected for optimism"] if "corrected" in table else []
-    header = ["", "value", *corrected, f"{100 * facts.confidence:g} %", "ideal", "limits by"]
+    header = ["", "value", *corrected, f"{100 * facts.level:g} %", "ideal", "limits by"]
     undefined: dict[str, list[str]] = {}
     for name, row in table.iterrows():
         if row["reason"]:
@@ -123,7 +123,7 @@ def _calibration(
     what = "incidence, smoothed by pseudo-values," if cause else "survival, smoothed by a Cox model,"
     caption = (
         f"Observed {what} against predicted {'incidence' if cause else 'survival'}, with a pointwise band of "
-        f"{100 * facts.confidence:g} %; on the diagonal both agree. The histogram is of the predictions."
+        f"{100 * facts.level:g} %; on the diagonal both agree. The histogram is of the predictions."
     )
     words = f"Calibration curve. Mean distance from the diagonal {number(table['value']['ici'])}."
     return Section(title, [Picture(f"calibration{cause}", figure, caption, words)])
@@ -155,7 +155,7 @@ def _decisions(
         ]
         for threshold, name in named.items()
     ]
-    limits = f"{100 * facts.confidence:g} %"
+    limits = f"{100 * facts.level:g} %"
     picture = Picture(f"decisions{cause}", figure, caption, words)
     return Section(title, [picture, Table("", ["threshold", "net benefit", limits], body)])
 

@@ -54,7 +54,7 @@ def scores_of_rows(
     cause: int | str | None,
     names: list[str],
     n_resamples: int,
-    confidence: float,
+    level: float,
     seed: int,
 ) -> Found:
     """Scores of fitted models on the rows of their cohorts, and paired differences.
@@ -68,28 +68,26 @@ def scores_of_rows(
         for label in next(iter(parts.values())):
             rows = {name: part[label] for name, part in parts.items()}
             for score in names:
-                bootstrap = partial(
-                    _bootstrap, n_resamples=n_resamples, confidence=confidence, random_state=seed
-                )
+                bootstrap = partial(_bootstrap, n_resamples=n_resamples, level=level, random_state=seed)
                 measure = MEASURES[score]
                 single: Estimates = {
-                    (name,): _single(measure, part, confidence, bootstrap) for name, part in rows.items()
+                    (name,): _single(measure, part, level, bootstrap) for name, part in rows.items()
                 }
                 paired: Estimates = {
-                    (one, two): _paired(measure, rows[one], rows[two], confidence, bootstrap)
+                    (one, two): _paired(measure, rows[one], rows[two], level, bootstrap)
                     for one, two in combinations(rows, 2)
                 }
                 found[Cell(label, t, score)] = single | paired
     return found
 
 
-def _single(measure: Measure, rows: HorizonRows, confidence: float, bootstrap: _Resampling) -> Estimate:
+def _single(measure: Measure, rows: HorizonRows, level: float, bootstrap: _Resampling) -> Estimate:
     """A score with its limits on the rows; NaN with the reason where it is not defined."""
     try:
         value = measure.of(rows)
         if measure.interval is None:
             return bootstrap(measure.of, rows)
-        limits = measure.interval(rows, confidence)
+        limits = measure.interval(rows, level)
     except DataError as error:
         return Estimate(np.nan, reason=str(error))
     reason = NO_VARIANCE if np.isnan(limits.lower) and np.isnan(limits.upper) else ""
@@ -97,7 +95,7 @@ def _single(measure: Measure, rows: HorizonRows, confidence: float, bootstrap: _
 
 
 def _paired(
-    measure: Measure, one: HorizonRows, two: HorizonRows, confidence: float, bootstrap: _Resampling
+    measure: Measure, one: HorizonRows, two: HorizonRows, level: float, bootstrap: _Resampling
 ) -> Estimate:
     """The difference of a score of two models on the same rows."""
     try:
@@ -113,7 +111,7 @@ def _paired(
     deviation = float(one.error_of(of_first - of_second))
     if not deviation > NO_ERROR:
         return Estimate(difference, method=method, reason=NO_DIFFERENCE)
-    half = half_width(confidence) * deviation
+    half = half_width(level) * deviation
     p_value = 2.0 * float(norm.sf(abs(difference) / deviation))
     return Estimate(difference, difference - half, difference + half, p_value, method)
 

@@ -106,7 +106,7 @@ class ValidationReport:
         rows = self.of_cause(cause)
         if rows.path:
             raise DataError(NEEDS_LANDMARK)
-        return hazard_calibration_curve(rows, self.facts.confidence)
+        return hazard_calibration_curve(rows, self.facts.level)
 
     def decision_curve(
         self, thresholds: npt.ArrayLike | None = None, cause: int | str | None = None
@@ -187,7 +187,7 @@ def validate(
     cause: int | str | None = None,
     thresholds: npt.ArrayLike = (0.1, 0.2, 0.3, 0.4, 0.5),
     n_resamples: int = 500,
-    confidence: float = 0.95,
+    level: float = 0.95,
     random_state: int = 0,
     time_unit: str | None = None,
     n_refits: int = 0,
@@ -243,7 +243,7 @@ def validate(
         thresholds: decision thresholds for the risk at the horizon, in [0, 1).
         n_resamples: number of bootstrap resamples of subjects, for percentile limits of net benefit and
             Wolbers' concordance; 0 for none, else at least 20.
-        confidence: level of all limits, in (0, 1).
+        level: level of all limits, in (0, 1).
         random_state: seed of the resamples.
         time_unit: unit of times on the page, such as "years"; by default that of the model.
         n_refits: number of refits of the model to resamples of its training rows, to correct an apparent
@@ -257,7 +257,7 @@ def validate(
     Raises:
         DataError: invalid rows or predictions, an outcome without the entry, id or causes of training,
             interval-censored times, or a horizon outside the observed times.
-        ConfigError: a horizon that is not > 0, thresholds outside [0, 1), too few resamples, a confidence out
+        ConfigError: a horizon that is not > 0, thresholds outside [0, 1), too few resamples, a level out
             of range, or an unknown cause.
 
     References:
@@ -283,15 +283,13 @@ def validate(
     risks = np.unique(check_thresholds(thresholds))
     if check_integer("n_resamples", n_resamples, 0) and n_resamples < _LEAST_RESAMPLES:
         raise ConfigError(f"n_resamples must be 0 or at least {_LEAST_RESAMPLES}, got {n_resamples}.")
-    check_share(confidence, "confidence", "a number in (0, 1)", closed=False)
+    check_share(level, "level", "a number in (0, 1)", closed=False)
     check_integer("random_state", random_state, 0)
     cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
     parts = cohort.rows(model, at, cause)
     tables = {
-        name: measure_table(
-            part, risks, n_resamples=n_resamples, confidence=confidence, random_state=random_state
-        )
+        name: measure_table(part, risks, n_resamples=n_resamples, level=level, random_state=random_state)
         for name, part in parts.items()
     }
     table = tables[""] if "" in tables else pd.concat(tables, names=["cause", "measure"])
@@ -305,5 +303,5 @@ def validate(
         lost = optimism(model, cohort, at, cause, n_refits, random_state)
         table.insert(1, "corrected", table["value"] - lost.reindex(table.index))
     unit = time_unit or getattr(model, "time_unit_", None)
-    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, confidence, random_state, apparent)
+    facts = Facts.of(model, cohort, parts, risks, unit, n_resamples, level, random_state, apparent)
     return ValidationReport(parts, facts, table)

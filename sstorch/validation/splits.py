@@ -45,7 +45,7 @@ def scores_of_splits(
     times: list[float],
     cause: int | str | None,
     names: list[str],
-    confidence: float,
+    level: float,
 ) -> Found:
     """Scores of estimators fitted to the first rows of each split of all rows and scored on the second."""
     values: dict[Cell, dict[str, list[float]]] = {}
@@ -67,9 +67,7 @@ def scores_of_splits(
                             reasons[cell, name] = str(error)
                         values.setdefault(cell, {one: [] for one in models})[name].append(value)
     n_train, n_test = (max(1, round(float(size))) for size in np.mean(sizes, axis=0))
-    test_of = partial(
-        _over_splits, n_train=n_train, n_test=n_test, confidence=confidence, n_splits=len(sizes)
-    )
+    test_of = partial(_over_splits, n_train=n_train, n_test=n_test, level=level, n_splits=len(sizes))
     found: Found = {}
     for cell, lists in values.items():
         why = {name: reasons.get((cell, name), "") for name in lists}
@@ -95,7 +93,7 @@ def _over_splits(
     n_train: int,
     n_test: int,
     n_splits: int,
-    confidence: float,
+    level: float,
 ) -> Estimate:
     other = np.zeros_like(first) if second is None else second
     known = np.isfinite(first) & np.isfinite(other)
@@ -104,7 +102,7 @@ def _over_splits(
     if known.sum() < 2:
         return Estimate(np.nan, method=method, reason=reason)
     found = corrected_resampled_t_test(
-        first[known], other[known], n_train=n_train, n_test=n_test, confidence=confidence
+        first[known], other[known], n_train=n_train, n_test=n_test, level=level
     )
     reason = reason or (NO_DIFFERENCE if np.isnan(found.lower) else "")
     p_value = np.nan if second is None else found.p_value

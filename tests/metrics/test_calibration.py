@@ -242,7 +242,7 @@ def test_curve_and_index_of_true_and_false_predictions():
     bad = integrated_calibration_index((time, event), truth**2, t=0.7)
     assert good < 0.03
     assert bad == pytest.approx(np.abs(truth**2 - truth).mean(), abs=0.03)
-    wider = calibration_curve((time, event), truth, t=0.7, confidence=0.99)
+    wider = calibration_curve((time, event), truth, t=0.7, level=0.99)
     assert (wider["lower"] <= curve["lower"]).all()
 
 
@@ -298,9 +298,9 @@ def test_refusals():
         one_calibration(rows, predicted, t=2.0, variance="km")
     with pytest.raises(ConfigError, match="t must be one finite time > 0, got nan"):
         integrated_calibration_index(rows, predicted, t=np.nan)
-    for confidence in (95, "a"):
-        with pytest.raises(ConfigError, match=r"confidence must be a number in \(0, 1\), got"):
-            calibration_curve(rows, predicted, t=2.0, confidence=confidence)
+    for level in (95, "a"):
+        with pytest.raises(ConfigError, match=r"level must be a number in \(0, 1\), got"):
+            calibration_curve(rows, predicted, t=2.0, level=level)
     for function in (one_calibration, integrated_calibration_index, calibration_curve):
         for t in (365.0, 0.01):
             with pytest.raises(DataError, match=r"t must be a time within the observed ones, 1 to 3, got"):

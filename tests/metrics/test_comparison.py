@@ -7,13 +7,13 @@ from sstorch.metrics import corrected_resampled_t_test
 from sstorch.metrics.comparison import bootstrap_difference
 
 
-def bootstrap(first, second, statistic=np.mean, n_resamples=1000, confidence=0.95):
+def bootstrap(first, second, statistic=np.mean, n_resamples=1000, level=0.95):
     """The difference of a statistic of two samples of the same rows."""
 
     def difference(rows):
         return float(statistic(first[rows]) - statistic(second[rows]))
 
-    return bootstrap_difference(difference, len(first), n_resamples, confidence, random_state=0)
+    return bootstrap_difference(difference, len(first), n_resamples, level, random_state=0)
 
 
 def test_bootstrap_of_a_mean_equals_its_normal_theory():
@@ -86,8 +86,8 @@ def test_refusals():
     rows = np.arange(3.0)
     with pytest.raises(ConfigError, match="n_resamples must be at least 20, an integer, got 5"):
         bootstrap(rows, rows, n_resamples=5)
-    with pytest.raises(ConfigError, match=r"confidence must be a number in \(0, 1\), got 95"):
-        bootstrap(rows, rows, confidence=95)
+    with pytest.raises(ConfigError, match=r"level must be a number in \(0, 1\), got 95"):
+        bootstrap(rows, rows, level=95)
     with pytest.raises(DataError, match="scores of at least two splits, got 1"):
         corrected_resampled_t_test([0.5], [0.5], n_train=8, n_test=2)
     with pytest.raises(DataError, match="second: NaN in 1 row"):

@@ -27,14 +27,14 @@ def _rows(data: SurvivalData, n: int, seed: int) -> tuple[np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize("n", [12, 40, 686])
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, confidence: float) -> None:
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_limits_are_those_of_lifelines(gbsg2: SurvivalData, n: int, level: float) -> None:
     for seed in range(5):
         time, event = _rows(gbsg2, n, seed)
         # lifelines takes both limits for 0 once S is.
         time, event = np.append(time, time.max() + 1), np.append(event, False)
-        band = KaplanMeierBand.fit((time, event), confidence=confidence)
-        peer = KaplanMeierFitter(alpha=1 - confidence).fit(time, event)
+        band = KaplanMeierBand.fit((time, event), level=level)
+        peer = KaplanMeierFitter(alpha=1 - level).fit(time, event)
         limits = peer.confidence_interval_
         at = limits.index.to_numpy()
         expected = np.column_stack([peer.survival_function_, limits]).T
@@ -143,8 +143,8 @@ def test_one_group_differs_from_nobody(gbsg2: SurvivalData) -> None:
     assert logrank_test(([1, 2], [1, 1]), [0, 0]) == (0.0, 0, 1.0)
     with pytest.raises(DataError, match="must have one value for each of 2 rows"):
         logrank_test(([1, 2], [1, 1]), [0])
-    with pytest.raises(ConfigError, match="confidence"):
-        KaplanMeierBand.fit(([1, 2], [1, 1]), confidence=95)
+    with pytest.raises(ConfigError, match="level"):
+        KaplanMeierBand.fit(([1, 2], [1, 1]), level=95)
 
 
 def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:

@@ -178,5 +178,5 @@ def test_what_is_refused() -> None:
         auc_interval(HorizonRows.of(*rows, 3.0))
     with pytest.raises(DataError, match="Kaplan-Meier makes no error"):
         brier_interval(HorizonRows.of(*rows, 1.5), scaled=True)
-    with pytest.raises(ConfigError, match="confidence"):
-        brier_interval(HorizonRows.of(*rows, 2.5), confidence=1.0)
+    with pytest.raises(ConfigError, match="level"):
+        brier_interval(HorizonRows.of(*rows, 2.5), level=1.0)

@@ -93,7 +93,7 @@ def test_group_table_has_limits_of_aalen_johansen(
 ) -> None:
     entry = 0.3 * data.time * late
     y = Surv(data.time, data.cause, entry=entry, causes=CAUSES)
-    table = group_table(tree, data.frame, y, [300.0, 1e5], confidence=0.9)
+    table = group_table(tree, data.frame, y, [300.0, 1e5], level=0.9)
     leaf = tree.apply(data.frame)
     for group, row in table.iterrows():
         inside = leaf == group
@@ -339,8 +339,8 @@ def test_what_is_not_defined_raises(tree: PrognosticTree, data: SurvivalData) ->
         recalibrate(tree, X, none)
     with pytest.raises(DataError, match="y has one event, and the model was trained on competing causes"):
         stability(tree, X, (data.time, data.event))
-    with pytest.raises(ConfigError, match="confidence must be a number in"):
-        group_table(tree, X, y, confidence=1.0)
+    with pytest.raises(ConfigError, match="level must be a number in"):
+        group_table(tree, X, y, level=1.0)
     with pytest.warns(DataWarning, match="estimated from 3 events: 1"):
         recalibrate(tree, X, few)
 

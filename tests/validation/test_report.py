@@ -170,7 +170,7 @@ def test_figures(report: ValidationReport) -> None:
         ({"horizon": 0.0}, ConfigError, "horizon must be one finite time"),
         ({"thresholds": [1.2]}, ConfigError, "thresholds must be risks in"),
         ({"n_resamples": 5}, ConfigError, "n_resamples must be 0 or at least 20"),
-        ({"confidence": 2.0}, ConfigError, "confidence"),
+        ({"level": 2.0}, ConfigError, "level"),
         ({"random_state": -1}, ConfigError, "random_state must be at least 0"),
     ],
 )
