@@ -22,7 +22,7 @@ def plot_check(
     influence: pd.DataFrame,
     effects: pd.DataFrame,
     cause: str | None = None,
-    unit: str | None = None,
+    time_unit: str | None = None,
 ) -> Figure:
     """Plot calibration by predicted risk, the most influential rows, and effects over time.
 
@@ -35,7 +35,7 @@ def plot_check(
         influence: ``influence`` of the same result.
         effects: ``effects`` of the same result.
         cause: competing cause; None for the first.
-        unit: unit of time for the axis label.
+        time_unit: unit of time for the axis label.
 
     Raises:
         ConfigError: unknown cause.
@@ -82,7 +82,7 @@ def plot_check(
             label=name,
         )
     last.axhline(0.0, color="#9a9a9a", linewidth=0.8)
-    last.set_xlabel(time_label(None, unit), fontsize=9)
+    last.set_xlabel(time_label(None, time_unit), fontsize=9)
     last.set_ylabel("effect at a time minus that of the model,\nper standard deviation", fontsize=9)
     last.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
     for ax, title in ((left, "calibration"), (right, "influence"), (last, "effects over time")):

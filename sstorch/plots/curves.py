@@ -45,7 +45,7 @@ def plot_survival_by_leaf(
     X: object,
     ax: Axes | None = None,
     max_curves: int = 300,
-    unit: str | None = None,
+    time_unit: str | None = None,
 ) -> Axes:
     """Plot the survival curve of every row in the colour of its leaf, with the mean curve of each leaf.
 
@@ -56,7 +56,7 @@ def plot_survival_by_leaf(
         X: rows.
         ax: matplotlib axes; None for a new figure.
         max_curves: maximum number of curves, evenly spaced; means use all rows.
-        unit: unit of time for the axis label; None for that of the tree.
+        time_unit: unit of time for the axis label; None for that of the tree.
 
     Returns:
         The axes.
@@ -79,7 +79,7 @@ def plot_survival_by_leaf(
         (line,) = ax.plot(grid, mean, color=colour, linewidth=2.5, label=label, gid=of_group(number))
         line.set_path_effects([Stroke(linewidth=4.5, foreground="white"), Normal()])
     label = survival_text(tree, "predicted survival")
-    ax.set(xlabel=time_label(tree, unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]), label="time")
+    ax.set(xlabel=time_label(tree, time_unit), ylabel=label, ylim=(0, 1.02), xlim=(0, grid[-1]), label="time")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, loc="best")  # said, or a slow search for it warns
     return ax

@@ -54,10 +54,10 @@ def survival_text(tree: object, text: str) -> str:
     return f"{text}\n{CONSTANT_COVARIATES}" if getattr(tree, "time_varying_", False) else text
 
 
-def time_label(tree: object, unit: str | None) -> str:
+def time_label(tree: object, time_unit: str | None) -> str:
     """Label of the axis of time, with the unit that is given, or else that of the tree, if it is known."""
-    unit = unit or getattr(tree, "time_unit_", None)
-    return f"time ({unit})" if unit else "time"
+    time_unit = time_unit or getattr(tree, "time_unit_", None)
+    return f"time ({time_unit})" if time_unit else "time"
 
 
 def colour_of(group: int) -> str:

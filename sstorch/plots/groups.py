@@ -43,7 +43,7 @@ def plot_groups(
     y: object,
     figure: Figure | SubFigure | None = None,
     level: float = 0.95,
-    unit: str | None = None,
+    time_unit: str | None = None,
     sample_weight: npt.ArrayLike | None = None,
     weights: WeightKind = "sampling",
     p_value: float | None = None,
@@ -61,7 +61,7 @@ def plot_groups(
         y: outcome of the rows, as in ``fit``; entry times are used in Kaplan-Meier and numbers at risk.
         figure: matplotlib figure; None for a new figure.
         level: level of the limits.
-        unit: unit of time for the axis label; None for that of the tree.
+        time_unit: unit of time for the axis label; None for that of the tree.
         sample_weight: weights >= 0, (n,), for Kaplan-Meier and mean predictions; None for the weights of
             ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
         weights: ``"sampling"``, or ``"frequency"``: integer counts of each row; see
@@ -88,7 +88,7 @@ def plot_groups(
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
-    numbers, end, label = rows.numbers, float(time.max()), time_label(tree, unit)
+    numbers, end, label = rows.numbers, float(time.max()), time_label(tree, time_unit)
     exact = rows.outcome.intervals is None
     table = _ROW * (1 + len(numbers) * exact)
     if figure is None:
@@ -129,7 +129,9 @@ def plot_groups(
             ax.plot(grid[seen], np.where(off, mean[seen], np.nan), color=_OUTSIDE, linewidth=3.0)
         lines = [f"group {number}: {inside.sum()} rows, {event[inside].sum()} events"]
         if not getattr(tree, "time_varying_", False):  # subjects change group: rows have no median
-            lines.append(median_text(float(band.quantile().value), unit or getattr(tree, "time_unit_", None)))
+            lines.append(
+                median_text(float(band.quantile().value), time_unit or getattr(tree, "time_unit_", None))
+            )
         text = "\n".join([*lines, *textwrap.wrap(named.get(int(number), ""), _CHARACTERS)])
         ends.append((final, text, int(number)))
     free = "event-free " * bool(getattr(tree, "causes_", ()))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plot_path(
-    tree: SoftEstimator, X: object, entry: object, ax: Axes | None = None, unit: str | None = None
+    tree: SoftEstimator, X: object, entry: object, ax: Axes | None = None, time_unit: str | None = None
 ) -> Axes:
     """Plot the survival of one subject along its rows, on bands coloured by leaf.
 
@@ -27,7 +27,7 @@ def plot_path(
         X: the rows of one subject.
         entry: start of each row, (n,).
         ax: matplotlib axes; None for a new figure.
-        unit: unit of time for the axis label; None for that of the tree.
+        time_unit: unit of time for the axis label; None for that of the tree.
 
     Returns:
         The axes.
@@ -54,7 +54,7 @@ def plot_path(
             height = 0.03 + 0.16 * (number % 4)  # changes may be close to each other
             ax.text(start, height, f"{changes} ", ha="right", va="bottom", fontsize="small")
             ax.axvline(start, color="0.4", linewidth=0.8)
-    ax.set(xlabel=time_label(tree, unit), ylabel="predicted survival", ylim=(0, 1.12))
+    ax.set(xlabel=time_label(tree, time_unit), ylabel="predicted survival", ylim=(0, 1.12))
     ax.set_xlim(grid[0], grid[-1])
     ax.set_yticks(np.linspace(0, 1, 6))
     ax.spines[["top", "right"]].set_visible(False)

@@ -47,7 +47,7 @@ class _Groups:
     times: FloatArray  # of the model's curves, increasing from 0, shape (n_times,)
     label: str  # of the axis of time, which is as narrow as its unit
     horizon: float  # time at which survival is written
-    unit: str | None  # of time; None if not known
+    time_unit: str | None  # of time; None if not known
     survival: str  # what it is called
     steps: bool  # whether curves are step functions
     rows: ObservedGroups | None  # groups and outcomes of rows; None without outcomes
@@ -74,8 +74,8 @@ class _Groups:
     def _at_horizon(self, number: int, curve: FloatArray | None) -> list[str]:
         """Survival at the horizon in words: by Kaplan-Meier with limits, or else by the model."""
         at = (
-            f"{self.survival} at {duration(self.horizon, self.unit)}:"
-            if self.unit
+            f"{self.survival} at {duration(self.horizon, self.time_unit)}:"
+            if self.time_unit
             else f"{self.survival} at time {self.horizon:g}:"
         )
         if self.rows is not None:
@@ -129,11 +129,11 @@ class _Groups:
         return [*lines, "Branches are as wide as their share of the rows."]
 
 
-def _horizon(tree: object, horizon: float | None, event_times: FloatArray, unit: str | None) -> float:
+def _horizon(tree: object, horizon: float | None, event_times: FloatArray, time_unit: str | None) -> float:
     """The time at which survival is written, in (0, last training event]."""
     last = float(event_times[-1])
     if horizon is None:
-        return float(round_horizons(event_times, unit)[-1])
+        return float(round_horizons(event_times, time_unit)[-1])
     if not 0 < horizon <= last:
         raise ConfigError(
             f"horizon must be a time above 0 and up to the last training event, {last:g}; got {horizon!r}"
@@ -178,7 +178,7 @@ def plot_soft_tree(
     X: object,
     y: object = None,
     figure: Figure | SubFigure | None = None,
-    unit: str | None = None,
+    time_unit: str | None = None,
     horizon: float | None = None,
     width: float | None = None,
 ) -> list[Axes]:
@@ -201,7 +201,7 @@ def plot_soft_tree(
         X: rows.
         y: outcome of the rows, as in ``fit``; None shows only mean predictions.
         figure: matplotlib figure; None for a new figure of suitable size.
-        unit: unit of time; None for that of the tree.
+        time_unit: unit of time; None for that of the tree.
         horizon: time of the reported survival; None for a round time near the quantile .9 of the event times.
         width: width of a new figure, in inches.
 
@@ -216,14 +216,14 @@ def plot_soft_tree(
     fitted, nodes, rules = tree._tree, tree.node_table_, tree._gate_rules
     n_leaves = fitted.group_numbers.size
     group, leaf = np.asarray(tree.apply(X)), fitted.leaf(tree._encode(X)) + n_leaves
-    event_times, unit = tree.event_times_, unit or tree.time_unit_
+    event_times, time_unit = tree.event_times_, time_unit or tree.time_unit_
     times = np.linspace(0.0, float(event_times[-1]), 101)
     curves = np.asarray(tree.falling_curves(X, times))
     observed = None if y is None else ObservedGroups.of(tree, group, y)
     weight = np.ones(len(group)) if observed is None else observed.weight
-    at = _horizon(tree, horizon, event_times, unit)
+    at = _horizon(tree, horizon, event_times, time_unit)
     survival = "event-free survival" if fitted.competing else "survival"
-    groups = _Groups(times, unit or "time", at, unit, survival, False, observed)
+    groups = _Groups(times, time_unit or "time", at, time_unit, survival, False, observed)
     planes: list[str] = []
 
     def below(node: int) -> npt.NDArray[np.bool_]:
@@ -346,7 +346,7 @@ def plot_optimal_tree(
     X: object = None,
     y: object = None,
     figure: Figure | SubFigure | None = None,
-    unit: str | None = None,
+    time_unit: str | None = None,
     horizon: float | None = None,
     width: float | None = None,
 ) -> list[Axes]:
@@ -358,7 +358,7 @@ def plot_optimal_tree(
         y: outcome of the rows for survival trees: Kaplan-Meier estimates, events, and survival at one time
             with its confidence interval, as in :func:`plot_soft_tree`.
         figure: matplotlib figure; None for a new figure of suitable size.
-        unit: unit of time; None for that of the tree.
+        time_unit: unit of time; None for that of the tree.
         horizon: as in :func:`plot_soft_tree`.
         width: width of a new figure, in inches.
 
@@ -380,7 +380,7 @@ def plot_optimal_tree(
     rows = np.asarray(tree.leaf_rows_)
     if applied is not None:
         rows = np.bincount(applied - (curves is not None), minlength=exact.n_leaves)
-    groups = None if curves is None else _exact_groups(tree, curves, applied, y, unit, horizon)
+    groups = None if curves is None else _exact_groups(tree, curves, applied, y, time_unit, horizon)
     total = max(int(rows.sum()), 1)
 
     def made(number: int) -> tuple[Node, int]:
@@ -409,14 +409,14 @@ def plot_optimal_tree(
 
 
 def _exact_groups(
-    tree: Any, curves: Any, group: IntArray | None, y: object, unit: str | None, horizon: float | None
+    tree: Any, curves: Any, group: IntArray | None, y: object, time_unit: str | None, horizon: float | None
 ) -> _Groups:
     """Plotted values of the groups of an exact survival tree."""
-    times, unit = np.concatenate([[0.0], curves.times]), unit or tree.time_unit_
+    times, time_unit = np.concatenate([[0.0], curves.times]), time_unit or tree.time_unit_
     observed = None if y is None or group is None else ObservedGroups.of(tree, group, y)
     survival = "event-free survival" if tree.causes_ else "survival"
-    at = _horizon(tree, horizon, curves.times, unit)
-    return _Groups(times, unit or "time", at, unit, survival, True, observed)
+    at = _horizon(tree, horizon, curves.times, time_unit)
+    return _Groups(times, time_unit or "time", at, time_unit, survival, True, observed)
 
 
 def _text_leaf(text: str, share: float) -> Node:

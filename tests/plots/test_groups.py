@@ -77,7 +77,7 @@ def test_groups_of_start_stop_rows_have_no_median(gbsg2: SurvivalData) -> None:
 
 
 def test_groups_are_steps_with_the_model_over_them(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), unit="days")
+    ax, below = plot_groups(fitted, gbsg2.frame, (gbsg2.time, gbsg2.event), time_unit="days")
     leaf = fitted.apply(gbsg2.frame)
     numbers = np.unique(leaf)
     steps = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]

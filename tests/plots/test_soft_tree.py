@@ -150,7 +150,7 @@ def test_without_outcomes_the_model_alone_and_groups_without_rows(
     prognostic: PrognosticTree, gbsg2: SurvivalData
 ) -> None:
     some = gbsg2.frame[prognostic.apply(gbsg2.frame) == 1]
-    edges, *nodes = plot_soft_tree(prognostic, some, unit="weeks")
+    edges, *nodes = plot_soft_tree(prognostic, some, time_unit="weeks")
     assert [text.get_text() for ax in nodes[3:] for text in ax.texts] == ["no rows"] * 3
     assert nodes[3].get_xlabel() == "weeks"
     assert "predicted survival at" in facts(edges)
