@@ -45,7 +45,7 @@ class ModelComparison:
         scores: indexed by cause (with competing causes), time, score and model: value, lower, upper, method
             of the limits, and reason for a missing value or missing limits, or "".
         differences: indexed by cause (with competing causes), time, score, first and second: difference
-            (first minus second), lower, upper, p_value of no difference, method and reason.
+            (first minus second), lower, upper, p of no difference, method and reason.
         by: source of the scored rows, "data", "folds" or "bootstrap".
         level: level of the limits.
     """
@@ -274,10 +274,10 @@ def _tables(found: Found, by: By, level: float) -> ModelComparison:
                 value,
                 "lower",
                 "upper",
-                "p_value",
+                "p",
                 "method",
                 "reason",
             ],
         ).set_index(["cause", "time", "score", *levels])
         tables.append(table if competing else table.droplevel("cause"))
-    return ModelComparison(tables[0].drop(columns="p_value"), tables[1], by, level)
+    return ModelComparison(tables[0].drop(columns="p"), tables[1], by, level)

@@ -78,7 +78,7 @@ def test_differences_and_errors_equal_numeric_derivatives_of_the_definition() ->
         row = found.loc[(T, name, "true", "noisy")]
         assert row["difference"] == pytest.approx(value[k], abs=1e-12)
         assert row["upper"] - row["lower"] == pytest.approx(2 * 1.959963985 * error[k], rel=1e-6)
-        assert row["p_value"] == pytest.approx(2 * norm.sf(abs(value[k]) / error[k]), rel=1e-5)
+        assert row["p"] == pytest.approx(2 * norm.sf(abs(value[k]) / error[k]), rel=1e-5)
 
 
 def test_several_times_and_models_give_scores_of_validate_and_all_pairs() -> None:
@@ -92,7 +92,7 @@ def test_several_times_and_models_give_scores_of_validate_and_all_pairs() -> Non
         assert here["method"] == alone["method"][name]
     assert found.differences.shape == (2 * 3 * 3, 6)
     same = found.differences.loc[(T, "auc", "true", "same")]
-    assert same[["difference", "lower", "upper", "p_value"]].tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert same[["difference", "lower", "upper", "p"]].tolist() == [0.0, 0.0, 0.0, 1.0]
     assert found.differences.loc[(T, "oe_ratio", "true", "turned"), "method"] == "bootstrap"
     assert set(found.best()) == {""}  # two models are equal, so that none is better than all others
     pair = compare(
@@ -155,7 +155,7 @@ def test_fold_differences_are_those_of_the_corrected_t_test() -> None:
     expected = corrected_resampled_t_test(first, second, n_train=60, n_test=30)
     row = found.differences.loc[(T, "brier", "a", "b")]
     assert row["difference"] == pytest.approx(expected.difference, abs=1e-12)
-    assert row["p_value"] == pytest.approx(expected.p_value, abs=1e-9)
+    assert row["p"] == pytest.approx(expected.p_value, abs=1e-9)
 
 
 class _Constant:
