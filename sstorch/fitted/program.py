@@ -21,6 +21,8 @@ from sstorch.files import write_whole
 from sstorch.fitted.tree import FittedTree
 
 METADATA = "sstorch.json"
+# Rows and times of a call at most. Without a limit torch 2.7 refuses: a size could be its largest integer.
+_LARGEST = 2**31 - 1
 
 
 def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after: float | None = None) -> None:
@@ -51,7 +53,9 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
     tree = replace(tree, hazards=on_cpu)
     # Sizes of an example must differ from one and from each other to be left open.
     example = (torch.zeros(3, len(names), dtype=torch.float64), torch.arange(1, 6, dtype=torch.float64))
-    free = {"x": {0: torch.export.Dim("rows")}, "times": {0: torch.export.Dim("times")}}
+    free = {
+        name: {0: torch.export.Dim(size, max=_LARGEST)} for name, size in (("x", "rows"), ("times", "times"))
+    }
     facts = {
         "sstorch_version": __version__,
         "torch_version": torch.__version__,
@@ -67,7 +71,9 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
     step = "trace"
     try:
         with torch.no_grad():
-            program = torch.export.export(PredictionModule(tree, after).eval(), example, dynamic_shapes=free)
+            program = torch.export.export(
+                PredictionModule(tree, after).eval(), example, dynamic_shapes=free, strict=False
+            )
         step = "serialize"
         torch.export.save(program, content, extra_files={METADATA: json.dumps(facts)})
     except RuntimeError as error:
