@@ -18,12 +18,13 @@ from sstorch.bench.baselines.competing import model_for
 from sstorch.bench.baselines.regressions import WeibullAFT
 from sstorch.bench.baselines.ridge_cox import RidgeCox
 from sstorch.bench.cross_validation import CrossValidation
-from sstorch.bench.scores import LIKELIHOOD, Predictor, PredictsCauses, score_predictor, scores_of
+from sstorch.bench.scores import LIKELIHOOD, Predictor, score_predictor, scores_of
 from sstorch.bench.study_model import EncodedRows, EncodedTree
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import DataWarning, TrainingError
 from sstorch.fitted import FittedTree
+from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.registry import names_of
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.progress import report, silenced
@@ -90,10 +91,10 @@ def score_peers(
 
         def train(
             splits: list[SurvivalData], name: str = name
-        ) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
+        ) -> Iterator[tuple[int, Predictor | PredictsIncidence]]:
             yield from _fits(name, estimator, splits, schema, regressions)
 
-        def score(fold: Fold, model: Predictor | PredictsCauses, name: str = name) -> dict[str, object]:
+        def score(fold: Fold, model: Predictor | PredictsIncidence, name: str = name) -> dict[str, object]:
             return score_row(name, fold, model)
 
         def scored(train: Any = train, score: Any = score) -> list[dict[str, object]]:
@@ -105,7 +106,7 @@ def score_peers(
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 
 
-def score_row(name: str, fold: Fold, predictor: Predictor | PredictsCauses) -> dict[str, object]:
+def score_row(name: str, fold: Fold, predictor: Predictor | PredictsIncidence) -> dict[str, object]:
     """The row of a model that was trained outside a fold; see :func:`score_peers`."""
     found = score_predictor(predictor, fold.test, fold.train, names=SCORES[:-1])
     scores = {score: found[score].value for score in scores_of(fold.test, SCORES)}
@@ -118,7 +119,7 @@ def _fits(
     splits: list[SurvivalData],
     schema: Schema,
     regressions: Sequence[FittedTree],
-) -> Iterator[tuple[int, Predictor | PredictsCauses]]:
+) -> Iterator[tuple[int, Predictor | PredictsIncidence]]:
     """A model fitted to each training part."""
     if name == ONE_LEAF:
         trees = regressions

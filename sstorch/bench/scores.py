@@ -18,6 +18,7 @@ from sstorch.groups.validation import concordance_of_rows, count_groups
 from sstorch.metrics.evaluation import Scored, score, scored_rows
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
 from sstorch.metrics.grid import thinned, thinned_together
+from sstorch.metrics.incidence_evaluation import PredictsIncidence, predicts_incidence
 from sstorch.metrics.registry import declare, names_of
 from sstorch.metrics.scored_rows import ScoredOutcome, ScoredRows, default_grids, split_rows
 from sstorch.objective import L2Parity
@@ -65,27 +66,11 @@ class Predictor(Protocol):
         """S(t | x), (n, n_times) for increasing times, in [0, 1] and not rising."""
 
 
-@runtime_checkable
-class Grouping(Protocol):
-    """A fitted model that puts every row into one of some groups."""
-
-    def apply(self, X: pd.DataFrame) -> IntArray:
-        """Group of each row, >= 0, shape (n,)."""
-
-
 class Score(NamedTuple):
     """A value, NaN if the metric is not defined, and why."""
 
     value: float
     reason: str = ""
-
-
-@runtime_checkable
-class PredictsCauses(Protocol):
-    """A fitted model of competing causes."""
-
-    def predict_cumulative_incidence(self, X: pd.DataFrame, times: FloatArray) -> FloatArray:
-        """Cumulative incidence of each of K causes, (n, K, n_times), for increasing times."""
 
 
 def scores_of(data: SurvivalData, plain: tuple[str, ...] = SCORES) -> tuple[str, ...]:
@@ -130,7 +115,7 @@ def score_tree(tree: SoftEstimator, rows: SurvivalData, train: SurvivalData) -> 
 
 
 def score_predictor(
-    predictor: Predictor | PredictsCauses,
+    predictor: Predictor | PredictsIncidence,
     rows: SurvivalData,
     train: SurvivalData,
     thin: bool = False,
@@ -179,11 +164,11 @@ class RowsToScore:
         self._outcome = ScoredOutcome.of(rows.y, train.y, grids, events)
 
     def scores(
-        self, predictor: Predictor | PredictsCauses, names: Sequence[str] = CURVE_SCORES
+        self, predictor: Predictor | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
     ) -> dict[str, Score]:
         """Scores of one model, as :func:`score_predictor` returns them."""
         rows = self._rows
-        if rows.causes is not None and not isinstance(predictor, PredictsCauses):
+        if rows.causes is not None and not predicts_incidence(predictor):
             raise DataError("the rows have competing causes, and the model predicts no cumulative incidences")
         if rows.causes is not None or rows.intervals is not None:
             return _outcome_scores(predictor, rows, self._train)
@@ -264,7 +249,7 @@ def _scored(predictor: object, rows: SurvivalData, train: SurvivalData) -> Score
         assert isinstance(predictor, Predictor)
         model = SimpleNamespace(predict_survival_function=predictor.falling_curves)
     else:
-        assert isinstance(predictor, PredictsCauses)
+        assert predicts_incidence(predictor)
         predict: Any = predictor.predict_cumulative_incidence
         # With time-varying covariates from time zero, if these stay as in the row.
         model = SimpleNamespace(

@@ -20,7 +20,7 @@ from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import make_folds
 from sstorch.bench.engines import Engine, Failure
-from sstorch.bench.scores import Grouping, RowsToScore, Score, agreements, score_groups
+from sstorch.bench.scores import RowsToScore, Score, agreements, score_groups
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.bench.study_model import Fit, StudyModel
 from sstorch.data import Fold, Schema, SurvivalData
@@ -163,8 +163,9 @@ def execute(task: StudyTask, device: str) -> tuple[pd.DataFrame, dict[str, Any]]
             if part == "train" and fit.objective is not None:
                 scores["objective"] = Score(fit.objective)
             rows += _in_rows({**about, "part": part}, scores)
-        if isinstance(fit.predictor, Grouping) and task.model.depth != 0:
-            group = fit.predictor.apply(data.frame)
+        apply = getattr(fit.predictor, "apply", None)
+        if apply is not None and task.model.depth != 0:
+            group = apply(data.frame)
             groups.append((about, group))
             found = score_groups(group[fold.inside], fold.test, group[~fold.inside], fold.train)
             rows += _in_rows({**about, "part": "test"}, found)

@@ -17,11 +17,12 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.bench.baselines import Baseline, make_baseline
 from sstorch.bench.baselines.competing import model_for
 from sstorch.bench.flat import SOFT_TREE, check_names, soft_tree, unused
-from sstorch.bench.scores import Predictor, PredictsCauses
+from sstorch.bench.scores import Predictor
 from sstorch.data import Schema, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.fitted.tree import FittedTree
+from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.nn import make_family
 from sstorch.optim.checkpoint import Fingerprint, fingerprint
 from sstorch.soft import PrognosticTreeCV, train_batch
@@ -83,7 +84,7 @@ class Fit:
     start: int  # its initial solution; 0 where there is one alone
     chosen: bool  # of all starts of the fold the one that is returned to a user
     objective: float | None  # of its training, where recorded
-    predictor: Predictor | PredictsCauses
+    predictor: Predictor | PredictsIncidence
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the choice, as JSON holds them
 
 

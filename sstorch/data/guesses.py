@@ -191,8 +191,5 @@ def with_guess(options: FileOptions, guess: Guess) -> FileOptions:
     """Options with a guess among them; lists are joined."""
     value = guess.value
     if isinstance(value, list):
-        value = [
-            *getattr(options, guess.option),
-            *(v for v in value if v not in getattr(options, guess.option)),
-        ]
+        value = list(dict.fromkeys([*getattr(options, guess.option), *value]))
     return replace(options, **{guess.option: value})

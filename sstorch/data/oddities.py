@@ -152,7 +152,8 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
         return
     spellings: dict[str, list[str]] = {}
     for word in present:
-        spellings.setdefault(_folded(word), []).append(word)
+        folded = " ".join(unicodedata.normalize("NFKC", word).casefold().split())
+        spellings.setdefault(folded, []).append(word)
     alike = [words for words in spellings.values() if len(words) > 1]
     if alike:
         frequency = dict(zip(map(str, column.cat.categories), counts, strict=True))
@@ -233,10 +234,6 @@ def _codes_of_missing(values: FloatArray) -> FloatArray:
         if (far and (abs(code) > 9 or count > 1)) or (frequent and abs(code) > 9):
             found.append(code)
     return np.array(found)
-
-
-def _folded(word: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", word).casefold().split())
 
 
 # ---------------------------------------------------------------------- rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -287,7 +288,7 @@ class Surv:
         raise AttributeError(f"a Surv is immutable: {name!r} stays")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._parts())
+        return partial(self._of_parts, **self._parts()), ()
 
     # ------------------------------------------------------------------ what it is
 
@@ -536,10 +537,6 @@ def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _rebuild(kind: type[Surv], parts: dict[str, Any]) -> Surv:
-    return kind._of_parts(**parts)
 
 
 def _bounds_text(low: float, high: float) -> str:

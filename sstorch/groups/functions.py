@@ -219,10 +219,8 @@ def validate_groups(
             yield from enumerate(tree._trained(rows, splits))
 
         parts = train_outside_score_inside(split(rows, folds), train, lambda _, leaf_of: leaf_of(rows.frame))
-        # Positions instead of numbers: one that no tree has would count as a place in the order of risk.
-        made = np.stack(list(parts))
         validate = held_out_groups if rows.causes is None else held_out_groups_of_causes
-        return validate(rows, folds, np.unique(made, return_inverse=True)[1].reshape(made.shape), weights)
+        return validate(rows, folds, np.stack(list(parts)), weights)
 
     found = groups_of(data)
     if count:

@@ -101,14 +101,10 @@ def agreement(own: Partition, sample: Resamples, frame: pd.DataFrame, counted: I
     )
 
 
-def _overlap(first: IntArray, second: IntArray, n_groups: int) -> IntArray:
-    """Rows by their groups in two partitions, (n_groups, n_groups)."""
-    return np.bincount(first * n_groups + second, minlength=n_groups**2).reshape(n_groups, n_groups)
-
-
 def _matched(group: IntArray, leaf: IntArray, n_groups: int) -> IntArray:
     """Leaves renumbered one to one, so that as many rows as possible have the number of their group."""
-    groups, leaves = linear_sum_assignment(-_overlap(group, leaf, n_groups))
+    shared = np.bincount(group * n_groups + leaf, minlength=n_groups**2).reshape(n_groups, n_groups)
+    groups, leaves = linear_sum_assignment(shared, maximize=True)
     number = np.empty(n_groups, dtype=np.int64)
     number[leaves] = groups
     return number[leaf]

@@ -183,7 +183,7 @@ def concordance_of_rows(
 
 
 def from_zero(groups: IntArray) -> IntArray:
-    """Groups numbered again from 0, in the order of their numbers, without gaps."""
+    """Groups numbered again from 0 without gaps: one that no tree has would count as a place of risk."""
     return np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -13,6 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
 from sstorch.checks import check_tree
+from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.plots.figures import (
     COLOURS,
@@ -23,25 +22,12 @@ from sstorch.plots.figures import (
     time_label,
 )
 
-
-class TreeWithCurves(Protocol):
-    """A fitted tree, as :class:`sstorch.SoftSurvivalTree`."""
-
-    event_times_: Any
-
-    def falling_curves(self, X: object, times: Any) -> Any:
-        """Survival curves of rows that stay as they are, shape (n, n_times)."""
-
-    def apply(self, X: object) -> Any:
-        """Leaf of each row, shape (n,)."""
-
-
 # Of the histogram of predictions under a calibration curve: bins, and height of the highest bar.
 _BINS, _HIGHEST = 50, 0.1
 
 
 def plot_survival_by_leaf(
-    tree: TreeWithCurves,
+    tree: Deployable,
     X: object,
     ax: Axes | None = None,
     max_curves: int = 300,

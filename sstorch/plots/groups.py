@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,11 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.data.fingerprint import on_training_rows
 from sstorch.data.time_unit import median_text
+from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError
+from sstorch.groups import Stability
 from sstorch.metrics import logrank_test
 from sstorch.metrics.weights import WeightKind
-from sstorch.plots.curves import TreeWithCurves
 from sstorch.plots.figures import colour_of, dark, new_figure, of_group, survival_text, time_label
 from sstorch.plots.observed import ObservedGroups
 from sstorch.reading.hooks import ReadableTree
@@ -38,7 +39,7 @@ _THIN = 0.07
 
 
 def plot_groups(
-    tree: TreeWithCurves,
+    tree: Deployable,
     X: object,
     y: object,
     figure: Figure | SubFigure | None = None,
@@ -227,27 +228,7 @@ def _number_at_risk(
     ax.axis("off")
 
 
-class Resampled(Protocol):
-    """Groups of resamples, as :class:`sstorch.groups.Stability`."""
-
-    @property
-    def groups(self) -> Any:
-        """Group of each row, shape (n,)."""
-
-    @property
-    def resampled(self) -> Any:
-        """Group of each row in each resample, shape (K, n)."""
-
-    @property
-    def moves(self) -> Any:
-        """Share of the resamples in which each row is in another group, shape (n,)."""
-
-    @property
-    def ari(self) -> float:
-        """Mean adjusted Rand index between resamples."""
-
-
-def plot_stability(stability: Resampled, figure: Figure | SubFigure | None = None) -> list[Axes]:
+def plot_stability(stability: Stability, figure: Figure | SubFigure | None = None) -> list[Axes]:
     """Plot changes of group as a map: rows by resamples, coloured by group.
 
     Rows are sorted by group in the tree (strip on the left) and by number of changes, resamples by number of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from sstorch._types import FloatArray, IntArray
 from sstorch.data import outcome_of
+from sstorch.deploy import Deployable
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
 from sstorch.plots.figures import COLOURS, new_figure, of_group, survival_text, time_label
@@ -23,20 +23,8 @@ _WIDTH, _HEIGHT, _LEGEND = 3.0, 3.0, 0.55
 _INK = "#222222"
 
 
-class TreeWithIncidences(Protocol):
-    """Interface of fitted trees for the figure."""
-
-    causes_: tuple[str, ...]
-
-    def apply(self, X: object) -> IntArray:
-        """Leaf of each row, (n,)."""
-
-    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike, *, after: float) -> FloatArray:
-        """Incidences, (n, K, n_times)."""
-
-
 def plot_incidence(
-    tree: TreeWithIncidences,
+    tree: Deployable,
     X: object,
     y: object,
     time_unit: str | None = None,

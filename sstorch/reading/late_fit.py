@@ -77,8 +77,9 @@ def _sentences(
         at_end = f"{km[-1]:.3f} ({lower[-1]:.3f} to {upper[-1]:.3f})"
         start = duration(times[since], tree.time_unit)
         at_risk = _of_rows_at_risk(tree, own, rows.time, weight, end)
+        other = "" if tree.module.family.name == "spline_ph" else "compare with leaf='spline_ph', or "
         reason = (
-            f"{_other_leaf(tree)}do not report later times"
+            f"{other}do not report later times"
             if outside(at_risk, lower[-1:], upper[-1:])[0]
             else f"the hazards of the rows still at risk agree with it, S = {at_risk[0]:.3f}. Censoring "
             "depends on covariates, which biases Kaplan-Meier: judge late calibration by oe_hazard (validate)"
@@ -106,7 +107,3 @@ def _of_rows_at_risk(
 def outside(mean: FloatArray, lower: FloatArray, upper: FloatArray) -> BoolArray:
     """Where a curve is outside limits, which have no width before the first event; all of one shape."""
     return np.asarray((lower < upper) & ((mean < lower) | (mean > upper)))
-
-
-def _other_leaf(tree: FittedTree) -> str:
-    return "" if tree.module.family.name == "spline_ph" else "compare with leaf='spline_ph', or "

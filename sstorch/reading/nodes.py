@@ -246,7 +246,7 @@ def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
 
     That is the side with the higher mean of the predicted survival at the times of the node table.
     """
-    survival = _mean_survival(nodes)
+    survival = nodes[[name for name in nodes if str(name).startswith("S(")]].mean(axis=1)
     sides = {}
     for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
         difference = survival[2 * node] - survival[2 * node + 1]
@@ -263,11 +263,6 @@ def in_order(tree: FittedTree, leaves: Iterable[int]) -> list[int]:
 def group_of(tree: FittedTree, leaf: int) -> int:
     """Number of the group that a leaf is, by node."""
     return int(tree.group_numbers[leaf - 2**tree.module.topology.depth])
-
-
-def _mean_survival(nodes: pd.DataFrame) -> pd.Series:
-    """Predicted survival of the rows of each node, mean over the times of the node table; nan of no rows."""
-    return nodes[[name for name in nodes if str(name).startswith("S(")]].mean(axis=1)
 
 
 def shown_leaves(nodes: pd.DataFrame) -> dict[int, list[tuple[int, bool]]]:

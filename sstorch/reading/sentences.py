@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import duration
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.digits import number_text
@@ -49,11 +48,6 @@ def group_rules(
     """Rule of each group with rows, by number."""
     ways = shown_leaves(nodes)
     return {group_of(tree, leaf): conditions(path, rules, n_terms) for leaf, path in ways.items() if path}
-
-
-def condition_line(tree: FittedTree) -> str:
-    """Condition of sentences on groups with time-varying covariates; empty otherwise."""
-    return f"Survival is from time zero {CONSTANT_COVARIATES}." if tree.time_varying else ""
 
 
 def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:

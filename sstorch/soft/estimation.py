@@ -262,7 +262,8 @@ class Estimator:
         if isinstance(teacher, Teacher):
             targets = teacher.targets(self.splits, self._sample)
         else:
-            targets = self._predictor()
+            theta = {name: estimates.theta for name, estimates in self.regressions.items()}
+            targets = regression_targets(self._without_gates(theta), self.samples, self.splits)
         rows = gate_rows(self.splits, settings.seed)
         batches: list[Tensor] = [torch.arange(len(self.splits))]
         if len({id(columns) for columns in self._gate_columns}) > 1:
@@ -316,11 +317,6 @@ class Estimator:
         x = GateRows.of_matrix(self._gate_features[split][torch.as_tensor(rows)])
         weight = self._sample.weight[split].double().cpu().numpy()[rows]
         return rows, x, weight / weight.sum()
-
-    def _predictor(self) -> Tensor:
-        """What the regressions predict, (S, J, M)."""
-        theta = {name: estimates.theta for name, estimates in self.regressions.items()}
-        return regression_targets(self._without_gates(theta), self.samples, self.splits)
 
     def regression_trees(self) -> dict[str, SoftTree]:
         """The regressions as trees of depth 0, one per split, by cause."""

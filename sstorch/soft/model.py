@@ -39,7 +39,7 @@ from sstorch.reading.explain import explain_row
 from sstorch.reading.hooks import ReadableTree
 from sstorch.reading.html import tree_html
 from sstorch.reading.nodes import longer_sides, shown_leaves
-from sstorch.reading.sentences import condition_line, contrast_lines, group_sentences
+from sstorch.reading.sentences import contrast_lines, group_sentences
 from sstorch.reading.texts import describe_tree, effect_lines, events_text, held_out_text, rows_text
 from sstorch.soft.formula import deployed, tree_formula
 from sstorch.soft.group_choice import GroupChoice
@@ -357,7 +357,8 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         """
         lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
         lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
-        lines += [line] if (line := condition_line(self._tree)) else []
+        if self._tree.time_varying:
+            lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
         return "\n".join(lines)
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:

@@ -15,7 +15,7 @@ from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
 from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, check_family
 from sstorch.objective import Sample
-from sstorch.soft.settings import BatchSettings
+from sstorch.soft.settings import DTYPES, BatchSettings
 
 # Families of users' own that have been looked at.
 _CHECKED: set[type[HazardFamily]] = set()
@@ -29,7 +29,7 @@ def stack_splits(
     n_settings: int = 1,
 ) -> tuple[SoftTree, Sample]:
     """Untrained trees, and their rows of one event, `encoded` (n, p) a split; shorter splits are padded."""
-    device, dtype = torch.device(settings.device), settings.torch_dtype
+    device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
     width = max(len(data) for data in splits)
     features, times, entries, events, weights, groups = [], [], [], [], [], []
     lowers: list[FloatArray] = []

@@ -415,11 +415,6 @@ class BatchSettings:
             values["roughness"] = _ROUGHNESS
         return Coefficients(**values | ({"roughness": 0.0} if self.encodings.are_linear else {}))
 
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """The floating point type of the trees."""
-        return DTYPES[self.dtype]
-
 
 # The declaration of every setting, by name.
 SETTINGS: Mapping[str, Setting] = MappingProxyType(

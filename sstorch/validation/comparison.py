@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,7 +70,8 @@ class ModelComparison:
         for (*cell, first, second), (lower, upper) in zip(
             self.differences.index.to_list(), limits, strict=True
         ):
-            count, higher = wins.setdefault(tuple(cell), dict.fromkeys(names, 0)), _higher_is_better(cell)
+            count = wins.setdefault(tuple(cell), dict.fromkeys(names, 0))
+            higher = MEASURES[cell[-1]].higher_is_better
             if higher is not None and (lower > 0.0 or upper < 0.0):
                 count[first if (lower > 0.0) == higher else second] += 1
         best = [
@@ -231,11 +232,6 @@ def compare(
 
 def _of_level(table: pd.DataFrame, level: str, value: str) -> pd.DataFrame:
     return table[table.index.get_level_values(level) == value].droplevel(level)
-
-
-def _higher_is_better(cell: Sequence[Any]) -> bool | None:
-    """Direction of the score that a cell ends with."""
-    return MEASURES[cell[-1]].higher_is_better
 
 
 def _names_of_scores(scores: Iterable[str], y: Surv) -> list[str]:

@@ -148,7 +148,13 @@ class Cohort(NamedTuple):
             assert self.after is not None
             both = np.asarray(predict_curves(model, self.X, np.array([self.after, self.after + t])))
             curves = conditional_curves(both[:, 0], both[:, 1:], self.after) if self.after else both[:, 1:]
-        return self._one_each(curves, "survival")
+        n = len(self.y)
+        if curves.shape != (n, 1):
+            raise DataError(
+                f"model must predict survival at one time for each of {n} rows, shape ({n}, 1), got "
+                f"{curves.shape}."
+            )
+        return check_probability(curves[:, 0], "survival", n)
 
     def _incidences(self, model: Any, t: float) -> FloatArray:
         """Cumulative incidences at the horizon, (n, K)."""
@@ -176,15 +182,6 @@ class Cohort(NamedTuple):
         return np.column_stack(
             [check_probability(found[:, k, 0], "incidence", n) for k in range(expected[1])]
         )
-
-    def _one_each(self, curves: FloatArray, name: str) -> FloatArray:
-        n = len(self.y)
-        if curves.shape != (n, 1):
-            raise DataError(
-                f"model must predict survival at one time for each of {n} rows, shape ({n}, 1), got "
-                f"{curves.shape}."
-            )
-        return check_probability(curves[:, 0], name, n)
 
     def _expected(self, model: Any, t: float) -> FloatArray | None:
         """Predicted cumulative hazard of each row while it was observed, up to t, (n,); None if unknown."""

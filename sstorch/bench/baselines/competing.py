@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,10 @@ from sstorch._types import FloatArray
 from sstorch.base import check_times
 from sstorch.bench.baselines.base import Baseline, KaplanMeierBaseline
 from sstorch.data import Schema, SurvivalData
+from sstorch.metrics.incidence_evaluation import PredictsIncidence
 
 # Of curves that end at zero.
 _LEAST_SURVIVAL = 1e-12
-
-
-class Incidences(Protocol):
-    """Predictions of a fitted model of competing causes."""
-
-    def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class StepIncidences:
     values: Callable[[object], FloatArray]
 
     def predict_cumulative_incidence(self, X: object, times: npt.ArrayLike) -> FloatArray:
-        """See :meth:`Incidences.predict_cumulative_incidence`."""
+        """Cumulative incidence of each cause at times >= 0, (n, K, n_times), in [0, 1], rising with t."""
         at = np.searchsorted(self.jumps, check_times(times), side="right")
         values = self.values(X)
         zero = np.zeros((*values.shape[:2], 1))
@@ -59,7 +53,7 @@ class AalenJohansen:
         """Any rows with causes can be used."""
         rows.check_causes(True)
 
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> PredictsIncidence:
         """Estimate the incidences; ``seed`` is not read."""
         jumps = train.event_times
         curves = metrics.aalen_johansen(train.weighted_y, jumps)
@@ -93,7 +87,7 @@ class CauseSpecific:
         """Raise a DataError for rows that the model of each cause does not support."""
         self.baseline.check_rows(rows.of_cause(1))
 
-    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> Incidences:
+    def fit(self, train: SurvivalData, schema: Schema, seed: int = 0) -> PredictsIncidence:
         """Fit a model of every cause."""
         jumps = train.event_times
         models = [self.baseline.fit(train.of_cause(name), schema, seed) for name in train.cause_names]

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -103,7 +102,7 @@ class DeepSurv(NeuralBaseline):
     batch_size: int | None = None
 
     def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
-        pycox, tuples = _import_pycox(), _import_torchtuples()
+        pycox, tuples = _packages()
         # Only their order counts, and float32 keeps small integers apart.
         rank = _float32(np.unique(train.time, return_inverse=True)[1])
         event = _float32(train.event)
@@ -132,7 +131,7 @@ class CoxTime(NeuralBaseline):
     name: ClassVar[str] = "coxtime"
 
     def _train(self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder) -> StepCurves:
-        pycox, tuples = _import_pycox(), _import_torchtuples()
+        pycox, tuples = _packages()
         order = np.argsort(train.time, kind="stable")
         x, kept, time, event = x[order], kept[order], train.time[order], _float32(train.event[order])
         scaled = _float32((time - time.mean()) / time.std())
@@ -179,7 +178,7 @@ class NeuralLogisticHazard(NeuralBaseline):
     def _train(
         self, x: FloatArray, train: SurvivalData, kept: BoolArray, encoder: Encoder
     ) -> BrokenLineCurves:
-        pycox, tuples = _import_pycox(), _import_torchtuples()
+        pycox, tuples = _packages()
         labels = pycox.models.LogisticHazard.label_transform(self.n_cuts, scheme="quantiles")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of cuts that coincide
@@ -227,14 +226,8 @@ def _reproducible(seed: int) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def _import_torchtuples() -> ModuleType:
-    import torchtuples
-
-    return torchtuples  # type: ignore[no-any-return]
-
-
-def _import_pycox() -> ModuleType:
-    """pycox, which makes a folder for data sets when it is imported: not where it is installed."""
+def _packages() -> tuple[Any, Any]:
+    """pycox, which makes a folder for data sets at its import, not where it is installed; torchtuples."""
     given = os.environ.get("PYCOX_DATA_DIR")
     if given is None:
         os.environ["PYCOX_DATA_DIR"] = str(Path(tempfile.gettempdir(), "pycox"))
@@ -242,7 +235,8 @@ def _import_pycox() -> ModuleType:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecations within it
             import pycox.models
+            import torchtuples
     finally:
         if given is None:
             del os.environ["PYCOX_DATA_DIR"]
-    return pycox  # type: ignore[no-any-return]
+    return pycox, torchtuples

@@ -23,20 +23,13 @@ from sstorch.bench.baselines.base import (
     StepCurves,
     inner_folds,
 )
-from sstorch.data import Schema, SurvivalData
+from sstorch.data import Schema, Surv, SurvivalData
 from sstorch.exceptions import ConfigError, DataWarning, TrainingError
 from sstorch.metrics.censoring import risk_sets
 from sstorch.metrics.outcome import Observed
 
 # Fits of an accelerated failure time model, each with ten times the penalty of the one before.
 _TRIES = 4
-
-
-def structured(time: FloatArray, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.void]:
-    """The target as scikit-survival takes it."""
-    from sksurv.util import Surv
-
-    return np.asarray(Surv.from_arrays(event, time))
 
 
 def grouped_times(time: FloatArray, event: npt.NDArray[np.bool_]) -> FloatArray:
@@ -63,7 +56,7 @@ class ScikitSurvivalModel(Baseline):
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> StepCurves:
         encoder = Encoder(schema, train)
         time = grouped_times(train.time, train.event)
-        model = self._estimator(seed).fit(encoder.x, structured(time, train.event))
+        model = self._estimator(seed).fit(encoder.x, Surv(time, train.event).to_structured())
         return self._curves(model, encoder, time, train.event)
 
     def _curves(
@@ -238,7 +231,8 @@ def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penal
             warnings.simplefilter("error", ConvergenceWarning)
             # Overflow on the way to infinity, and equations that are singular up to rounding.
             warnings.simplefilter("error", RuntimeWarning)
-            return CoxPHSurvivalAnalysis(alpha=penalty, ties="efron").fit(x, structured(time, event))
+            target = Surv(time, event).to_structured()
+            return CoxPHSurvivalAnalysis(alpha=penalty, ties="efron").fit(x, target)
     except (ConvergenceWarning, RuntimeWarning, np.linalg.LinAlgError):
         return None
     except ValueError as error:

@@ -25,6 +25,10 @@ from sstorch.document import Block, Bullets, Code, Document, Paragraph, Picture,
 from sstorch.validation.checklist import ITEMS
 
 _NO_SCORES = "The run has no scores of reference models (cv.peers=false)."
+_ON_CHECKLIST = (
+    "The items of TRIPOD+AI (Collins et al., 2024) in other words, where this draft has them, and what the "
+    "authors have to add or to check. What counts is the wording of the statement."
+)
 _OF_OTHERS = "not applicable: development with internal validation"
 # What authors have to report where it differs from an evaluation.
 _LEFT = {
@@ -52,7 +56,7 @@ def manuscript(run: Run) -> Document:
         methods(run),
         _results(run, parts),
         Section("Discussion", [Paragraph(gap("interpretation, limitations, use and next steps"))]),
-        Section("TRIPOD+AI checklist", [_checklist_note(), _checklist(run, parts)]),
+        Section("TRIPOD+AI checklist", [Paragraph(_ON_CHECKLIST), _checklist(run, parts)]),
         Section("Supplement: the model", [Code(run.model.summary(details=True))]),
     ]
     title = f"Prognostic model of {run.name}: development and internal validation"
@@ -114,14 +118,6 @@ def _results(run: Run, parts: _Numbered) -> Section:
             ),
             Section("Calibration in held-out rows", [*pictures, *others]),
         ],
-    )
-
-
-def _checklist_note() -> Paragraph:
-    return Paragraph(
-        "The items of TRIPOD+AI (Collins et al., 2024) in other words, where this draft has them, and what "
-        "the "
-        "authors have to add or to check. What counts is the wording of the statement."
     )
 
 

@@ -28,11 +28,6 @@ def problem_seed(seed: int, split: int, start: int) -> np.random.SeedSequence:
     return np.random.SeedSequence((seed, split, start))
 
 
-def seed_key(seed: np.random.SeedSequence) -> str:
-    """Key that is the same for two seeds with the same random numbers: problems may share a start."""
-    return f"{seed.entropy} {seed.spawn_key}"
-
-
 @torch.no_grad()
 def initialize_random(
     tree: SoftTree,
@@ -162,7 +157,8 @@ def _best_partitions(
     known: dict[tuple[int, str, bytes], NDArray[np.int64]] = {}
     for problem, seed in enumerate(seeds):
         kept = weight[problem] > 0
-        key = int(split[problem]), seed_key(seed), kept.tobytes()
+        # Seeds with the same random numbers share a start.
+        key = int(split[problem]), f"{seed.entropy} {seed.spawn_key}", kept.tobytes()
         if key in known:
             clusters[problem, kept] = known[key]
             continue
