@@ -101,6 +101,17 @@ def or_no_pair(function, *args, **kwargs):
         return None
 
 
+def study(n=90, n_train=150, seed=3, scale=1.0):
+    """Continuous times in a unit; training rows are observed longer than all test rows."""
+    rng = np.random.default_rng(seed)
+    life, censoring = scale * rng.weibull(1.3, n + n_train), scale * rng.uniform(0.2, 2.5, n + n_train)
+    time, event = np.minimum(life, censoring), life <= censoring
+    order = np.argsort(time)
+    test = np.sort(order[rng.choice(n + n_train - 5, n, replace=False)])
+    train = np.setdiff1d(order, test)
+    return time[test], event[test], (time[train], event[train])
+
+
 def structured(time, event):
     return np.array(list(zip(event, time, strict=True)), dtype=[("event", bool), ("time", float)])
 

@@ -16,7 +16,7 @@ from sstorch.metrics import (
 )
 
 from .cohorts import scored
-from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured
+from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured, study
 
 CLOSE = 1e-10
 
@@ -91,17 +91,6 @@ def test_sksurv_convention_equals_scikit_survival(rows):
     assert got == pytest.approx(expected[1], abs=CLOSE)
     # Where scikit-survival refuses the wider grid, the overhang is cut off.
     assert integrated_brier_score(rows[:2], *rows[2:4], **kwargs) == pytest.approx(got, abs=CLOSE)
-
-
-def study(n=90, n_train=150, seed=3):
-    """Continuous times; training rows are observed longer than all test rows."""
-    rng = np.random.default_rng(seed)
-    life, censoring = rng.weibull(1.3, n + n_train), rng.uniform(0.2, 2.5, n + n_train)
-    time, event = np.minimum(life, censoring), life <= censoring
-    order = np.argsort(time)
-    test = np.sort(order[rng.choice(n + n_train - 5, n, replace=False)])
-    train = np.setdiff1d(order, test)
-    return time[test], event[test], (time[train], event[train])
 
 
 def weibull(n, times):

@@ -19,7 +19,7 @@ from sstorch.metrics import (
 )
 
 from .cohorts import scored
-from .oracles import g_by_loops, pycox_evaluation, sksurv_metrics, structured
+from .oracles import g_by_loops, pycox_evaluation, sksurv_metrics, structured, study
 
 CLOSE = 1e-10
 CONVENTIONS = ("graf", "sksurv", "surtree", "osst")
@@ -116,21 +116,11 @@ def test_surtree_equals_loops(rows):
         assert got == pytest.approx(1 - model / base, abs=1e-9)
 
 
-def cohort(n, n_train, seed, scale=30.0):
-    rng = np.random.default_rng(seed)
-    life, censoring = scale * rng.weibull(1.3, n + n_train), scale * rng.uniform(0.2, 2.5, n + n_train)
-    time, event = np.minimum(life, censoring), life <= censoring
-    order = np.argsort(time)
-    test = np.sort(order[rng.choice(n + n_train - 5, n, replace=False)])
-    train = np.setdiff1d(order, test)
-    return time[test], event[test], (time[train], event[train])
-
-
 @pytest.mark.parametrize("scale", [30.0, 900.0])
 def test_surtree_is_the_authors_protocol(scale):
     """1 - IBS / IBS_KM of scikit-survival on the authors' grid: 101 points, or steps of one unit of time."""
     sksurv = sksurv_metrics()
-    time, event, train = cohort(90, 150, 3, scale)
+    time, event, train = study(scale=scale)
     grid = evaluation_times(time, train[0], "surtree")
     assert (grid.size == 101) == (scale == 30.0)
     survival = np.exp(-np.outer(np.linspace(0.6, 1.6, 90), (grid / scale) ** 1.3))
@@ -191,7 +181,7 @@ def test_equals_pycox_after_its_own_normalisation(rows):
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_scaled_scores_put_kaplan_meier_at_zero_and_truth_above(convention):
-    time, event, train = cohort(80, 200, 5)
+    time, event, train = study(80, 200, 5, scale=30.0)
     grid = evaluation_times(time, train[0], convention)
     grid = grid[grid >= time[event].min()]
     grid = grid if convention != "graf" else np.union1d(grid, [time.max()])
@@ -224,7 +214,7 @@ def test_osst_grid():
 
 
 def test_surtree_grid_in_seconds_is_that_of_days_but_coarser():
-    time, event, train = cohort(90, 150, 3, 900.0)
+    time, event, train = study(scale=900.0)
     scores = []
     for unit in (1.0, 86_400.0):
         rows, others = (time * unit, event), (train[0] * unit, train[1])

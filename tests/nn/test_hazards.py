@@ -79,12 +79,15 @@ def built(case: str, dtype: torch.dtype = torch.float64) -> HazardFamily:
     return CASES[case]().to(dtype=dtype)
 
 
+@pytest.fixture(params=CASES)
+def family(request: pytest.FixtureRequest) -> HazardFamily:
+    return built(request.param)
+
+
 # ------------------------------------------------------------------ what holds for every family
 
 
-@families
-def test_starts_at_one_and_never_rises(case: str) -> None:
-    family = built(case)
+def test_starts_at_one_and_never_rises(family: HazardFamily) -> None:
     _, g, shape = arguments(family)
     y = torch.linspace(-40, 12, 2001, dtype=torch.float64)
     hazard = family.cumulative_hazard(y, g, shape)
@@ -94,9 +97,7 @@ def test_starts_at_one_and_never_rises(case: str) -> None:
         assert ((survival >= 0) & (survival <= 1)).all()
 
 
-@families
-def test_survival_has_the_digits_of_the_cumulative_hazard(case: str) -> None:
-    family = built(case)
+def test_survival_has_the_digits_of_the_cumulative_hazard(family: HazardFamily) -> None:
     _, g, shape = arguments(family)
     hazard = family.cumulative_hazard(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
     survival = family.survival(torch.linspace(-10, 5, 301, dtype=torch.float64), g, shape)
@@ -106,9 +107,7 @@ def test_survival_has_the_digits_of_the_cumulative_hazard(case: str) -> None:
     assert (survival[hazard > 800] == 0).all()
 
 
-@families
-def test_hazard_is_the_slope_of_the_cumulative_hazard(case: str) -> None:
-    family = built(case)
+def test_hazard_is_the_slope_of_the_cumulative_hazard(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
     hazard, log_hazard = family.terms(y, g, shape)
     torch.testing.assert_close(family.cumulative_hazard(y, g, shape), hazard, rtol=1e-13, atol=0)
@@ -119,9 +118,7 @@ def test_hazard_is_the_slope_of_the_cumulative_hazard(case: str) -> None:
     torch.testing.assert_close(log_hazard.exp().expand_as(slope), slope, rtol=1e-6, atol=1e-12)
 
 
-@families
-def test_an_interval_has_the_probability_between_its_bounds(case: str) -> None:
-    family = built(case)
+def test_an_interval_has_the_probability_between_its_bounds(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
     lower, upper = y[:-1], y[1:]
     if family.can_rise:
@@ -153,9 +150,7 @@ def test_grouped_times_are_intervals() -> None:
     torch.testing.assert_close(loss, alone + (bounds[1] - bounds[0]).log(), rtol=1e-12, atol=1e-12)
 
 
-@families
-def test_gradcheck(case: str) -> None:
-    family = built(case)
+def test_gradcheck(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
     g, shape = g.clone().requires_grad_(), shape.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: family.terms(y, a, b), (g, shape))
@@ -163,9 +158,7 @@ def test_gradcheck(case: str) -> None:
     assert torch.autograd.gradcheck(lambda a, b: family.loss(y, event, a, b), (g, shape))
 
 
-@families
-def test_batch_is_loop(case: str) -> None:
-    family = built(case)
+def test_batch_is_loop(family: HazardFamily) -> None:
     y, g, shape = arguments(family)
     batch = family.expand((5,))
     hazard, log_hazard = batch.terms(y.expand(5, -1), g, shape)
@@ -218,9 +211,7 @@ def test_quantile_inverts_survival(case: str) -> None:
     assert (at_the_end.expand_as(y)[~reached] > (1 - q).expand_as(y)[~reached]).all()
 
 
-@families
-def test_quantile_is_differentiable(case: str, all_night: bool) -> None:
-    family = built(case)
+def test_quantile_is_differentiable(family: HazardFamily, all_night: bool) -> None:
     _, g, shape = arguments(family)
     target = torch.tensor(math.log(2), dtype=torch.float64)
     g, shape = g.clone().requires_grad_(), shape.clone().requires_grad_()
@@ -233,11 +224,9 @@ def test_quantile_is_differentiable(case: str, all_night: bool) -> None:
     assert torch.autograd.gradcheck(median, inputs, atol=1e-6, rtol=1e-5, fast_mode=not all_night)
 
 
-@families
 @pytest.mark.parametrize("tau", [0.3, 2.0, 50.0])
-def test_restricted_mean_against_a_fixed_rule(case: str, tau: float) -> None:
+def test_restricted_mean_against_a_fixed_rule(family: HazardFamily, tau: float) -> None:
     """Gauss and Legendre's rule between powers of two and the family's corners, all leaves at once."""
-    family = built(case)
     _, g, shape = arguments(family)
     mine = family.restricted_mean(torch.tensor(math.log(tau), dtype=torch.float64), g, shape)
     corners = [2.0**k for k in range(-30, 8)] + family.corners().exp().tolist()
@@ -250,10 +239,8 @@ def test_restricted_mean_against_a_fixed_rule(case: str, tau: float) -> None:
     torch.testing.assert_close(mine.squeeze(-1), theirs, rtol=1e-8, atol=0)
 
 
-@families
-def test_restricted_mean_of_those_far_away(case: str) -> None:
+def test_restricted_mean_of_those_far_away(family: HazardFamily) -> None:
     """Linear predictors that no data give: the event at once, or never; in double and in single precision."""
-    family = built(case)
     _, g, shape = arguments(family)
     far = torch.tensor([-500.0, -60.0, 60.0, 500.0]).double()[:, None, None] + 0 * g
     tau = torch.tensor(4.5).double()

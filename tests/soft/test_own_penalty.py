@@ -54,10 +54,15 @@ def test_own_penalty_acts_in_every_fold_and_start(small_data: SurvivalData) -> N
     assert torch.all(objectives[1] < 0.5 * objectives[0])
 
 
-def test_own_penalty_acts_on_groups(small_data: SurvivalData) -> None:
+@pytest.mark.parametrize("compiled_from", [None, 1])  # with an own penalty large problems are torch's, too
+def test_own_penalty_acts_on_groups(
+    small_data: SurvivalData, monkeypatch: pytest.MonkeyPatch, compiled_from: int | None
+) -> None:
+    if compiled_from is not None:
+        monkeypatch.setattr(Leaves, "compiled_from", compiled_from)
     X, y = small_data.frame, small_data.y
     free, held = (
-        PrognosticTree(penalties=GroupPenalties(fused=0.0, own=own)).fit(X, y)
+        PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own)).fit(X, y)
         for own in ((), (Watched(50.0),))
     )
     sizes = [float(tree.module_.leaf_parameters().slope.detach().abs().max()) for tree in (free, held)]
@@ -96,17 +101,6 @@ def test_own_penalties_that_cannot_act_raise(
 def test_coefficient_below_zero_raises(coefficient: float) -> None:
     with pytest.raises(ConfigError, match="coefficient of Offset must be at least 0"):
         Offset(coefficient)
-
-
-def test_large_problems_with_own_penalty_are_torchs(small_data: SurvivalData, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(Leaves, "compiled_from", 1)
-    X, y = small_data.frame, small_data.y
-    free, held = (
-        PrognosticTree(1, "weibull", penalties=GroupPenalties(ridge=1e-3, own=own)).fit(X, y)
-        for own in ((), (Watched(50.0),))
-    )
-    sizes = [float(tree.module_.leaf_parameters().slope.detach().abs().max()) for tree in (free, held)]
-    assert sizes[1] < 0.1 * sizes[0]
 
 
 def test_own_penalty_on_rows_is_that_of_small_leaves(small_data: SurvivalData) -> None:
