@@ -171,7 +171,8 @@ class Quantity:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Predictions and deviations of encoded rows, a chunk of them at a time."""
         width = sum(len(each.theta) for each in covariance.hazards.values())
-        size = at_once(max(self.elements * 8, self._n_values * width, x.shape[1]), _ELEMENTS)
+        n_values = (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
+        size = at_once(max(self.elements * 8, n_values * width, x.shape[1]), _ELEMENTS)
         for start in range(0, len(x), size):
             rows = RowHazards.of(fitted, covariance, x[start : start + size])
             value, moves = rows.deviations(self.prediction)
@@ -194,11 +195,6 @@ class Quantity:
         return Intervals(
             what, value, error, lower, upper, level, self.times, simultaneous, self.causes, index
         )
-
-    @property
-    def _n_values(self) -> int:
-        return (1 if self.times is None else len(self.times)) * max(1, len(self.causes))
-
 
 def predict(
     model: Inferable,

@@ -329,14 +329,14 @@ def score_tables(results: Results, measure: Metric, cells: Cells) -> list[Table]
     return tables
 
 
-def heading(models: Sequence[Model], first: str = "data set") -> tuple[list[tuple[str, int]], list[str]]:
+def heading(models: Sequence[Model]) -> tuple[list[tuple[str, int]], list[str]]:
     """Two rows of headings, names and depths; a single row where no model has a depth."""
     if all(model.depth is None for model in models):
-        return [], [first, *(model.title for model in models)]
+        return [], ["data set", *(model.title for model in models)]
     groups = [
         (title, len(list(members))) for title, members in groupby(models, key=lambda model: model.title)
     ]
-    return [("", 1), *groups], [first, *("" if m.depth is None else f"D{m.depth}" for m in models)]
+    return [("", 1), *groups], ["data set", *("" if m.depth is None else f"D{m.depth}" for m in models)]
 
 
 def best_of_rows(values: pd.DataFrame, higher_is_better: bool | None, digits: int = DIGITS) -> pd.DataFrame:
