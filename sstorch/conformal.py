@@ -283,8 +283,7 @@ def _at_each_time(model: SurvivalEstimator, frame: pd.DataFrame, time: FloatArra
         model.falling_curves(frame.iloc[rows].reset_index(drop=True), times)
         for rows in blocks(len(frame), len(times), _CHUNK_ELEMENTS)
     ]
-    values: FloatArray = np.concatenate(curves)[np.arange(len(frame)), place]
-    return values
+    return np.concatenate(curves)[np.arange(len(frame)), place]
 
 
 def _times(train: FloatArray, cutoff: float) -> FloatArray:

@@ -192,8 +192,7 @@ class Basis:
         ]
         mixed, away = np.concatenate(functions, axis=1) @ self.mixing, base - self.center
         products = self.factor * away[:, self.first] * away[:, self.second]
-        out: FloatArray = np.concatenate([mixed, products], axis=1)
-        return out
+        return np.concatenate([mixed, products], axis=1)
 
     def slopes(self, j: int) -> FloatArray:
         """Derivatives of the features by a column, once in each piece of its broken line, (pieces, q).
@@ -211,8 +210,7 @@ class Basis:
             np.zeros((len(z), len(self.cube_knot))),
         ]
         mixed = np.concatenate(functions, axis=1) @ self.mixing
-        out: FloatArray = np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
-        return out
+        return np.concatenate([mixed, np.zeros((len(z), len(self.factor)))], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """As a dictionary that JSON can hold without loss."""

@@ -65,8 +65,7 @@ def to_pandas(values: object) -> object:
         else field
         for field in table.schema
     ]
-    frame: pd.DataFrame = table.cast(pa.schema(fields)).to_pandas()
-    return frame
+    return table.cast(pa.schema(fields)).to_pandas()
 
 
 def to_rows(X: object) -> object:

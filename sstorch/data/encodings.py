@@ -75,14 +75,12 @@ class Combination:
 
 def logarithm(z: FloatArray, scale: float | FloatArray) -> FloatArray:
     """log(1 + z / scale), and z / scale below zero, where it goes on as a straight line."""
-    out: FloatArray = np.log1p(np.maximum(z, 0) / scale) + np.minimum(z, 0) / scale
-    return out
+    return np.log1p(np.maximum(z, 0) / scale) + np.minimum(z, 0) / scale
 
 
 def cubed(values: FloatArray) -> FloatArray:
     """Third powers, by products: numpy's power takes ten times as long."""
-    out: FloatArray = values * values * values
-    return out
+    return values * values * values
 
 
 @dataclass(frozen=True)

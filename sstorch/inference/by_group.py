@@ -178,11 +178,9 @@ def _pair(contrasts: Contrasts, column: str, value: object, reference: object) -
 def _values(column: pd.Series, pair: Values) -> FloatArray:
     """0 at the reference, 1 at the value; of a number in proportion, missing ones at the reference."""
     if isinstance(pair.first, str):
-        found: FloatArray = (column.astype(object) == pair.second).to_numpy().astype(np.float64)
-        return found
+        return (column.astype(object) == pair.second).to_numpy().astype(np.float64)
     first, second = float(pair.first), float(pair.second)
-    share: FloatArray = (column.to_numpy(np.float64, na_value=first) - first) / (second - first)
-    return share
+    return (column.to_numpy(np.float64, na_value=first) - first) / (second - first)
 
 
 def _table(estimate: FloatArray, error: FloatArray, ratio: str | None, level: float) -> pd.DataFrame:

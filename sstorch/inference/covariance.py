@@ -134,8 +134,7 @@ class HazardCovariance:
         """
         size = combinations.norm(dim=-1)
         outside = (combinations @ self.null).norm(dim=-1) if self.null.shape[1] else -size
-        unseen: Tensor = torch.where(size > 0, outside > OUTSIDE * size, True)
-        return unseen
+        return torch.where(size > 0, outside > OUTSIDE * size, True)
 
     def used(self, kind: CovarianceKind, meat: Tensor | None = None) -> Self:
         """Return a copy that uses another covariance.

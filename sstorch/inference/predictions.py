@@ -196,6 +196,7 @@ class Quantity:
             what, value, error, lower, upper, level, self.times, simultaneous, self.causes, index
         )
 
+
 def predict(
     model: Inferable,
     X: object,

@@ -109,8 +109,7 @@ def brier_curve(
 def kaplan_meier_curves(train: Outcome, times: npt.ArrayLike, n_rows: int) -> FloatArray:
     """Kaplan-Meier of the training rows as the prediction for every row, shape (n_rows, n_times)."""
     curve = KaplanMeier.fit(training(train)).at(check_times(times))
-    curves: FloatArray = np.broadcast_to(curve, (n_rows, curve.size))
-    return curves
+    return np.broadcast_to(curve, (n_rows, curve.size))
 
 
 def convention_censoring(train: Observed, convention: str) -> KaplanMeier:

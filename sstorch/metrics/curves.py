@@ -60,8 +60,7 @@ def _asked(model: Any, X: Any, grid: FloatArray) -> Any:
 def _on_grid(function: Any, grid: FloatArray) -> FloatArray:
     knots = np.asarray(function.x, dtype=np.float64)
     within = np.asarray(function(np.clip(grid, knots[0], knots[-1])), dtype=np.float64)
-    curve: FloatArray = np.where(grid < knots[0], 1.0, within)
-    return curve
+    return np.where(grid < knots[0], 1.0, within)
 
 
 def _expected(model: Any, got: str) -> str:

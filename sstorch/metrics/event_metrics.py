@@ -57,8 +57,7 @@ def _brier_weighted(rows: ScoredRows, _: float | None) -> FloatArray:
 
 def _rmst_weighted(rows: ScoredRows, tau: float | None) -> FloatArray:
     horizon = _rmst_horizon(rows, tau)
-    at: FloatArray = np.minimum(rows.y.time, horizon)[rows.y.event | (rows.y.time >= horizon)]
-    return at
+    return np.minimum(rows.y.time, horizon)[rows.y.event | (rows.y.time >= horizon)]
 
 
 @metric(

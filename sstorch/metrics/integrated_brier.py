@@ -250,8 +250,7 @@ class GrafIntegrals:
 
 def _lengths(share: FloatArray, width: FloatArray) -> FloatArray:
     """Integral of u^r over a piece of some width up to u = share, shape (3, n)."""
-    lengths: FloatArray = share ** (_POWERS + 1) / (_POWERS + 1) * width
-    return lengths
+    return share ** (_POWERS + 1) / (_POWERS + 1) * width
 
 
 def _of_ends(moments: FloatArray) -> FloatArray:

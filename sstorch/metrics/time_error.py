@@ -45,8 +45,7 @@ class LineExtendedKaplanMeier:
         step = self.steps[np.searchsorted(self.nodes, t, side="right") - 1]
         last, value = self.nodes[-1], self.steps[-1]
         line = np.maximum(1.0 - t * (1.0 - value) / last, 0.0)
-        value_at: FloatArray = np.where(t > last, line, step)
-        return value_at
+        return np.where(t > last, line, step)
 
     def area_from(self, t: FloatArray) -> FloatArray:
         """Integral of S from t on."""
@@ -78,22 +77,19 @@ class LineExtendedKaplanMeier:
 
 
 def _product_limit(n_events: npt.NDArray[Any], at_risk: npt.NDArray[Any]) -> FloatArray:
-    curve: FloatArray = np.cumprod(np.concatenate(([1.0], 1.0 - n_events / at_risk)), dtype=np.float64)
-    return curve
+    return np.cumprod(np.concatenate(([1.0], 1.0 - n_events / at_risk)), dtype=np.float64)
 
 
 def _step_area(nodes: FloatArray, steps: FloatArray, t: FloatArray) -> FloatArray:
     """Integral from 0 to t of the step function that is steps[k] from nodes[k] on."""
     running = np.concatenate(([0.0], np.cumsum(np.diff(nodes) * steps[:-1])))
     position = np.searchsorted(nodes, t, side="right") - 1
-    area: FloatArray = running[position] + steps[position] * (t - nodes[position])
-    return area
+    return running[position] + steps[position] * (t - nodes[position])
 
 
 def _triangle(last: float | FloatArray, value: float | FloatArray) -> FloatArray:
     """Area under the line from (0, 1) through (last, value), from last on."""
-    area: FloatArray = np.asarray(value**2 * last / (2.0 * (1.0 - value)))
-    return area
+    return np.asarray(value**2 * last / (2.0 * (1.0 - value)))
 
 
 def mean_absolute_error_margin(

@@ -216,5 +216,4 @@ def _curve(preprocessor: Preprocessor, places: list[int], base: int) -> FloatArr
 
 def to_numbers(tensor: Tensor) -> FloatArray:
     """A tensor as an array of float64."""
-    numbers: FloatArray = tensor.detach().cpu().double().numpy()
-    return numbers
+    return tensor.detach().cpu().double().numpy()

@@ -137,5 +137,4 @@ def persons_weight(data: SurvivalData) -> FloatArray:
     """The weight of each subject, the mean of the rows', (P,)."""
     if data.subject is None:
         return data.sample_weight
-    mean: FloatArray = np.bincount(data.subject, data.sample_weight) / np.bincount(data.subject)
-    return mean
+    return np.bincount(data.subject, data.sample_weight) / np.bincount(data.subject)

@@ -101,8 +101,7 @@ class _Expansion:
     def gram(self, gram: FloatArray) -> FloatArray:
         """Products of rows (n, n), centred and in units of the roots of the weights."""
         root = np.sqrt(self.weight)
-        out: FloatArray = root[:, None] * self.centred(self.centred(gram).T) * root
-        return out
+        return root[:, None] * self.centred(self.centred(gram).T) * root
 
     def dual(self, gram: FloatArray) -> FloatArray:
         """Posterior mean, (n,), of combinations of rows with prior covariance `gram` (n, n)."""

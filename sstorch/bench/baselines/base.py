@@ -170,8 +170,7 @@ class Encoder:
 
     def __call__(self, X: object) -> FloatArray:
         """Encode rows, shape (n, p)."""
-        encoded: FloatArray = self._preprocessor.transform(X)[:, self._varies]
-        return encoded
+        return self._preprocessor.transform(X)[:, self._varies]
 
 
 def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:

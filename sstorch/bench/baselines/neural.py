@@ -203,8 +203,7 @@ def _adamw(net: torch.nn.Module, settings: NeuralBaseline) -> torch.optim.Optimi
 
 
 def _predict(model: Any, x: FloatArray) -> FloatArray:
-    predicted: FloatArray = np.asarray(model.predict(x), dtype=np.float64)[:, 0]
-    return predicted
+    return np.asarray(model.predict(x), dtype=np.float64)[:, 0]
 
 
 def _float32(values: Any) -> Any:

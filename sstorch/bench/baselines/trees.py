@@ -102,8 +102,7 @@ class RTree(Baseline):
         survival = curves.to_numpy()
 
         def values(X: object) -> FloatArray:
-            chosen: FloatArray = survival[nodes.apply(encoder(X))]
-            return chosen
+            return survival[nodes.apply(encoder(X))]
 
         return StepCurves(np.unique(train.time), values)
 

@@ -52,8 +52,7 @@ def residual_bag(
         predicted = _grow(binned, residual, weight, ~outside, rng)
         total += np.where(outside, predicted, 0.0).sum(0)
         count += outside.sum(0)
-    out: FloatArray = total / np.maximum(count, 1)
-    return out
+    return total / np.maximum(count, 1)
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,7 @@ def _grow(
     key = tree * n_leaves + node
     mass, sums = (np.bincount(key, values, n_trees * n_leaves) for values in (w, wt))
     means = np.divide(sums, mass, out=np.zeros(len(sums)), where=mass > 0).reshape(n_trees, n_leaves)
-    out: FloatArray = np.take_along_axis(means, at, axis=1)
-    return out
+    return np.take_along_axis(means, at, axis=1)
 
 
 @dataclass
