@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -75,17 +76,6 @@ class CodedRows:
 
 
 @dataclass(frozen=True)
-class CodedEncoder:
-    """Encodes rows for a model that takes features without information and categories as codes."""
-
-    preprocessor: Preprocessor
-
-    def __call__(self, X: object) -> CodedRows:
-        """Encode rows."""
-        return CodedRows.of(CodedMatrix.of(self.preprocessor.encode(X)))
-
-
-@dataclass(frozen=True)
 class RidgeCox(Baseline):
     """Cox regression with Breslow's ties and baseline hazard, and one ridge.
 
@@ -102,7 +92,11 @@ class RidgeCox(Baseline):
     penalty: float = 1.0
 
     def _fit(self, train: SurvivalData, schema: Schema, seed: int) -> ProportionalHazards:
-        encoder = CodedEncoder(Preprocessor(schema).fit(train.frame, train.uneven_weight))
+        preprocessor = Preprocessor(schema).fit(train.frame, train.uneven_weight)
+
+        def encoder(X: object) -> CodedRows:
+            return CodedRows.of(CodedMatrix.of(preprocessor.encode(X)))
+
         x, y = encoder(train.frame), train.y.weighted(train.uneven_weight)
         beta = fit_ridge_cox(x, y, self.penalty)
         baseline = BreslowBaseline.of(x @ beta, y)
@@ -113,7 +107,7 @@ class RidgeCox(Baseline):
 class ProportionalHazards:
     """Curves of a Cox model, at the requested times alone: training rows may have many."""
 
-    encoder: CodedEncoder
+    encoder: Callable[[object], CodedRows]
     coefficients: FloatArray  # (p,)
     baseline: BreslowBaseline
 
