@@ -6,7 +6,7 @@ import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -87,22 +87,15 @@ def score_peers(
         likelihood of step functions. A model that cannot be fitted outside some fold has no row there.
     """
     parts, schema, rows = split(data, folds), Schema.of(data.frame), list[dict[str, object]]()
+
+    def scored(name: str) -> list[dict[str, object]]:
+        train = partial(_fits, name, estimator, schema=schema, regressions=regressions)
+        with silenced():
+            return list(train_outside_score_inside(parts, train, partial(score_row, name)))
+
     for number, name in enumerate(names):
-
-        def train(
-            splits: list[SurvivalData], name: str = name
-        ) -> Iterator[tuple[int, Predictor | PredictsIncidence]]:
-            yield from _fits(name, estimator, splits, schema, regressions)
-
-        def score(fold: Fold, model: Predictor | PredictsIncidence, name: str = name) -> dict[str, object]:
-            return score_row(name, fold, model)
-
-        def scored(train: Any = train, score: Any = score) -> list[dict[str, object]]:
-            with silenced():
-                return list(train_outside_score_inside(parts, train, score))
-
         report("reference models", number, len(names))
-        rows += kept(checkpoint, f"reference models/{name}", scored)
+        rows += kept(checkpoint, f"reference models/{name}", partial(scored, name))
     return pd.DataFrame(rows, columns=["model", "fold", *scores_of(data, SCORES)])
 
 

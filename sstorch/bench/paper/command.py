@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from sstorch.bench.paper.manuscript import manuscript
 from sstorch.bench.reporting import read_run
+from sstorch.data.file_arguments import CommandParser
 from sstorch.document import to_html
 from sstorch.document.word import check_word, to_docx
 from sstorch.exceptions import ConfigError, SstorchError, exit_codes
@@ -17,14 +16,9 @@ from sstorch.files import write_whole
 FORMATS = {"html": lambda document: to_html(document).encode(), "docx": to_docx}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see sstorch-paper --help")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``sstorch-paper`` command: exit code 0, or 2 if refused with one line."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="sstorch-paper",
         description="Draft of a paper: methods, tables, figures, TRIPOD+AI checklist, references. What the "
         "run does not know is marked [to be completed: ...].",

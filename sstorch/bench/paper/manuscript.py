@@ -24,7 +24,6 @@ from sstorch.bench.report.run import (
 from sstorch.document import Block, Bullets, Code, Document, Paragraph, Picture, Section, Table
 from sstorch.validation.checklist import ITEMS
 
-_NO_SCORES = "The run has no scores of reference models (cv.peers=false)."
 _ON_CHECKLIST = (
     "The items of TRIPOD+AI (Collins et al., 2024) in other words, where this draft has them, and what the "
     "authors have to add or to check. What counts is the wording of the statement."

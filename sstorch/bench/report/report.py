@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import NoReturn
 
 from sstorch.bench.report.comparisons import box_section, fold_section, rank_section
 from sstorch.bench.report.paper import paper_section
@@ -25,6 +23,7 @@ from sstorch.bench.report.tables import (
     undefined_section,
 )
 from sstorch.bench.store import ResultStore
+from sstorch.data.file_arguments import CommandParser
 from sstorch.document import (
     FIGURES,
     Document,
@@ -116,11 +115,6 @@ def _write(path: Path, content: bytes) -> None:
         raise ConfigError(f"{path} cannot be written: {error}; choose another folder with --out") from error
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see sstorch-report --help")
-
-
 # Makes the report of a run from its folder; None if the folder is none of a run.
 ReportOfRun = Callable[[Path], Callable[[], Document] | None]
 
@@ -130,7 +124,7 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
 
     `of_run` makes the reports of single runs, which need the data they were made of.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog="sstorch-report",
         description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
     )
@@ -153,7 +147,7 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
         _carry_out(parser, arguments, of_run)
 
 
-def _carry_out(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, of_run: ReportOfRun) -> None:
+def _carry_out(parser: CommandParser, arguments: Sequence[str] | None, of_run: ReportOfRun) -> None:
     asked = parser.parse_args(arguments)
     asked.run = asked.run.expanduser()
     out = asked.run / "report" if asked.out is None else asked.out.expanduser()

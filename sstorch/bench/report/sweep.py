@@ -40,7 +40,7 @@ def sweep_report(folder: Path) -> Document:
     if not names:
         raise ConfigError(f"the runs of {folder} have no score in common")
     means = np.array([own[names[0]][0] for own in scores])
-    higher = _higher_is_better(names[0])
+    higher = METRICS[names[0].partition(":")[0]].higher_is_better
     best = int(np.nanargmax(means if higher else -means)) if not np.isnan(means).all() else None
     rows = [
         [
@@ -83,7 +83,3 @@ def _scores(table: pd.DataFrame) -> dict[str, tuple[float, float]]:
             error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
             out[str(name)] = (float(np.mean(values)), error)
     return out
-
-
-def _higher_is_better(name: str) -> bool:
-    return bool(METRICS[name.partition(":")[0]].higher_is_better)
