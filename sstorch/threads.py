@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
 from typing import TypeVar
 
@@ -12,6 +12,10 @@ import torch
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Numbers that an operation of training takes, below which a second thread gains nothing. On two idle cores
+# fits of 30,000 rows and 8 columns take as long with one thread as with two, those of 3,000 rows 15 % less.
+FEW = 2**19
 
 
 @contextmanager
@@ -26,6 +30,15 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads_for(n_numbers: int, few: int = FEW) -> AbstractContextManager[None]:
+    """One thread of torch while operations take so many numbers, if that is less than few, else all it has.
+
+    On few numbers a second thread gains nothing, and while another process has its core, the first one waits
+    for it in every operation.
+    """
+    return torch_threads(1) if n_numbers < few else nullcontext()
 
 
 def on_threads(work: Callable[[T], R], items: Sequence[T], count: int) -> list[R]:

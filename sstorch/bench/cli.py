@@ -65,6 +65,7 @@ from sstorch.monitoring import Callback, History, ProgressBar
 from sstorch.optim import Checkpoint
 from sstorch.progress import Lines, Progress, Watch, report
 from sstorch.soft.batch import check_causes, events_of_causes
+from sstorch.threads import FEW
 
 # What is reported in one line; anything else is a defect and keeps its traceback.
 REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
@@ -72,10 +73,6 @@ REFUSALS = (SstorchError, HydraException, OmegaConfBaseException, OSError)
 # Metrics that are printed of every task, and of every model at the end; those of groups if any.
 _PRINTED = {name: "C" if METRICS[name].higher_is_better else "IBS" for name in names_of(tag="headline")}
 _PRINTED_OF_GROUPS = {"c_groups": "C groups", "n_groups": "groups", "ari": "ARI"}
-
-# Terms (trees x leaves x rows) of an evaluation below which a second thread gains nothing, while waiting for
-# it on a busy machine costs up to ten times the run.
-_SMALL_BATCH = 2**19
 
 # Whoever sets Hydra's variable wants tracebacks of refusals too.
 _debugging = "HYDRA_FULL_ERROR" in os.environ
@@ -459,7 +456,7 @@ def _hparams(config: Config) -> dict[str, bool | str | float | int]:
 def _set_threads(threads: int | None, n_elements: int) -> None:
     if threads is not None and threads < 1:
         raise ConfigError(f"device.threads must be at least 1 or null, got {threads}")
-    if threads is None and n_elements < _SMALL_BATCH:
+    if threads is None and n_elements < FEW:
         threads = 1
     if threads is not None:
         torch.set_num_threads(threads)

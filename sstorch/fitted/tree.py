@@ -35,6 +35,7 @@ from sstorch.memory import at_once, check_room
 from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
 from sstorch.nn.hazards.numeric import invert
 from sstorch.quadrature import sum_rule
+from sstorch.threads import threads_for
 
 # The name of the only hazard where causes do not compete.
 EVENT = "event"
@@ -44,6 +45,8 @@ _CHUNK_ELEMENTS = 2**18
 # Of curves to be scored, of which a study asks for hundreds: freed arrays of this size stay with the process.
 # Larger ones go back to the system, and having them again takes longer than computing the curves.
 _SCORED_ELEMENTS = 2**16
+# Of a prediction, below which a second thread gains nothing, chunks being small.
+_FEW_ELEMENTS = 2**25
 # What one row of a quantile or of a restricted mean counts: it takes 512 elements, but many small operations,
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
@@ -405,7 +408,7 @@ class FittedTree:
             row_elements *= self._n_leaves
         size = at_once(max(row_elements, x.shape[1]), _CHUNK_ELEMENTS)
         out = np.empty(0)
-        with torch.no_grad():
+        with torch.no_grad(), threads_for(len(x) * row_elements, _FEW_ELEMENTS):
             for start in range(0, max(1, len(x)), size):
                 part = function(*(tensor[start : start + size] for tensor in rows)).cpu().numpy()
                 if start == 0:

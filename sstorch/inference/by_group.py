@@ -18,6 +18,7 @@ from sstorch.inference.groups import intervals_of
 from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts, Values
+from sstorch.threads import torch_threads
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class GroupEffects:
         return "\n".join(lines)
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def effect_by_group(
     model: Refitted,
     X: object,

@@ -19,6 +19,7 @@ from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.terms import Contrast, Contrasts, Values
 from sstorch.inference.wald import term_test
 from sstorch.nn import SoftTree
+from sstorch.threads import torch_threads
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float
     return tuple(np.exp(ends)) if ratio else ends
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """Coefficients with standard errors, confidence limits and p-values.
 
@@ -234,6 +236,7 @@ def coefficient_table(model: Inferable, level: float, like: Inferable) -> pd.Dat
     return _indexed(pd.DataFrame(found), model, ["term", "contrast"], covariance)
 
 
+@torch_threads(1)
 def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     """Test each column and product as a whole, with effective degrees of freedom and a contrast.
 
@@ -301,6 +304,7 @@ def _pairs(contrasts: Contrasts, term: str) -> list[Values]:
     return [Values.of(one, other) for k, one in enumerate(words) for other in words[k + 1 :]]
 
 
+@torch_threads(1)
 def effect(model: Inferable, column: str, value: object, reference: object, level: float = 0.95) -> Effect:
     """Estimate the contrast between two values of a covariate, all other covariates equal.
 
@@ -333,6 +337,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     return Effect(f"{column} {pair.text}", ratio, *ends, found.p, level)
 
 
+@torch_threads(1)
 def wald_test(model: Inferable, columns: Sequence[str] | None = None) -> pd.Series:
     """Joint Wald test of no effect of some columns, with the covariance in use.
 

@@ -13,10 +13,12 @@ from torch import Tensor
 from sstorch.checks import check_share
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Link, Quantity, What, encoded_rows
+from sstorch.threads import torch_threads
 
 SAME_ROWS = "given the gates, which the same rows chose"
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def groups(
     model: Inferable,
     X: object,

@@ -25,6 +25,7 @@ from sstorch.inference.covariance import FitCovariance
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.row_hazards import RowHazards, tree_of_rows
 from sstorch.memory import at_once
+from sstorch.threads import torch_threads
 
 What = Literal["survival", "incidence", "quantile", "rmst"]
 # Draws of the coefficients for simultaneous bands, and their seed.
@@ -197,6 +198,7 @@ class Quantity:
         )
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def predict(
     model: Inferable,
     X: object,

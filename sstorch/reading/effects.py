@@ -22,6 +22,7 @@ from sstorch.fitted.tree import FittedTree
 from sstorch.inference import HazardCovariance
 from sstorch.inference.model import covariance_of
 from sstorch.reading.hooks import ReadableTree, fitted_tree
+from sstorch.threads import torch_threads
 
 _OTHER_TREES = (
     "sample holds trees of other columns, causes or another leaf; draw it by bootstrap_trees with the "
@@ -36,6 +37,7 @@ class SampleOfTrees(Protocol):
         """Each tree."""
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def effects(
     tree: ReadableTree,
     X: object,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TypeVar
 
@@ -50,6 +50,7 @@ from sstorch.soft.settings import BatchSettings, Coefficients
 from sstorch.soft.targets import regression_targets
 from sstorch.soft.teacher import Teacher
 from sstorch.soft.trained_batch import TrainedBatch
+from sstorch.threads import threads_for
 
 TrainerT = TypeVar("TrainerT", bound=Trainer)
 
@@ -113,18 +114,26 @@ def train_encoded(
     groups the rows are those that estimate the hazards, the second of :func:`~sstorch.soft.honest.halves`.
     """
     splits = [data.joined() for data in splits]
-    if isinstance(settings.teacher, Honest):
-        splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
-    if len(coefficients) > 1:
-        settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
-    with nullcontext() if checkpoint is None else Checkpoint.of(checkpoint).held() as held:
+    n_trees = len(splits) * settings.n_starts * len(coefficients)
+    with ExitStack() as stack:
+        stack.enter_context(threads_of(splits[0], settings, n_trees))
+        if isinstance(settings.teacher, Honest):
+            splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
+        if len(coefficients) > 1:
+            settings = replace(settings, trainer=with_heats(settings.trainer, len(coefficients)))
+        held = None if checkpoint is None else stack.enter_context(Checkpoint.of(checkpoint).held())
         if held is not None:
             # Before initial solutions are made, which can take long.
             trainer = replace(settings.trainer, engine="auto")  # results agree but for rounding
             known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
             held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
+
+
+def threads_of(data: SurvivalData, settings: BatchSettings, n_trees: int) -> AbstractContextManager[None]:
+    """The threads of torch for so many trees of so many rows."""
+    return threads_for(len(data) * max(n_trees * 2**settings.depth, data.frame.shape[1]))
 
 
 def _with_placed_gates(

@@ -25,6 +25,7 @@ from sstorch.optim.starts.clusters import start_leaves
 from sstorch.soft.batch import training_rows
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import AUTO, BatchSettings, LeafName
+from sstorch.threads import threads_for
 
 _FORMAT, _FORMAT_VERSION = "sstorch.torch_encoder", 1
 
@@ -116,7 +117,8 @@ class TorchEncoder(TransformerMixin, FrameEstimator):  # type: ignore[misc]
         z = self._features(module, torch.as_tensor(x[:2]))
         head = SoftTree(z.shape[1], 0, settings.family, (1,), device=self.device)
         start_leaves(head, sample)
-        self._train(module, head, torch.as_tensor(x, device=self.device), sample, self._held_out(data))
+        with threads_for(self.batch_size * x.shape[1]):
+            self._train(module, head, torch.as_tensor(x, device=self.device), sample, self._held_out(data))
         self.feature_names_in_ = np.asarray(data.feature_names, dtype=object)
         self.n_features_in_ = len(data.feature_names)
         self.n_features_out_ = z.shape[1]

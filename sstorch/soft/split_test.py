@@ -22,6 +22,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.fitted.tree import FittedTree
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.leaf_likelihood import LeafLikelihood, NoMaximumError, inverse_root
+from sstorch.threads import torch_threads
 
 Tested = Literal["all", "level"]
 
@@ -84,6 +85,7 @@ class SplitTest:
         return "\n".join([*lines, note])
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def split_test(
     tree: SoftEstimator,
     X: object,

@@ -9,8 +9,10 @@ from sstorch.checks import check_share
 from sstorch.exceptions import DataError
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.predictions import IDENTITY, Intervals, Quantity, What, encoded_rows
+from sstorch.threads import torch_threads
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def contrast(
     model: Inferable,
     X_a: object,

@@ -19,6 +19,7 @@ from sstorch.data.coded import CODED_LEVELS
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference import HazardRows, Refitted, coefficients
 from sstorch.inference.model import covariance_of
+from sstorch.threads import torch_threads
 from sstorch.validation.residuals import dfbeta, of_events, row_labels
 from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary, likelihood_ratio
 
@@ -110,6 +111,7 @@ def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else "no test" if np.isnan(value) else f"p = {value:.3f}"
 
 
+@torch_threads(1)  # a second one gains nothing on small matrices
 def check(
     model: Refitted,
     X: object,

@@ -100,7 +100,7 @@ def test_each_number_of_the_draft_is_one_of_the_run(folder: Path, run: Run, page
 
 
 @pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore:rows entered late")
+@pytest.mark.filterwarnings("ignore:left-truncated rows")
 @pytest.mark.parametrize("name", ["mgus2", "csl"])
 def test_each_number_of_causes_and_start_stop_rows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,7 +235,7 @@ def test_word_without_its_package_is_refused_before_any_work(
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.filterwarnings("ignore:rows entered late")
+@pytest.mark.filterwarnings("ignore:left-truncated rows")
 @pytest.mark.parametrize(
     "kind",
     ["causes", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("intervals", "start-stop"))],
