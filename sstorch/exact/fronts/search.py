@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -106,7 +105,7 @@ def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
 class Subtrees:
     """All trees within a budget of depth up to 2, of any balances."""
 
-    def __init__(self, problem: FrontProblem, target: Budget) -> None:
+    def __init__(self, problem: FrontProblem | _Side, target: Budget) -> None:
         self.leaf = problem.leaf
         self.halves: list[tuple[Tensor, Tensor]] = []
         if target.nodes and problem.n_features:
@@ -114,28 +113,6 @@ class Subtrees:
                 (problem.children(first)[:, 0], problem.children(second)[:, 1])
                 for first, second in splits(target)
             ]
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """(T,), the largest absolute cost and balances of the points that are summed."""
-        parts = (self.leaf, *(half for pair in self.halves for half in pair))
-        sizes = [part.abs().masked_fill_(part[0] >= REACHED, 0).flatten(1).amax(1) for part in parts]
-        return torch.stack(sizes).amax(0).to(torch.float64)
-
-    def least(self, rate: Rate) -> tuple[float, Tensor]:
-        """The least cost + rate * balance of a tree, infinite if there is none, and its point (T,)."""
-        value, place = _priced(self.leaf, rate).min(0)
-        least, point = float(value), self.leaf[:, place]
-        for pair in self.halves:
-            ends = [_priced(half, rate).min(-1) for half in pair]
-            value, root = (ends[0].values + ends[1].values).min(0)
-            if float(value) < least:
-                least = float(value)
-                point = sum(
-                    (half[:, root, end.indices[root]] for half, end in zip(pair, ends, strict=True)),
-                    torch.zeros_like(point),
-                )
-        return least, point
 
     def within(self, rate: Rate, most: float) -> Iterator[Tensor]:
         """Points (T, n) of trees with cost + rate * balance <= most, one for each balance, by balance.
@@ -157,9 +134,9 @@ class Subtrees:
 def _priced(points: Tensor, rate: Rate) -> Tensor:
     """Cost + rate * balance in float64, infinite where there is no point."""
     priced = points[0].to(torch.float64)
-    for price, balance in zip(rate, points[1:], strict=True):
+    for price, balance in zip(rate, points[1:], strict=False):
         if price:
-            priced = priced + price * balance.to(torch.float64)
+            priced.add_(balance, alpha=price)
     return priced.masked_fill_(points[0] >= REACHED, float("inf"))
 
 
@@ -206,13 +183,15 @@ def cheapest_pair(
     if there is no such sum.
     """
     spans = []
-    for number, limit in enumerate([least - 1.0, *limits.tolist()]):
+    for number, limit in (*enumerate(limits.tolist(), start=1), (0, least - 1.0)):
         values, order = right[number].sort()
         begin = torch.zeros_like(left[number])
         if number > 0:
             begin = torch.searchsorted(values, -limit - left[number])
         end = torch.searchsorted(values, int(min(limit, REACHED)) - left[number], right=True)
         spans.append((int((end - begin).sum()), number, order, begin, end - begin))
+        if spans[-1][0] <= left.shape[1] + right.shape[1]:  # no more than another sort
+            break
     n_pairs, _, order, begin, count = min(spans, key=lambda span: span[:2])
     before, numbers = count.cumsum(0), torch.arange(len(count), device=count.device)
     best: tuple[int, Tensor, Tensor] | None = None
@@ -270,20 +249,20 @@ def cheapest_tree(
 
     `memory` is for the subtrees of all roots; beyond it they are made again when needed.
     """
-    roots = _Roots(problem, target, memory)
+    roots = _Roots(problem, target, memory, deadline)
     limits = problem.limits
     best: Root | None = None
     least = float("inf") if known is None else float(known[0])
     bounds = torch.full((len(roots),), -float("inf"), dtype=torch.float64)
     done = torch.zeros(len(roots), dtype=torch.bool)
     try:
-        rate = _best_rate(roots, limits, known, bounds, deadline)
+        rate = _best_rate(roots, limits, known, bounds)
         prices = torch.tensor([1.0, *map(abs, rate)], dtype=torch.float64)
         allowed = float(prices[1:] @ limits.cpu().to(torch.float64))
-        lows, _ = roots.lows(rate, deadline)
+        lows, _ = roots.lows(rate)
+        slack = 2e-14 * float(prices @ roots.scale) + 1e-6
         for number in torch.argsort(bounds).tolist():
             left, right = roots[number]
-            slack = 1e-14 * float(prices @ (left.scale + right.scale).cpu()) + 1e-6
             # First trees near the bound alone: what is found there leaves most others out.
             low = float(lows[number].sum())
             share = 1.0 if done.any() else 2.0**-6
@@ -305,15 +284,87 @@ def cheapest_tree(
     return Found(best, least, True)
 
 
-class _Roots:
-    """The two groups of subtrees below every root, for every way to share the nodes."""
+class _Side(NamedTuple):
+    """Points below one side of a root, as a `FrontProblem` has them."""
 
-    def __init__(self, problem: FrontProblem, target: Budget, memory: int) -> None:
-        self._problem, self._halves = problem, splits(target)
-        k, n = problem.leaf.shape[1], problem.n_features
-        self._keep = 2 * n * (32 * n * (k * k * n + 2 * k)) <= memory
-        self._kept: dict[int, tuple[Subtrees, Subtrees]] = {}
-        self._last: tuple[int, FrontProblem, FrontProblem] | None = None
+    n_features: int
+    leaf: Tensor  # (T, K)
+    points: dict[Budget, Tensor]  # (T, 2, F, M) each
+
+    def children(self, below: Budget) -> Tensor:
+        """(T, 2, F, M)."""
+        return self.points[below]
+
+
+class _Sides:
+    """Points below the same side of R roots, and their costs in float64, infinite where there is no point.
+
+    Attributes:
+        scale: (T,), the largest absolute cost and balances of the points.
+    """
+
+    def __init__(self, problems: Sequence[FrontProblem], below: set[Budget]) -> None:
+        self._n_features = problems[0].n_features
+        self._leaf = torch.stack([problem.leaf for problem in problems], 1)  # (T, R, K)
+        # (T, 2, R, F, M) and (2, R, F, M)
+        self._points = {b: torch.stack([problem.children(b) for problem in problems], 2) for b in below}
+        self._costs = {b: _priced(points, ()) for b, points in self._points.items()}
+        sizes = []
+        for points in (self._leaf, *self._points.values()):
+            low, high = points.masked_fill(points[0] >= REACHED, 0).flatten(1).aminmax(dim=1)
+            sizes.append(torch.maximum(-low, high))
+        self.scale = torch.stack(sizes).amax(0).to("cpu", torch.float64)
+
+    def of(self, number: int) -> _Side:
+        """One of the roots."""
+        points = {below: points[:, :, number] for below, points in self._points.items()}
+        return _Side(self._n_features, self._leaf[:, number], points)
+
+    def least(self, target: Budget, rate: Rate) -> tuple[Tensor, Tensor]:
+        """The least cost + rate * balance (R,) of trees within a budget, infinite if there is none.
+
+        And a point (T, R) of each.
+        """
+        least, place = _priced(self._leaf, rate).min(-1)
+        every = torch.arange(len(place), device=place.device)
+        point = self._leaf[:, every, place]
+        for halves in splits(target) if target.nodes and self._n_features else ():
+            lows = [self._lows(below, sign, rate) for sign, below in enumerate(halves)]
+            value, root = (lows[0] + lows[1]).min(-1)
+            sums = torch.zeros_like(point)
+            for sign, below in enumerate(halves):
+                row = self._points[below][:, sign, every, root]
+                sums += row[:, every, _priced(row, rate).argmin(-1)]
+            point = torch.where(value < least, sums, point)
+            least = torch.minimum(value, least)
+        return least, point
+
+    def _lows(self, below: Budget, sign: int, rate: Rate) -> Tensor:
+        """The least cost + rate * balance below a sign of each feature, (R, F)."""
+        priced = self._costs[below][sign]
+        for price, balance in zip(rate, self._points[below][1:, sign], strict=True):
+            if price:
+                priced = torch.add(priced, balance, alpha=price)
+        return priced.amin(-1)
+
+
+class _Roots:
+    """The two groups of subtrees below every root, for every way to share the nodes.
+
+    Attributes:
+        scale: (T,), the largest absolute cost and balances of the points below the roots used so far.
+    """
+
+    def __init__(self, problem: FrontProblem, target: Budget, memory: int, deadline: Deadline) -> None:
+        self._problem, self._halves, self._deadline = problem, splits(target), deadline
+        pairs = [pair for halves in self._halves for half in halves if half.nodes for pair in splits(half)]
+        self._below = {below for pair in pairs for below in pair}
+        (n_totals, k), n = problem.leaf.shape, problem.n_features
+        size = n * (k * k * n + 2 * k)  # of the children of a literal
+        self._keep = 2 * n * (16 * (n_totals + 1) * size) <= memory
+        self._step = max(1, _CHUNK // max(1, size)) if self._keep else 1
+        self._parts: dict[int, tuple[_Sides, _Sides]] = {}
+        self.scale = torch.zeros(n_totals, dtype=torch.float64)
 
     def __len__(self) -> int:
         return self._problem.n_features * len(self._halves)
@@ -323,44 +374,53 @@ class _Roots:
         return divmod(number, len(self._halves))
 
     def __getitem__(self, number: int) -> tuple[Subtrees, Subtrees]:
-        if number in self._kept:
-            return self._kept[number]
         feature, split = self.place(number)
-        if self._last is None or self._last[0] != feature:
-            self._last = feature, *self._problem.split(feature)
-        _, absent, present = self._last
-        first, second = self._halves[split]
-        made = Subtrees(absent, first), Subtrees(present, second)
-        if self._keep:
-            self._kept[number] = made
-        return made
+        sides, halves = self._part(feature // self._step), self._halves[split]
+        absent, present = (side.of(feature % self._step) for side in sides)
+        return Subtrees(absent, halves[0]), Subtrees(present, halves[1])
 
-    def lows(self, rate: Rate, deadline: Deadline) -> tuple[Tensor, Tensor]:
+    def _part(self, number: int) -> tuple[_Sides, _Sides]:
+        """Both sides of so many neighbouring roots."""
+        if number not in self._parts:
+            begin, problems = number * self._step, []
+            for feature in range(begin, min(begin + self._step, self._problem.n_features)):
+                self._deadline.check()
+                problems.append(self._problem.split(feature))
+            if not self._keep:
+                self._parts.clear()
+            absent, present = (_Sides(side, self._below) for side in zip(*problems, strict=True))
+            self._parts[number] = absent, present
+            for side in (absent, present):
+                torch.maximum(self.scale, side.scale, out=self.scale)
+        return self._parts[number]
+
+    def lows(self, rate: Rate) -> tuple[Tensor, Tensor]:
         """Least cost + rate * balance of each root's two subtrees (n, 2), and their points (n, 2, T)."""
-        lows = torch.empty((len(self), 2), dtype=torch.float64)
-        points = torch.empty((len(self), 2, len(self._problem.leaf)), dtype=torch.int64)
-        for number in range(len(self)):
-            deadline.check()
-            for side, subtrees in enumerate(self[number]):
-                least, point = subtrees.least(rate)
-                lows[number, side], points[number, side] = least, point
-        return lows, points
+        n = self._problem.n_features
+        lows = torch.empty((n, len(self._halves), 2), dtype=torch.float64)
+        points = torch.empty((*lows.shape, len(self.scale)), dtype=torch.int64)
+        for number, begin in enumerate(range(0, n, self._step)):
+            sides, roots = self._part(number), slice(begin, begin + self._step)
+            for split, halves in enumerate(self._halves):
+                for side in range(2):
+                    self._deadline.check()
+                    least, point = sides[side].least(halves[side], rate)
+                    lows[roots, split, side], points[roots, split, side] = least, point.T
+        return lows.flatten(0, 1), points.flatten(0, 1)
 
 
-def _best_rate(
-    roots: _Roots, limits: Tensor, known: Tensor | None, bounds: Tensor, deadline: Deadline
-) -> Rate:
+def _best_rate(roots: _Roots, limits: Tensor, known: Tensor | None, bounds: Tensor) -> Rate:
     """Rates that make the least bound large; `bounds` is raised to the largest bound of each root met.
 
     The bound is the least of one concave function of the rates for each tree, cost + rate · balance - |rate|
-    · limit. The top of those of the trees met so far, of which one is within the limits, is a linear program;
-    the tree that is cheapest at its rates joins them, until none is cheaper (Kelley's cutting planes).
+    · limit. At the top of those of the trees met so far, of which one is within the limits, the tree that is
+    cheapest joins them, until none is cheaper (Kelley's cutting planes).
     """
     n = len(limits)
     most = limits.cpu().to(torch.float64).numpy()
 
     def evaluate(rate: Rate) -> tuple[float, FloatArray]:
-        lows, points = roots.lows(rate, deadline)
+        lows, points = roots.lows(rate)
         values = lows.sum(1) - float(np.abs(rate) @ most)
         torch.maximum(bounds, values, out=bounds)
         which = int(values.argmin())
@@ -374,21 +434,45 @@ def _best_rate(
         return best
     met = [known.cpu().to(torch.float64).numpy(), point]
     for _ in range(_DUAL_STEPS * n):
-        # Variables: the top, then rates as differences of two numbers >= 0, times the size of each balance.
-        trees = np.stack(met)
-        size = np.maximum(np.abs(trees[:, 1:]).max(axis=0), 1.0)
-        slopes, allowed = trees[:, 1:] / size, most / size
-        rows = np.hstack([np.ones((len(met), 1)), allowed - slopes, allowed + slopes])
-        goal = np.array([-1.0, *[0.0] * (2 * n)])
-        program = linprog(goal, rows, trees[:, 0], bounds=[(None, None), *[(0.0, None)] * (2 * n)])
-        if program.x is None:  # numerically too hard: the best bound so far is one as well
+        highest = _top(np.stack(met), most)
+        if highest is None:  # numerically too hard: the best bound so far is one as well
             break
-        rate = tuple(((program.x[1 : n + 1] - program.x[n + 1 :]) / size).tolist())
+        reached, rate = highest
         value, point = evaluate(rate)
         if value > top:
             top, best = value, rate
         # What more trees could add is little of what is missing.
-        if program.x[0] - top <= _LITTLE * (met[0][0] - top) + 1e-6:
+        if reached - top <= _LITTLE * (met[0][0] - top) + 1e-6:
             break
         met.append(point)
     return best
+
+
+def _top(trees: FloatArray, most: FloatArray) -> tuple[float, Rate] | None:
+    """The largest least cost + rate · balance - |rate| · most of trees (m, 1 + n), and the rates there.
+
+    With one balance the top is at 0 or where the lines of two trees cross. With several it is a linear
+    program, and None where that fails.
+    """
+    n = len(most)
+    if n == 1:
+        cost, balance = trees.T
+        slopes = np.stack([balance - most, -balance - most])[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = (cost[:, None] - cost) / (slopes - slopes.swapaxes(1, 2))
+        rates = np.append(
+            0.0, (size * np.array([1.0, -1.0])[:, None, None])[np.isfinite(size) & (size > 0.0)]
+        )
+        least = (cost + np.outer(rates, balance) - np.abs(rates)[:, None] * most).min(axis=1)
+        which = int(least.argmax())
+        return float(least[which]), (float(rates[which]),)
+    # Variables: the top, then rates as differences of two numbers >= 0, times the size of each balance.
+    size = np.maximum(np.abs(trees[:, 1:]).max(axis=0), 1.0)
+    slopes, allowed = trees[:, 1:] / size, most / size
+    rows = np.hstack([np.ones((len(trees), 1)), allowed - slopes, allowed + slopes])
+    goal = np.array([-1.0, *[0.0] * (2 * n)])
+    program = linprog(goal, rows, trees[:, 0], bounds=[(None, None), *[(0.0, None)] * (2 * n)])
+    if program.x is None:
+        return None
+    rate = (program.x[1 : n + 1] - program.x[n + 1 :]) / size
+    return float(program.x[0]), tuple(rate.tolist())

@@ -65,3 +65,15 @@ def test_the_cheapest_pair_is_that_of_a_loop(seed, monkeypatch):
     assert cost == min(pairs)[0] == int(left[0] + right[0])
     assert tuple((left + right).tolist()) in pairs
     assert cheapest_pair(sides[0], sides[1][:, :0], limits, least) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_best_rate_of_one_balance_is_that_of_the_linear_program(seed):
+    rng = np.random.default_rng(seed)
+    trees = np.column_stack([rng.integers(5, 50, 9), rng.integers(-30, 30, 9)]).astype(np.float64)
+    most = np.array([float(rng.choice([0, 3]))])
+    trees[0] = 60.0, 0.0  # within the limit, so that the bound is finite
+    top, rate = search._top(trees, most)
+    other = search._top(np.column_stack([trees, np.zeros(9)]), np.append(most, 0.0))
+    assert top == pytest.approx(other[0], abs=1e-9)
+    assert (trees[:, 0] + rate[0] * trees[:, 1] - abs(rate[0]) * most[0]).min() == pytest.approx(top)
