@@ -16,7 +16,7 @@ from sstorch.checks import check_choice
 from sstorch.exact.compiled.forms import BLOCKS, FOLLOWED, Form, form_of
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.moments import Moments, Patterns
-from sstorch.exact.problem import Found, Problem, Work, branch_cost, check, estimate
+from sstorch.exact.problem import MAX_EXACT_DEPTH, Found, Problem, Work, branch_cost, check, estimate
 from sstorch.exact.rounding import quantise
 from sstorch.exact.search import search_tables
 from sstorch.exact.survival_tasks import IntegratedBrier
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _MAX_BOUNDED_DEPTH = 3
 _LONG_TABLES, _LONG_BOUNDS = 60.0, 3600.0
 
-# Depth of the largest tables, and of branch and bound above them.
-MAX_EXACT_DEPTH, MAX_DEEP_DEPTH = 5, 8
+# Depth of branch and bound above tables.
+MAX_DEEP_DEPTH = 8
 
 # "auto" has machine code made, which may take as long, for what torch would need longer for, by its estimate,
 # or search root by root. The choice is by the problem alone, never by what a machine has compiled before.

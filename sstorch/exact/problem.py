@@ -22,6 +22,8 @@ from sstorch.exact.tree import BinaryTree, Nested
 from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
+# Depth of the largest tables, for which the arrays of kernels have room.
+MAX_EXACT_DEPTH = 5
 # Cells of all sets of the largest size, and bytes of products of literals, that are searched at once.
 _MOST_CELLS, _MOST_CELLS_WITH_STEPS, _MOST_PRODUCTS = 1 << 23, 1 << 21, 1 << 28
 # Measured on one core with AVX-512: seconds per cell and step, and per floating point operation of a GEMM.

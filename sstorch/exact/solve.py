@@ -15,8 +15,8 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_device
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
-from sstorch.exact.plan import MAX_DEEP_DEPTH, MAX_EXACT_DEPTH, Rows, compiles, obstacle
-from sstorch.exact.problem import INFINITY, Found, check_limits, check_rows
+from sstorch.exact.plan import MAX_DEEP_DEPTH, Rows, compiles, obstacle
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Found, check_limits, check_rows
 from sstorch.exact.solution import Counters, Solution
 from sstorch.exact.targets import finite_vector
 from sstorch.exact.task import Entries, Task, has_branch_costs, has_events

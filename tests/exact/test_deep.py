@@ -10,6 +10,9 @@ from sklearn.base import clone
 from sstorch import OptimalSurvivalTree, Surv
 from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, reference_costs, solve
 from sstorch.exact.deadline import Deadline
+from sstorch.exact.moments import Patterns
+from sstorch.exact.plan import Rows
+from sstorch.exact.problem import Budget
 from sstorch.exceptions import ConfigError, DataError
 from tests.conftest import nightly
 from tests.exact import reference
@@ -87,6 +90,15 @@ def test_guess_up_to_the_costs_of_the_best_tree_leaves_it_in(margin):
     else:
         assert found.loss > best.loss
         assert found.gap > 0.0
+
+
+def test_tables_beyond_the_room_of_the_kernels_raise():
+    features, time, event = reference.random_problem(5, (60, 61), (8, 8))
+    task = LogLikelihood(time, event)
+    problem = Rows(Patterns.of(features), task, task.entries(), None, ())._problem(5, 2**30)
+    with pytest.raises(ValueError, match="depth must be at most 5, got 6; use `Deep` beyond it"):
+        problem.search(6, 63)
+    assert problem.search(6, 5).costs[Budget(5, 5)] == problem.search(5, 5).costs[Budget(5, 5)]
 
 
 def test_time_limit_leaves_a_bound(monkeypatch):

@@ -20,7 +20,7 @@ from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, costs_of_singles, pairs_below
 from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
-from sstorch.exact.problem import INFINITY, Budget, Found, Work, budgets, smallest, splits
+from sstorch.exact.problem import INFINITY, MAX_EXACT_DEPTH, Budget, Found, Work, budgets, smallest, splits
 from sstorch.exact.tree import Nested
 from sstorch.threads import on_threads
 
@@ -210,8 +210,14 @@ class CompiledProblem:
         return CompiledProblem(literals, self.chain, self.features, values, self.form, curves, prices)
 
     def search(self, depth: int, max_nodes: int, deadline: Deadline = NEVER, n_threads: int = 1) -> Found:
-        """Least costs of all budgets; by however many threads, the same."""
+        """Least costs of all budgets; by however many threads, the same.
+
+        Raises:
+            ValueError: a depth for which the kernels have no room.
+        """
         depth = min(depth, max_nodes)
+        if depth > MAX_EXACT_DEPTH:
+            raise ValueError(f"depth must be at most {MAX_EXACT_DEPTH}, got {depth}; use `Deep` beyond it")
         if depth < 2:
             return self._search_singles(depth)
         n = self.literals.shape[1]

@@ -22,7 +22,7 @@ from sstorch.exact.estimators.search import SEARCH, Search, answers
 from sstorch.exact.estimators.survival import ExactSurvivalTree, OptimalSurvivalTree
 from sstorch.exact.estimators.survival_search import Objective, SurvivalSettings, TreeSearch
 from sstorch.exact.observed import least_hazard
-from sstorch.exact.plan import MAX_EXACT_DEPTH
+from sstorch.exact.problem import MAX_EXACT_DEPTH
 from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BaselineHazard, LeafCurveKind, hazard_ratios, leaf_curves
 from sstorch.exceptions import ConfigError
