@@ -54,19 +54,24 @@ class Patterns:
         matrix, names = check_binary(features)
         n = len(matrix)
         by_column = np.ascontiguousarray(matrix.T)
-        counts = by_column.sum(axis=1, dtype=np.int64)
-        flipped = (2 * counts > n) | ((2 * counts == n) & matrix[0])
-        turned = by_column ^ flipped[:, None]
-        packed = np.packbits(turned, axis=1)
-        columns = np.flatnonzero((counts > 0) & (counts < n))
+        packed = np.packbits(by_column, axis=1)
+        width, bits = packed.shape[1], packed.tobytes()
+        codes = [int.from_bytes(bits[at : at + width]) for at in range(0, len(bits), width)]
+        counts = [code.bit_count() for code in codes]
+        first_row, every = 1 << (8 * width - 1), ((1 << n) - 1) << (8 * width - n)
+        flipped = [
+            2 * m > n or (2 * m == n and code >= first_row) for m, code in zip(counts, codes, strict=True)
+        ]
+        codes = [code ^ every if turn else code for turn, code in zip(flipped, codes, strict=True)]
+        kept = [j for j, m in enumerate(counts) if 0 < m < n]
         if merge_columns:
-            bits, width = packed.tobytes(), packed.shape[1]
-            first = {bits[width * column : width * (column + 1)]: column for column in columns[::-1].tolist()}
-            columns = np.array(sorted(first.values()), dtype=np.int64)
-        order, chain = _chains(packed[columns])
-        index, of_row = _distinct_rows(np.ascontiguousarray(turned[columns[order]].T))
-        literals = np.ascontiguousarray(turned[columns][:, index].T).view(np.uint8)
-        return cls(literals, order, chain, columns, flipped[columns], of_row, matrix, tuple(names))
+            kept = sorted({codes[j]: j for j in reversed(kept)}.values())
+        order, chain = _chains([codes[j] for j in kept])
+        columns, turned = np.array(kept, dtype=np.int64), np.array([flipped[j] for j in kept], dtype=np.bool_)
+        by_feature = by_column[columns] ^ turned[:, None]
+        index, of_row = _distinct_rows(by_feature[order])
+        literals = np.ascontiguousarray(by_feature[:, index].T).view(np.uint8)
+        return cls(literals, order, chain, columns, turned, of_row, matrix, tuple(names))
 
     @property
     def n_rows(self) -> int:
@@ -127,22 +132,20 @@ def check_binary(features: object) -> tuple[BoolArray, list[str]]:
     return np.asarray(ones, dtype=np.bool_), names
 
 
-def _chains(packed: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
+def _chains(codes: list[int]) -> tuple[IntArray, IntArray]:
     """An order of the features (F,), and where in it the chain of each begins, (F,).
 
     A chain are neighbours of which each is in no rows but those of the one before, or in all of them.
-    `packed` has the rows of each feature as bits.
+    The bits of a code are the rows of a feature.
     """
-    n = len(packed)
-    more = np.any(packed[1:] & ~packed[:-1], axis=1).tolist()
-    less = np.any(packed[:-1] & ~packed[1:], axis=1).tolist()
+    n = len(codes)
     order: list[int] = []
     chain: list[int] = []
     at = 0
     while at < n:
         end = at + 1
-        rises = end < n and more[at]
-        while end < n and not (less if rises else more)[end - 1]:
+        rises = end < n and bool(codes[end] & ~codes[at])
+        while end < n and not (codes[end - 1] & ~codes[end] if rises else codes[end] & ~codes[end - 1]):
             end += 1
         order += range(end - 1, at - 1, -1) if rises else range(at, end)
         chain += [at] * (end - at)
@@ -151,18 +154,18 @@ def _chains(packed: npt.NDArray[np.uint8]) -> tuple[IntArray, IntArray]:
 
 
 def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
-    """Index of one row of each group of equal rows, and the group of every row.
+    """Index of one row of each group of equal rows, and the group of every row, of literals (F, N).
 
-    Groups come in the order of their first column, then the second, and so on.
+    Groups come in the order of their first feature, then the second, and so on.
     """
-    packed = np.packbits(literals, axis=1)
-    words = max(1, -(-packed.shape[1] // 8))
-    padded = np.zeros((len(packed), words * 8), dtype=np.uint8)
-    padded[:, : packed.shape[1]] = packed
-    keys = padded.view(">u8").astype(np.uint64)
-    begins = np.ones(len(keys), dtype=np.bool_)
+    words = max(1, -(-len(literals) // 64))
+    padded = np.zeros((literals.shape[1], 64 * words), dtype=np.bool_)
+    padded[:, : len(literals)] = literals.T
+    keys = np.packbits(padded, axis=1).view(">u8").astype(np.uint64)
+    begins = np.empty(len(keys), dtype=np.bool_)
+    begins[:1] = True
     if words == 1:
-        order = np.argsort(keys[:, 0])
+        order = keys[:, 0].argsort()
         ordered = keys[order, 0]
         np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     else:
@@ -170,8 +173,8 @@ def _distinct_rows(literals: BoolArray) -> tuple[IntArray, IntArray]:
         ordered = keys[order]
         begins[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     of_row = np.empty(len(order), dtype=np.int64)
-    of_row[order] = np.cumsum(begins) - 1
-    return order[begins].astype(np.int64), of_row
+    of_row[order] = begins.cumsum() - 1
+    return order[begins], of_row
 
 
 @cache
