@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from math import comb
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -68,9 +68,10 @@ def splits(target: Budget) -> tuple[tuple[Budget, Budget], ...]:
 
 def smallest(costs: dict[Budget, float], target: Budget) -> Budget:
     """The budget with the fewest nodes that reaches the cost of `target`, up to rounding."""
-    goal = costs[target] + 1e-13 * max(abs(cost) for cost in costs.values() if cost != INFINITY)
-    fitting = [s for s, cost in costs.items() if cost <= goal and s.depth <= target.depth]
-    return min((s for s in fitting if s.nodes <= target.nodes), key=lambda s: (s.nodes, s.depth))
+    depth, nodes = target
+    goal = costs[target] + 1e-13 * max([abs(cost) for cost in costs.values() if cost != INFINITY])
+    fitting = [(s.nodes, s.depth) for s, cost in costs.items() if cost <= goal and s.depth <= depth]
+    return Budget(*min([size for size in fitting if size[0] <= nodes])[::-1])
 
 
 @dataclass(frozen=True)
@@ -241,17 +242,20 @@ def total_branch_cost(task: Task, tree: BinaryTree, leaf: IntArray) -> float:
     """Payment of all rows for the tests above their `leaf` (N,) of a tree over columns; 0 if free."""
     if not has_branch_costs(task):
         return 0.0
-    rows: Counter[tuple[int, ...]] = Counter()  # by the columns of a test and of those above it
     paths = tree.paths()
-    for path, count in zip(paths, np.bincount(leaf, minlength=len(paths)).tolist(), strict=True):
-        columns = tuple(column for column, _ in path)
-        for level in range(len(columns)):
-            rows[columns[: level + 1]] += count
+    counts = np.bincount(leaf, minlength=len(paths)).tolist()
+    # Of each number of tests: rows by the columns of the last one and of those above it.
+    levels: dict[int, dict[tuple[int, ...], int]] = {}
+    for path, count in zip(paths, counts, strict=True):
+        columns = tuple([column for column, _ in path])
+        for size in range(1, len(columns) + 1):
+            rows = levels.setdefault(size, {})
+            rows[columns[:size]] = rows.get(columns[:size], 0) + count
     total = 0.0
-    for size in set(map(len, rows)):
-        tested = np.array([columns for columns in rows if len(columns) == size]).T
-        paying = [count for columns, count in rows.items() if len(columns) == size]
-        total += float(_checked(task, tested[:-1], tested[-1]) @ paying)
+    for rows in levels.values():
+        tested = np.array(list(rows)).T
+        price = _checked(task, tested[:-1], tested[-1])
+        total += sum(map(mul, price.tolist(), rows.values()))
     return total
 
 

@@ -121,8 +121,8 @@ class Solution:
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, *_) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
             # There are no trees deeper than those that were searched.
-            reached = budget(min(state.depth, depth), state.nodes)
-            bound = min(cost, max(floor, *(found.lower_bound(reached) for found in searches)))
+            reached = state if state.depth <= depth else budget(depth, state.nodes)
+            bound = min(cost, max([floor, *[found.lower_bound(reached) for found in searches]]))
             self.optima[state] = Optimum(*state, constant + cost, constant + bound)
         self._objective_bound = constant + objective_bound
 

@@ -30,7 +30,7 @@ class Entries(NamedTuple):
     def of_rows(cls, values: FloatArray) -> Entries:
         """One entry per row, (C, N) values, in the only step."""
         rows = np.arange(values.shape[1], dtype=np.int64)
-        return cls(rows, np.zeros_like(rows), values)
+        return cls(rows, np.zeros(len(rows), dtype=np.int64), values)
 
 
 class Task(Protocol):
