@@ -57,7 +57,7 @@ def scored(rate: np.ndarray, predicted: np.ndarray, y: np.ndarray, train: np.nda
     found: Scores = {}
     for name, rows in (("train", train), ("test", ~train)):
         found[f"{name} AUC"] = float(roc_auc_score(y[rows], rate[rows]))
-        found[f"{name} FPR"], found[f"{name} TPR"] = points([predicted], y, rows)[0]
+        found[f"{name} false positives"], found[f"{name} true positives"] = points([predicted], y, rows)[0]
     return found
 
 

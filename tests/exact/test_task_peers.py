@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "optimal_tasks"
@@ -20,10 +21,11 @@ def study():
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
+        module.roc = importlib.import_module("roc")
         yield module
     finally:
         sys.path.remove(str(FOLDER))
-        for name in ("optimal_tasks_study", "peers", "sets"):
+        for name in ("optimal_tasks_study", "peers", "roc", "sets"):
             sys.modules.pop(name, None)
 
 
@@ -61,3 +63,15 @@ def test_losses_are_those_of_pystreed(study, group, names, count):
 def test_objectives_are_those_of_gosdt(study):
     pytest.importorskip("gosdt", reason="gosdt is in the extra oracles")
     compare(study, "sparse", ("iris", "wine", "breast_cancer", "pima", "monk1_rule"), 15)
+
+
+def test_roc_areas_in_training(study):
+    pytest.importorskip("gosdt", reason="gosdt is in the extra oracles")
+    rows = study.sets.classes("pima", 2)
+    train = np.arange(len(rows.features)) % 3 > 0
+    found = dict(study.roc.methods(rows.features, rows.targets["labels"], train, 2, True))
+    areas = {name: scores["train AUC"] for name, scores in found.items()}
+    single = max(area for name, area in areas.items() if "front" not in name)
+    assert areas["AUC"] == single
+    assert single < areas["front of 5 weights"] <= areas["front of all trees"] == max(areas.values())
+    assert found["gosdt, accuracy"]["leaves"] <= 4
