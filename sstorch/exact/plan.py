@@ -195,7 +195,7 @@ class Rows:
         assert form is not None
         if isinstance(self.task, IntegratedBrier):
             blocks, leavers = self.task.blocks, Leavers.of(self.patterns, self.task)
-            if not by_sums and leavers.followed(len(blocks.alive), depth):
+            if not by_sums and leavers.followed(len(blocks.alive), depth, n_patterns, n_features):
                 form, curves = Form(FOLLOWED), Curves.of(leavers, self.patterns, blocks)
                 values = leavers.at_risk(n_patterns)
             else:

@@ -94,6 +94,15 @@ def test_curves_follow_from_rows_and_from_blocks(depth, followed, monkeypatch):
         assert found[0].tree().depth <= depth
 
 
+def test_curves_of_many_distinct_rows_need_no_sums_of_rows_and_blocks():
+    rng = np.random.default_rng(0)
+    features, time = rng.random((4000, 13)) < 0.5, rng.integers(1, 200, 4000).astype(float)
+    task = IntegratedBrier(time, np.ones(4000))
+    # Sums of 3188 distinct rows in 199 blocks would take 15 MiB.
+    found = solve(features, task, 2, engine="compiled", memory=8 * 2**20)
+    np.testing.assert_allclose(found.loss, solve(features, task, 2, engine="torch").loss, rtol=1e-12)
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 def test_thresholds_of_columns_are_counted_as_chains(depth):
     columns = RNG.normal(size=(150, 3)).round(1)

@@ -10,6 +10,7 @@ integral up to the end less L + S² B(t). K and L change where S does.
 from __future__ import annotations
 
 from functools import cache
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +23,9 @@ from sstorch.optim.compiled.jit import compiled, elementwise
 
 # Of a leaf: rows at risk, S, K, L, the weight g of its events so far, and its loss.
 _WIDTH = 6
-# Measured on one core.
+# Measured on one core: of a row of a set, of a sum of a set, and of a sum of a distinct row.
 SECONDS_PER_ROW = 7e-9
-_SECONDS_PER_SUM = 5e-9
+_SECONDS_PER_SUM, _SECONDS_PER_SUM_OF_ROW = 5e-9, 8e-8
 
 
 class Leavers(NamedTuple):
@@ -57,9 +58,11 @@ class Leavers(NamedTuple):
         sums[self.block, :, self.pattern] = np.stack([self.rows, self.events, self.part], axis=1)
         return sums.reshape(3 * n_blocks, n_patterns)
 
-    def followed(self, n_blocks: int, depth: int) -> bool:
-        """Whether it takes less to follow each row than to sum up blocks, for a set of features."""
-        return len(self.block) * SECONDS_PER_ROW < (3 * n_blocks << depth) * _SECONDS_PER_SUM
+    def followed(self, n_blocks: int, depth: int, n_patterns: int, n_features: int) -> bool:
+        """Whether it takes less to follow each row than to sum up blocks, in all sets of `depth` features."""
+        sets, sums = max(1, comb(n_features, depth)), 3 * n_blocks
+        by_sums = sets * (sums << depth) * _SECONDS_PER_SUM + sums * n_patterns * _SECONDS_PER_SUM_OF_ROW
+        return sets * len(self.block) * SECONDS_PER_ROW < by_sums
 
 
 class Curves(NamedTuple):
