@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from sstorch._types import FloatArray
+from sstorch.checks import blocks
 
 # Fractions are rounded to this many bits below the largest one; fewer if sums need it.
 _BITS = 46
 _LARGEST_SUM = 2.0**53
+# Values at once: those of many channels would take several times their room.
+_BLOCK = 2**18
 
 
 def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -16,15 +19,20 @@ def quantise(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     Integers stay as they are. Returns the values (C, E), and the unit of each channel (C,).
     """
-    whole = (values == np.rint(values)).all(axis=1)
+    parts = list(blocks(len(values), max(values.shape[1], 1), _BLOCK))
+    whole = np.concatenate([(part == np.rint(part)).all(axis=1) for part in (values[at] for at in parts)])
     if whole.all():
         return values, np.ones(len(values))
-    size = np.abs(values)
-    largest = np.maximum(size.max(axis=1), 1e-300)
-    unit = np.exp2(np.ceil(np.log2(largest)) - _BITS)
-    coarsest = np.exp2(np.ceil(np.log2(np.maximum(size.sum(axis=1), 1e-300) / _LARGEST_SUM)))
-    unit = np.where(whole, 1.0, np.maximum(unit, coarsest))
-    return np.rint(values / unit[:, None]) * unit[:, None], unit
+    rounded, unit = np.empty_like(values), np.ones(len(values))
+    for at in parts:
+        size = np.abs(values[at])
+        largest, total = np.maximum(size.max(axis=1), 1e-300), np.maximum(size.sum(axis=1), 1e-300)
+        finest = np.exp2(np.ceil(np.log2(largest)) - _BITS)
+        coarsest = np.exp2(np.ceil(np.log2(total / _LARGEST_SUM)))
+        unit[at] = np.where(whole[at], 1.0, np.maximum(finest, coarsest))
+        part = np.divide(values[at], unit[at, None], out=rounded[at])
+        np.multiply(np.rint(part, out=part), unit[at, None], out=part)
+    return rounded, unit
 
 
 def whole_weights(weight: FloatArray) -> tuple[FloatArray, float]:

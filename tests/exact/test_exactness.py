@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sstorch.exact import IntegratedBrier, LogLikelihood, plan, search, solve
+from sstorch.exact import IntegratedBrier, LogLikelihood, plan, rounding, search, solve
 from sstorch.exact.moments import Patterns
 from tests.conftest import nightly
 from tests.exact import reference
@@ -194,3 +194,15 @@ def test_objectives_are_those_of_osst(depth):
         solution = solve(features, IntegratedBrier(time, event), depth, leaf_penalty=penalty, min_leaf=7)
         # osst works in float32.
         assert solution.objective == pytest.approx(peer.ub, abs=1e-6)
+
+
+def test_channels_are_rounded_in_blocks_as_at_once(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(6, 40)) * 10.0 ** np.arange(6)[:, None]
+    values[2] = np.rint(values[2])
+    whole = rounding.quantise(values)
+    monkeypatch.setattr(rounding, "_BLOCK", 80)
+    for known, found in zip(whole, rounding.quantise(values), strict=True):
+        np.testing.assert_array_equal(found, known)
+    assert whole[1][2] == 1.0
+    np.testing.assert_array_equal(whole[0] % whole[1][:, None], 0.0)
+    np.testing.assert_allclose(whole[0], values, rtol=0.0, atol=1e-13 * np.abs(values).max())
