@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import rankdata
+from threadpoolctl import threadpool_limits
 
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice, check_integer, check_tree, is_number_of
@@ -85,7 +86,6 @@ class SplitTest:
         return "\n".join([*lines, note])
 
 
-@torch_threads(1)  # a second one gains nothing on small matrices
 def split_test(
     tree: SoftEstimator,
     X: object,
@@ -151,7 +151,9 @@ def split_test(
     if fitted.competing:
         name = fitted.causes[number - 1]
         fitted, data = fitted.of_cause(name), data.of_cause(name)
-    test = leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
+    # A second thread gains nothing on small matrices.
+    with torch_threads(1), threadpool_limits(1, user_api="blas"):
+        test = leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
     return replace(test, same_rows=len(fitted.group_numbers) > 1 and on_training_rows(tree, X, y))
 
 
