@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,6 +102,8 @@ def files_of(folder: Path) -> dict[str, str]:
             tensors = load_tensors((file.parent / "tensors.safetensors").read_bytes())
             dropped = {*VERSIONED, *(["tensors_sha256"] if set(TIMED) & set(tensors) else [])}
             plain = {key: value for key, value in state.items() if key not in dropped}
+            if "cv_results" in plain:  # a table as text, with the seconds of each candidate
+                plain["cv_results"] = exact_frame(pd.read_csv(io.StringIO(plain["cv_results"])))
             content = json.dumps(plain, indent=1, ensure_ascii=False).encode()
         files[file.relative_to(folder).as_posix()] = sha(content)
     return files
