@@ -280,7 +280,9 @@ class DeviceConfig:
     name: str = setting(MISSING, "name of the device: device=cpu or cuda, device.name=cuda:1")
     dtype: str = setting("float64", "floating-point type: float64 or float32")
     engine: str = setting("auto", "engine of training: torch, compiled (on the CPU), or auto")
-    threads: int | None = setting(None, "CPU threads; null: one for a small batch, else set by torch")
+    threads: int | None = setting(
+        None, "CPU threads of a large batch; null: set by torch; a small batch takes one"
+    )
 
 
 @dataclass

@@ -53,9 +53,8 @@ def export_program(tree: FittedTree, path: Path, event_times: FloatArray, after:
     tree = replace(tree, hazards=on_cpu)
     # Sizes of an example must differ from one and from each other to be left open.
     example = (torch.zeros(3, len(names), dtype=torch.float64), torch.arange(1, 6, dtype=torch.float64))
-    free = {
-        name: {0: torch.export.Dim(size, max=_LARGEST)} for name, size in (("x", "rows"), ("times", "times"))
-    }
+    n_rows, n_times = (torch.export.Dim(name, max=_LARGEST) for name in ("rows", "times"))
+    free = {"x": {0: n_rows}, "times": {0: n_times}}
     facts = {
         "sstorch_version": __version__,
         "torch_version": torch.__version__,

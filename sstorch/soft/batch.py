@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeVar
 
@@ -115,9 +115,9 @@ def train_encoded(
     """
     splits = [data.joined() for data in splits]
     coefficients = (settings.coefficients,) if coefficients is None else tuple(coefficients)
-    n_trees = len(splits) * settings.n_starts * len(coefficients)
+    n_leaves = len(splits) * settings.n_starts * len(coefficients) * 2**settings.depth
     with ExitStack() as stack:
-        stack.enter_context(threads_of(splits[0], settings, n_trees))
+        stack.enter_context(threads_for(len(splits[0]) * max(n_leaves, splits[0].frame.shape[1])))
         if isinstance(settings.teacher, Honest):
             splits, settings = _with_placed_gates(splits, settings, settings.teacher, schema, callbacks)
         if len(coefficients) > 1:
@@ -129,11 +129,6 @@ def train_encoded(
             known = settings if splits[0].causes is not None else settings.for_cause(None, 0)
             held.identify(settings=known.facts(), trainer=trainer, coefficients=coefficients)
         return _train(splits, settings, schema, callbacks, held, coefficients)
-
-
-def threads_of(data: SurvivalData, settings: BatchSettings, n_trees: int) -> AbstractContextManager[None]:
-    """The threads of torch for so many trees of so many rows."""
-    return threads_for(len(data) * max(n_trees * 2**settings.depth, data.frame.shape[1]))
 
 
 def _with_placed_gates(

@@ -40,7 +40,7 @@ from sstorch.monitoring import History, ProgressBar
 from sstorch.optim import Checkpoint
 from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
-from sstorch.soft.batch import threads_of, train_batch, train_encoded, training_rows
+from sstorch.soft.batch import train_batch, train_encoded, training_rows
 from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.honest import Honest, halves
 from sstorch.soft.model import SoftModel
@@ -151,16 +151,6 @@ class SoftEstimator(SoftModel):
         """``fit`` to rows of positive weight, whose schema is taken from them if None."""
         data = data.joined()  # as the batch does, whose encoded rows are these
         settings = self._training_settings(data)
-        with threads_of(data, settings, settings.n_starts):
-            return self._fit_joined(data, settings, schema, checkpoint)
-
-    def _fit_joined(
-        self,
-        data: SurvivalData,
-        settings: BatchSettings,
-        schema: Schema | None,
-        checkpoint: Checkpoint | str | os.PathLike[str] | None,
-    ) -> Self:
         if data.causes is not None:
             _warn_of_rare_causes(data)
         callbacks = [ProgressBar()] if self.verbose else []

@@ -134,7 +134,7 @@ class Subtrees:
 def _priced(points: Tensor, rate: Rate) -> Tensor:
     """Cost + rate * balance in float64, infinite where there is no point."""
     priced = points[0].to(torch.float64)
-    for price, balance in zip(rate, points[1:], strict=False):
+    for price, balance in zip(rate, points[1:], strict=True):
         if price:
             priced.add_(balance, alpha=price)
     return priced.masked_fill_(points[0] >= REACHED, float("inf"))
@@ -308,7 +308,8 @@ class _Sides:
         self._leaf = torch.stack([problem.leaf for problem in problems], 1)  # (T, R, K)
         # (T, 2, R, F, M) and (2, R, F, M)
         self._points = {b: torch.stack([problem.children(b) for problem in problems], 2) for b in below}
-        self._costs = {b: _priced(points, ()) for b, points in self._points.items()}
+        free = (0.0,) * (len(self._leaf) - 1)  # a rate for each balance
+        self._costs = {b: _priced(points, free) for b, points in self._points.items()}
         sizes = []
         for points in (self._leaf, *self._points.values()):
             low, high = points.masked_fill(points[0] >= REACHED, 0).flatten(1).aminmax(dim=1)
