@@ -14,7 +14,6 @@ from sstorch.data.sources import (
     LIFELINES_SETS,
     SCIKIT_SURVIVAL_SETS,
     SURVSET_SETS,
-    UIS_SETS,
     Entry,
 )
 from sstorch.data.survival_data import SurvivalData
@@ -30,7 +29,6 @@ ENTRIES: dict[str, Entry] = {
             *R_SETS,
             *SCIKIT_SURVIVAL_SETS,
             *SURVSET_SETS,
-            *UIS_SETS,
             *WHEEL_SETS,
         ),
         key=lambda entry: entry.name,
@@ -148,8 +146,7 @@ def load_dataset(name: str, **options: object) -> SurvivalData:
         DataError: The download failed, the data are invalid, or the source differs from the listed counts.
 
     Warns:
-        DataWarning: Times of zero were replaced, ``SSTORCH_UIS`` replaced values of ``"uissurv"``, or a
-            damaged file was downloaded again.
+        DataWarning: Times of zero were replaced, or a damaged file was downloaded again.
 
     >>> len(load_dataset("gbsg2"))
     686

