@@ -264,7 +264,8 @@ class SurvivalData:
     def censored_at(self, time: float) -> Self:
         """Return the rows with follow-up censored at a time.
 
-        Rows with entry at this time or later are excluded.
+        Rows with entry at this time or later are excluded, and intervals from the entry to a later time: when
+        censored, such rows have no follow-up.
 
         Args:
             time: End of follow-up, > 0, in the unit of the data.
@@ -274,7 +275,10 @@ class SurvivalData:
             DataError: No event is left.
         """
         end = check_horizon(time, "censored_at")
-        part = self.subset(self.entry < end)
+        followed = self.entry < end
+        if self.intervals is not None:
+            followed &= (self.intervals.lower > self.entry) | (self.intervals.upper <= end)
+        part = self.subset(followed)
         late = part.nominal_time > end if part.intervals is None else part.intervals.upper > end
         if part.intervals is not None:
             lower = np.minimum(part.intervals.lower, end)

@@ -88,7 +88,7 @@ class PrognosticTreeCV(FrameEstimator):
         nested: True scores the choice itself: it is repeated within the training rows of each fold, at a cost
             of as many searches as folds.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``; None for the device of each candidate.
-            random_state: seed of folds, and of starts of the default candidates, an integer.
+        random_state: seed of folds, and of starts of the default candidates, an integer.
         verbose: 1 shows progress.
         time_unit: unit of the times, as in :class:`~sstorch.PrognosticTree`; None for the unit of each
             candidate.

@@ -98,6 +98,14 @@ def test_entry_and_id_with_intervals() -> None:
     assert late.entry.tolist() == [0, 1, 3, 0]
 
 
+def test_intervals_from_the_entry_to_a_time_after_the_end_of_follow_up_are_excluded() -> None:
+    y = Surv.interval([0, 0, 3, 5, 2], [4, 9, 9, np.inf, 9], entry=[0, 0, 0, 0, 2])
+    data = SurvivalData(np.array([[1.0], [4.0], [2.0], [8.0], [3.0]]), y).censored_at(6)
+    assert data.frame["x0"].tolist() == [1, 2, 8]
+    assert data.nominal_time.tolist() == [2, 3, 5]
+    assert data.event.tolist() == [True, False, False]
+
+
 @few_events
 def test_whoever_does_not_know_intervals_is_stopped() -> None:
     data = SurvivalData(X, Y)
