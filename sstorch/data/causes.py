@@ -61,6 +61,13 @@ def cause_number(cause: int | str, names: Sequence[str]) -> int:
     raise ConfigError(f"unknown cause {cause!r}; the causes are {known}")
 
 
+def known_causes(causes: Causes | None) -> Causes:
+    """The causes of an outcome; DataError if it has one event."""
+    if causes is None:
+        raise DataError("the data have one event; for causes give Surv(time, cause, causes=...)")
+    return causes
+
+
 def parse_causes(time: object, event: object, causes: CauseNames) -> tuple[FloatArray, Causes]:
     """Times (n,) >= 0 and causes of two columns; `causes` are names by value, or ``"auto"``, as in `Surv`."""
     time_column, time_where, cause_column, where = split_target((time, event))

@@ -19,7 +19,7 @@ from sstorch.checks import (
     counted,
     rows_text,
 )
-from sstorch.data.causes import CauseNames, Causes, parse_causes
+from sstorch.data.causes import CauseNames, Causes, known_causes, parse_causes
 from sstorch.data.columns import numeric_values, to_pandas
 from sstorch.data.intervals import Intervals, is_interval, read_bounds
 from sstorch.data.outcome_type import OutcomeName, OutcomeType
@@ -419,9 +419,14 @@ class Surv:
         return self._with(weight=check_weight(weight, len(self)))
 
     def of_cause(self, cause: int | str) -> Self:
-        """Return the outcome with one cause as the event; events of other causes are censored."""
-        assert self._causes is not None
-        event = self._causes.codes == self._causes.number(cause)
+        """Return the outcome with one cause as the event; events of other causes are censored.
+
+        Raises:
+            DataError: The outcome has one event.
+            ConfigError: Unknown cause.
+        """
+        known = known_causes(self._causes)
+        event = known.codes == known.number(cause)
         return self._with(event=event, causes=None)
 
     def any_cause(self) -> Self:
@@ -429,10 +434,14 @@ class Surv:
         return self._with(causes=None)
 
     def from_landmark(self, after: float) -> Self:
-        """Return the outcome with times counted from a landmark before the end of every row."""
-        assert self.time is not None
-        entry = None if self.entry is None else np.maximum(self.entry - after, 0.0)
-        return self._with(time=self.time - after, entry=entry)
+        """Return the outcome with times counted from a landmark before the end of every row.
+
+        Raises:
+            DataError: Times are interval-censored.
+        """
+        time, _, entry = self.right_censored("a landmark")
+        late = None if self.entry is None else np.maximum(entry - after, 0.0)
+        return self._with(time=time - after, entry=late)
 
     def followed_from(self, after: float) -> tuple[IntArray, Self]:
         """Return the rows at risk at a landmark and their outcome, with times counted from it.
@@ -477,19 +486,19 @@ class Surv:
         """Return the outcome with causes in the order of a model; causes without events are allowed.
 
         Raises:
-            DataError: A cause is not in `names`.
+            DataError: A cause is not in `names`, or the outcome has one event.
         """
-        assert self._causes is not None
-        if self._causes.names == tuple(names):
+        known = known_causes(self._causes)
+        if known.names == tuple(names):
             return self
-        unknown = [name for name in self._causes.names if name not in names]
+        unknown = [name for name in known.names if name not in names]
         if unknown:
             raise DataError(
                 f"y has the cause {', '.join(map(repr, unknown))}; the model has {', '.join(names)}: name "
                 "the causes alike, Surv(time, cause, causes={value: name})"
             )
-        codes = np.array([0, *(names.index(name) + 1 for name in self._causes.names)])[self._causes.codes]
-        values = {name: value for value, name in self._causes.coding.items()}
+        codes = np.array([0, *(names.index(name) + 1 for name in known.names)])[known.codes]
+        values = {name: value for value, name in known.coding.items()}
         coding = {values.get(name, name): name for name in names}
         return self._with(causes=Causes(coding, codes))
 

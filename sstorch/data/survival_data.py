@@ -21,7 +21,7 @@ from sstorch.checks import (
     option_text,
     wording,
 )
-from sstorch.data.causes import Causes, check_all_occur
+from sstorch.data.causes import Causes, check_all_occur, known_causes
 from sstorch.data.columns import (
     check_not_all_missing,
     clean_features,
@@ -519,7 +519,7 @@ class SurvivalData:
         Raises:
             DataError: Causes were not requested.
         """
-        return self._known_causes.codes
+        return known_causes(self.causes).codes
 
     @property
     def cause_names(self) -> tuple[str, ...]:
@@ -528,7 +528,7 @@ class SurvivalData:
         Raises:
             DataError: Causes were not requested.
         """
-        return self._known_causes.names
+        return known_causes(self.causes).names
 
     def of_cause(self, cause: int | str) -> Self:
         """Return the rows with one cause, by number or name, as the event; other causes are censored.
@@ -541,15 +541,9 @@ class SurvivalData:
             ConfigError: Unknown cause.
         """
         part = copy(self)
-        part.event, part.causes = self.cause == self._known_causes.number(cause), None
+        part.event, part.causes = self.cause == known_causes(self.causes).number(cause), None
         part.outcome_type = part.y.outcome_type
         return part
-
-    @property
-    def _known_causes(self) -> Causes:
-        if self.causes is None:
-            raise DataError("the data have one event; for causes give Surv(time, cause, causes=...)")
-        return self.causes
 
     def reweighted(self, factor: npt.ArrayLike) -> Self:
         """Return the rows with weights multiplied by a factor; rows with factor zero are excluded.

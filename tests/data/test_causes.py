@@ -66,8 +66,9 @@ def test_causes_go_with_their_rows() -> None:
     np.testing.assert_array_equal(data.of_cause(1).event, [False, False, True, True, False])
     with pytest.raises(ConfigError, match=r"cause 'infection'; the causes are 1 \(relapse\), 2 \(death\)"):
         data.of_cause("infection")
-    with pytest.raises(DataError, match="the data have one event; for causes give Surv"):
-        death.cause  # noqa: B018
+    for causes in (lambda: death.cause, lambda: death.y.of_cause(1), lambda: death.y.recoded(("a", "b"))):
+        with pytest.raises(DataError, match="the data have one event; for causes give Surv"):
+            causes()
 
 
 def test_files_hold_causes(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def test_whoever_does_not_know_intervals_is_stopped() -> None:
         _ = data.time
     with pytest.raises(DataError, match="plot needs exact or right-censored times, and y has interval-cens"):
         Y.right_censored("plot")
+    with pytest.raises(DataError, match="a landmark needs exact or right-censored times"):
+        Y.from_landmark(1.0)
     with pytest.raises(DataError, match="structured array of event and time cannot hold interval outcomes"):
         np.asarray(Y)
     with pytest.raises(DataError, match="interval-censored"):
