@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
 from typing import Any, Self
 
 import torch
@@ -16,7 +15,6 @@ from sstorch.data.coded import SplitMatrices
 from sstorch.nn import HazardFamily, LeafParameters
 from sstorch.nn.design_matrix import last_features
 from sstorch.objective import Sample
-from sstorch.objective import counted_weight as counted_weight
 from sstorch.optim.evidence import HELD, MANY_ROWS, Estimates, Kinds
 from sstorch.optim.linear_design import LinearDesign, row_blocks
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
@@ -57,14 +55,13 @@ class Design:
     """
 
     # what the linear predictors of S splits are sums of: of the p features those that are not rotated, in
-    # order, then the components of each rotation
+    # order, then the components of the rotation
     columns: LinearDesign
     centre: Tensor  # what was taken off the features, (S, p)
     scale: Tensor  # by what was divided, +inf for features that are the same in all rows, (S, p)
     kinds: tuple[str, ...]  # of the features
     own: Tensor  # columns of z that groups have slopes of their own of, boolean (d,)
-    # kinds with more features than rows; their coefficients have variance one
-    rotations: tuple[Rotation, ...] = ()
+    rotation: Rotation | None = None  # of more lines than rows, whose coefficients have variance one
     # offset and strata of the rows. Strata are groups of the problems, and a single group of leaves.
     fixed: FixedColumns | None = None
 
@@ -109,57 +106,46 @@ class Design:
         """The columns of all rows, (S, n, d), for few rows."""
         return self.columns.dense()[..., 1:]
 
-    def rotated(self, kind: str, variance: Tensor) -> Self:
-        """The same with a prior variance (S, p) of each feature; groups have no own slopes."""
-        alike = torch.tensor([name == kind for name in self.kinds], device=self.centre.device)
-        places, straight = alike.nonzero().squeeze(-1), self._straight
-        scale = self.scale.clone()
-        scale[:, places] = scale[:, places] / variance[:, places].sqrt()
-        stays = ~torch.isin(straight, places)
-        z = self.z
-        turned = z[..., torch.isin(straight, places).nonzero().squeeze(-1)] * variance[:, None, places].sqrt()
-        rotations = (*self.rotations, Rotation.of(kind, places, turned))
-        kept = z[..., : len(straight)][..., stays]
+    def rotated(self, variance: Tensor) -> Self:
+        """The same with a prior variance (S, p) of each line; groups have no own slopes."""
+        lines = torch.tensor([kind == "line" for kind in self.kinds], device=self.centre.device)
+        scale, z = self.scale.clone(), self.z
+        scale[:, lines] = scale[:, lines] / variance[:, lines].sqrt()
+        turned = z[..., lines] * variance[:, None, lines].sqrt()
+        rotation = Rotation.of(lines.nonzero().squeeze(-1), turned)
         one = torch.ones_like(z[..., :1])
-        columns = LinearDesign.of(torch.cat([one, kept, *(each.scores for each in rotations)], -1))
+        columns = LinearDesign.of(torch.cat([one, z[..., ~lines], rotation.scores], -1))
         own = torch.zeros(columns.width - 1, dtype=torch.bool, device=z.device)
-        return replace(self, columns=columns, scale=scale, own=own, rotations=rotations)
+        return replace(self, columns=columns, scale=scale, own=own, rotation=rotation)
 
     @property
     def _straight(self) -> Tensor:
         """Places of the features that are not rotated."""
         straight = torch.ones(len(self.kinds), dtype=torch.bool, device=self.centre.device)
-        for rotation in self.rotations:
-            straight[rotation.places] = False
+        if self.rotation is not None:
+            straight[self.rotation.places] = False
         return straight.nonzero().squeeze(-1)
-
-    @property
-    def _parts(self) -> list[tuple[Rotation, slice]]:
-        """Rotations, and where their components are in z."""
-        ends = list(
-            accumulate((each.scores.shape[-1] for each in self.rotations), initial=len(self._straight))
-        )
-        return [(each, slice(*ends[k : k + 2])) for k, each in enumerate(self.rotations)]
 
     def of_features(self, slope: Tensor) -> Tensor:
         """Slopes of the features as they are, (S, L, p), from those of z, (S, L, d)."""
         out = slope.new_zeros(*slope.shape[:-1], len(self.kinds))
         straight = self._straight
         out[..., straight] = slope[..., : len(straight)]
-        for rotation, places in self._parts:
-            out[..., rotation.places] = rotation.coefficients(slope[..., places])
+        if self.rotation is not None:
+            out[..., self.rotation.places] = self.rotation.coefficients(slope[..., len(straight) :])
         return out / self.scale[:, None]
 
     def freedom(self, estimates: Estimates, split: int) -> Tensor:
         """Effective degrees of freedom of each feature in what all groups share, (p,)."""
-        straight, first = self._straight, 1  # behind the intercept
+        straight = self._straight
+        end = 1 + len(straight)  # behind the intercept
         out = estimates.theta.new_zeros(len(self.kinds))
-        out[straight] = estimates.freedom[split, first : first + len(straight)]
-        for rotation, places in self._parts:
-            own = slice(first + places.start, first + places.stop)
-            penalty = estimates.penalty[split, estimates.kinds.names.index(rotation.kind)]
-            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, own]
-            out[rotation.places] = rotation.freedom(split, estimates.quadratic(unit)[split], penalty)
+        out[straight] = estimates.freedom[split, 1:end]
+        if self.rotation is not None:
+            unit = torch.eye(estimates.theta.shape[1]).to(estimates.theta)[None, end : self.columns.width]
+            covariance = estimates.quadratic(unit)[split]
+            penalty = estimates.penalty[split, estimates.kinds.names.index("line")]
+            out[self.rotation.places] = self.rotation.freedom(split, covariance, penalty)
         return out
 
     def precision(self, estimates: Estimates) -> Tensor:
@@ -171,8 +157,8 @@ class Design:
         """Kinds of the coefficients of :meth:`hazards`."""
         n_strata = self._n_strata
         names: list[str | None] = [None, *(self.kinds[place] for place in self._straight.tolist())]
-        for rotation in self.rotations:
-            names += [rotation.kind] * rotation.scores.shape[-1]
+        if self.rotation is not None:
+            names += ["line"] * self.rotation.scores.shape[-1]
         if n_groups > 1:
             names += ["level"] * n_groups + ["own slope"] * (n_groups * int(self.own.sum()))
         names += [None] * n_strata  # levels of strata have no prior
@@ -180,10 +166,11 @@ class Design:
             names += [None] + ["own shape"] * (n_strata or (n_groups if n_groups > 1 else 0))
         kinds = tuple(kind for kind in KINDS if kind in names)
         codes = [HELD if name in FIXED else -1 if name is None else kinds.index(name) for name in names]
-        if self.rotations:  # with free shapes a perfect fit would be in reach
+        known: tuple[str, ...] = ()
+        if self.rotation is not None:  # with free shapes a perfect fit would be in reach
             own = n_groups if n_groups > 1 else 0
             codes[len(names) - n_shapes * (1 + own) :: 1 + own] = [HELD] * n_shapes
-        known = tuple(rotation.kind for rotation in self.rotations)
+            known = ("line",)
         return Kinds(kinds, torch.tensor(codes, device=self.centre.device), known)
 
     def hazards(

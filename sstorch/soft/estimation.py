@@ -21,7 +21,7 @@ from sstorch.inference.penalties import marginal_covariance
 from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
-from sstorch.objective import Sample
+from sstorch.objective import Sample, counted_weight
 from sstorch.optim import GateColumns, gates_of_targets
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
@@ -31,7 +31,7 @@ from sstorch.optim.starts.gate_rows import GateRows, Split
 from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report
-from sstorch.soft.design import Design, counted_weight, in_double, null_start
+from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.group_candidate import Candidate, gates_of, whole_to_left
 from sstorch.soft.group_choice import REGRESSION, Estimation, GroupChoice
 from sstorch.soft.honest import PlacedGates
@@ -177,7 +177,7 @@ class Estimator:
     @property
     def has_column_priors(self) -> bool:
         """Whether columns are many, so that each has a prior variance of its own."""
-        return any(design.rotations for design in self._designs.values())
+        return any(design.rotation is not None for design in self._designs.values())
 
     @property
     def n_splits(self) -> int:

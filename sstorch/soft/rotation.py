@@ -16,21 +16,20 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Rotation:
-    """Features of one kind, turned into their principal components.
+    """Lines, turned into their principal components.
 
     With Z = U S V' the coefficients b of Z and V'b have the same independent normal prior, and the likelihood
     depends on V'b alone: optimum and evidence of the r coefficients of U S are those of the q of Z, and
     b = Z' U S^-1 times the former.
     """
 
-    kind: str  # of the coefficients
     places: Tensor  # of the features among all, (q,)
     z: Tensor  # features in units in which their coefficients have one variance, (S, n, q)
     scores: Tensor  # U S, (S, n, r); zero columns where a split has a lower rank
     dual: Tensor  # U S^-1, (S, n, r)
 
     @classmethod
-    def of(cls, kind: str, places: Tensor, z: Tensor) -> Self:
+    def of(cls, places: Tensor, z: Tensor) -> Self:
         """From features (S, n, q)."""
         values, vectors = torch.linalg.eigh(torch.matmul(z, z.mT))
         root = values.clamp(min=0.0).sqrt()
@@ -38,7 +37,7 @@ class Rotation:
         first = values.shape[-1] - max(int(counts.sum(-1).max()), 1)
         root, vectors, counts = root[:, first:], vectors[..., first:], counts[:, first:]
         scores = vectors * torch.where(counts, root, 0.0)[:, None]
-        return cls(kind, places, z, scores, vectors / torch.where(counts, root, torch.inf)[:, None])
+        return cls(places, z, scores, vectors / torch.where(counts, root, torch.inf)[:, None])
 
     def coefficients(self, rotated: Tensor) -> Tensor:
         """Those of the features, (S, L, q), from those of the components, (S, L, r)."""

@@ -356,7 +356,7 @@ def with_column_priors(
         variance[split] = torch.as_tensor(prior.variance).to(variance)
         names.append(prior.name)
         shapes.append(prior.shapes)
-    return design.rotated("line", variance), tuple(names), torch.cat(shapes)
+    return design.rotated(variance), tuple(names), torch.cat(shapes)
 
 
 def _folds(event: Tensor, data: SurvivalData, seed: int) -> IntArray | None:

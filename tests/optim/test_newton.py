@@ -15,11 +15,11 @@ from sstorch import Columns, Penalties, SurvivalRegression
 from sstorch.data import Preprocessor, Schema, SurvivalData
 from sstorch.exceptions import TrainingError
 from sstorch.nn import FAMILIES, HazardFamily, LogisticHazard, make_family
-from sstorch.objective import Sample
+from sstorch.objective import Sample, counted_weight
 from sstorch.optim.hessian import Hessian
 from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
-from sstorch.soft.design import counted_weight, null_start
+from sstorch.soft.design import null_start
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings
 from tests.batches import random_sample, with_entry, within_intervals

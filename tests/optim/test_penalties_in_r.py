@@ -15,11 +15,11 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.encodings import ColumnEncodings, Encodings
 from sstorch.nn import make_family
 from sstorch.nn.design_matrix import DesignMatrix
-from sstorch.objective import Sample
+from sstorch.objective import Sample, counted_weight
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_design import LinearDesign
 from sstorch.optim.newton import Gaussian, LinearHazards, newton
-from sstorch.soft.design import Design, counted_weight, null_start
+from sstorch.soft.design import Design, null_start
 
 # script and values: tests/optim/penalties.R
 HERE = Path(__file__).parent

@@ -24,9 +24,8 @@ from sstorch.exceptions import DataError
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand
 from sstorch.nn import DesignMatrix
-from sstorch.objective import Sample
+from sstorch.objective import Sample, counted_weight
 from sstorch.reading import leaf_table
-from sstorch.soft.design import counted_weight
 from sstorch.validation import concordance_of_groups, group_table, validate_groups
 
 

@@ -14,11 +14,11 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.columns import is_wide
 from sstorch.nn import make_family
 from sstorch.nn.design_matrix import DesignMatrix
-from sstorch.objective import Sample
+from sstorch.objective import Sample, counted_weight
 from sstorch.optim.compiled.mixture_sweeps import mixture_sweeps
 from sstorch.optim.evidence import Kinds, estimate
 from sstorch.optim.linear_design import LinearDesign
-from sstorch.soft.design import Design, counted_weight, null_start
+from sstorch.soft.design import Design, null_start
 from sstorch.soft.wide import PRIORS, _Expansion
 
 pytestmark = pytest.mark.filterwarnings(
@@ -47,10 +47,11 @@ def test_rotated_design_has_same_optimum_and_evidence(known: bool) -> None:
     sample = Sample(DesignMatrix(features, (1,)), times, events, torch.ones_like(times))
     variance = torch.tensor(np.random.default_rng(1).uniform(0.01, 0.1, 40))[None]
     variance[:, :5] = 0.0  # columns without a part
-    rotated = Design.of(sample, 40, preprocessor).rotated("line", variance)
-    (rotation,) = rotated.rotations
+    rotated = Design.of(sample, 40, preprocessor).rotated(variance)
+    rotation = rotated.rotation
+    assert rotation is not None
     columns = LinearDesign.of(torch.nn.functional.pad(rotation.z, (1, 0), value=1.0))
-    plain = replace(rotated, columns=columns, rotations=(), own=torch.zeros(40, dtype=torch.bool))
+    plain = replace(rotated, columns=columns, rotation=None, own=torch.zeros(40, dtype=torch.bool))
     kinds_known = ("line",) if known else ()
     found = {}
     for design in (rotated, plain):
