@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
-from sstorch.nn.routing import visits
-from sstorch.objective.penalties import GateTerm, RowPenalty, weight_in_step
+from sstorch.nn import GateParameters, HazardFamily, LeafParameters
+from sstorch.objective.penalties import RowPenalty
 from sstorch.objective.rows import Sample
 
 # Curvature of the square of what a leaf lacks: as in distillation, where it outweighs the likelihood.
 TOO_SMALL = 10.0
-
-
-def lacking(mass: Tensor, least: float | Tensor) -> Tensor:
-    """Sum over leaves of the squares of what their shares (K, L) lack of ``least``, (K,)."""
-    return (least - mass).clamp(min=0).square().sum(-1)
 
 
 class SmallLeaves(RowPenalty):
@@ -47,30 +38,5 @@ class SmallLeaves(RowPenalty):
         sample: Sample,
         relaxed: bool = False,
     ) -> Tensor:
-        mass = _mass(gates, sample)
-        return self.at(mass) * lacking(mass, self.least)
-
-    @override
-    def gate_term(self, tree: SoftTree, sample: Sample, node: int) -> MassTerm:
-        with torch.no_grad():
-            inside = sample.weight * visits(tree.topology, tree.apply_leaf(sample.x), node)
-            scale = weight_in_step(sample.weight, inside)
-            return MassTerm(sample, self.at(scale) * scale, torch.full_like(scale, self.least))
-
-
-@dataclass(frozen=True)
-class MassTerm(GateTerm):
-    """The penalty as a function of the gates in a BN step."""
-
-    sample: Sample  # all rows of each problem
-    factor: Tensor  # of the squares, shape (K,)
-    least: Tensor  # share of the rows that a leaf must have, shape (K,)
-
-    @override
-    def value(self, gates: GateParameters) -> Tensor:
-        return self.factor * lacking(_mass(gates, self.sample), self.least[:, None])
-
-
-def _mass(gates: GateParameters, sample: Sample) -> Tensor:
-    """Share of the rows in each leaf, by weight, as gates route them softly, (K, L)."""
-    return (gates.leaf_probability(sample.x) * sample.normalised_weight[:, None, :]).sum(-1)
+        share = (gates.leaf_probability(sample.x) * sample.normalised_weight[:, None, :]).sum(-1)
+        return self.at(share) * (self.least - share).clamp(min=0).square().sum(-1)
