@@ -26,6 +26,7 @@ from sstorch.document import (
 )
 from sstorch.exceptions import ConfigError
 from sstorch.groups.hooks import RESULTS, GroupedTree
+from sstorch.groups.recalibration import recalibration_texts, recalibrations
 
 LIMITS = (
     "It describes these rows: for others, such as of another place or time, it has to be validated anew.",
@@ -63,11 +64,7 @@ def model_card(
 def _document(tree: GroupedTree, validation: pd.DataFrame | None) -> Document:
     facts, chosen = tree._card(), vars(tree._chosen)
     results = [str(chosen[name]) for name in RESULTS if name in chosen]
-    recalibration = chosen.get("recalibration_")
-    if isinstance(recalibration, Mapping):
-        results += [f"{name}: {report}" for name, report in recalibration.items()]
-    elif recalibration is not None:
-        results.append(str(recalibration))
+    results += recalibration_texts(tree._chosen)
     if "held_out_" in chosen:
         results.insert(0, "\n".join(chosen["held_out_"]))
     quality = [*_scores(chosen.get("metrics_", {}), validation), *map(Code, results)]
@@ -98,8 +95,7 @@ def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Tabl
         f"{name} ({', '.join(schema.categories[name])})" if name in schema.categories else name
         for name in schema.inputs
     ]
-    recalibration = getattr(tree._chosen, "recalibration_", None)
-    made = "trained" if recalibration is None else "recalibrated"
+    made = "recalibrated" if recalibrations(tree._chosen) else "trained"
     rows = [
         ("model", facts.kind),
         ("predicts", predicts),

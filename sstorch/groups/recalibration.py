@@ -87,6 +87,17 @@ class Recalibration:
         return cls(**{**state, **pairs})
 
 
+def recalibrations(tree: object) -> dict[str, Recalibration]:
+    """Recalibrations of a fitted tree by cause, ``""`` for one event; none if it was not recalibrated."""
+    found = vars(tree).get("recalibration_", {})
+    return {"": found} if isinstance(found, Recalibration) else dict(found)
+
+
+def recalibration_texts(tree: object) -> list[str]:
+    """Text of each recalibration of a fitted tree, after the name of the cause with competing causes."""
+    return [f"{name}: {report}" if name else str(report) for name, report in recalibrations(tree).items()]
+
+
 def check_events(event: BoolArray, weighting: Weighting, how: str, n_parameters: int, stacklevel: int) -> int:
     """Number of events (n,), which has to be at least that of the parameters; a DataWarning if it is small.
 

@@ -29,7 +29,7 @@ from sstorch.fitted import FittedTree
 from sstorch.fitted.tree import leaves_of_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, LeafOf
-from sstorch.groups.recalibration import Recalibrate, Recalibration
+from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
 from sstorch.groups.resampling import resamples
 from sstorch.groups.table import frame_of_state, frame_state, incidence_table, table_of, usual_horizons
 from sstorch.groups.validation import GroupValidation
@@ -52,7 +52,7 @@ from sstorch.soft.step_curves import step_curves
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
@@ -314,13 +314,7 @@ class SoftEstimator(SoftModel):
             state["group_validation"] = self.group_validation_.to_dict()
         if tree.competing and "group_table_" in vars(self):
             state["group_table"] = frame_state(self.group_table_)
-        if "recalibration_" in vars(self):
-            found = self.recalibration_
-            state["recalibration"] = (
-                {name: report.to_dict() for name, report in found.items()}
-                if isinstance(found, Mapping)
-                else found.to_dict()
-            )
+        state["recalibration"] = {name: each.to_dict() for name, each in recalibrations(self).items()}
         write_folder(Path(path), self._format, FORMAT_VERSION, state, tensors)
         # Pages need templates and figures, which a fit does not.
         from sstorch.groups.model_card import model_card
@@ -392,13 +386,9 @@ class SoftEstimator(SoftModel):
                 estimator.group_validation_ = kind.from_dict(state["group_validation"])
             if "group_table" in state:
                 estimator.group_table_ = frame_of_state(state["group_table"])
-            if "recalibration" in state:
-                found = state["recalibration"]
-                estimator.recalibration_ = (
-                    {name: Recalibration.from_dict(found[name]) for name in tree.causes}
-                    if tree.competing
-                    else Recalibration.from_dict(found)
-                )
+            reports = {name: Recalibration.from_dict(each) for name, each in state["recalibration"].items()}
+            if reports:
+                estimator.recalibration_ = reports if tree.competing else reports[""]
             estimator.feature_names_in_ = np.array([str(name) for name in state["feature_names"]], object)
             estimator.n_features_in_ = len(estimator.feature_names_in_)
         estimator.history_ = History()

@@ -25,7 +25,7 @@ from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted import FittedTree
 from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
-from sstorch.groups.recalibration import Recalibration
+from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.resampling import Partition
 from sstorch.groups.table import CHOSEN_RULES, groups_text, incidence_lines
 from sstorch.inference import honest_text
@@ -431,12 +431,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             parts.append(groups_text(self.group_table_))
         if "stability_" in vars(self):
             parts.append(str(self.stability_))
-        reports = vars(self).get("recalibration_")
-        if isinstance(reports, Mapping):
-            parts += [f"{name}: {report}" for name, report in reports.items()]
-        elif reports is not None:
-            parts.append(str(reports))
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *recalibration_texts(self)])
 
     @property
     def _other_gates(self) -> str:
