@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from sstorch.data.columns import is_wide
 from sstorch.data.encodings import Linear
 from sstorch.exceptions import ConfigError
 from sstorch.fitted import EVENT
+from sstorch.inference import FitCovariance
 from sstorch.memory import check_fits
 from sstorch.monitoring import Callback, History
 from sstorch.nn import GateParameters, SoftTree, Topology
@@ -43,7 +44,6 @@ from sstorch.soft.encoding import fit_preprocessors, gate_columns
 from sstorch.soft.estimation import Estimator
 from sstorch.soft.fit_covariance import fit_covariance
 from sstorch.soft.fixed_columns import check_strata
-from sstorch.soft.group_choice import GroupChoice
 from sstorch.soft.honest import Honest, PlacedGates, halves
 from sstorch.soft.problems import Problems, Solved, check_groups
 from sstorch.soft.settings import BatchSettings, Coefficients
@@ -174,7 +174,6 @@ def _train(
     coefficients: tuple[Coefficients, ...],
 ) -> tuple[TrainedBatch, SplitFeatures]:
     schema = Schema.of(splits[0].frame) if schema is None else schema
-    competing = splits[0].causes is not None
     check_causes(splits[0], settings)
     if settings.fairness is not None:
         check_groups(splits)
@@ -183,18 +182,11 @@ def _train(
         if settings.fixed_columns:
             raise ConfigError("an offset or strata do not support so many columns: leave most of them out")
         settings = replace(settings, numeric=settings.numeric.settled(Linear()))
-    placed = settings.teacher if isinstance(settings.teacher, PlacedGates) else None
-    preprocessors = (
-        tuple(placed.preprocessors) if placed is not None else fit_preprocessors(splits, settings, schema)
-    )
-    of_causes = {}
-    for name in events_of_causes(splits[0]):
-        own = [data.of_cause(name) for data in splits] if competing else list(splits)
-        n_events = min(data.n_events for data in own)
-        if settings.strata is not None:
-            for data in own:
-                check_strata(data, settings.strata, name if competing else None)
-        of_causes[name] = own, settings.for_cause(name if competing else None, n_events)
+    if isinstance(settings.teacher, PlacedGates):
+        preprocessors = tuple(settings.teacher.preprocessors)
+    else:
+        preprocessors = fit_preprocessors(splits, settings, schema)
+    of_causes = {name: _of_cause(name, splits, settings) for name in events_of_causes(splits[0])}
     plain = settings.estimated and all(each.plainly_estimated for _, each in of_causes.values())
     _check_memory(splits, preprocessors[0], plain)
     features = []
@@ -209,44 +201,20 @@ def _train(
         for name, problems in causes.items():
             where = environment(problems.sample.weight.device)
             checkpoint.within(f"rows/{name}").identify(sample=problems.sample, environment=where)
-    choices: tuple[GroupChoice, ...] = ()
-    solved: dict[str, Solved] = {}
-    if settings.estimated:
-        estimator = _estimator(causes, splits, preprocessors, settings.seed, checkpoint)
-        if plain:
-            choices = tuple(estimator.choose(settings))
-        else:
-            causes = {name: each.held_by(estimator.precision(name)) for name, each in causes.items()}
-    if choices:
-        reached = {name: estimator.objective(name) for name in causes}
-        trained = {name: (each, each, History()) for name, each in reached.items()}
-    elif settings.fixed_columns:
-        solved = {name: each.solve(preprocessors[0]) for name, each in causes.items()}
-        trained = {name: (each.objective, each.objective, History()) for name, each in solved.items()}
-    else:
-        _start(causes, splits, preprocessors, settings, checkpoint)
-        trained = {
-            name: each.train(
-                settings.trainer,
-                callbacks,
-                None if checkpoint is None else checkpoint.within(f"{TRAINING}/{name}"),
-            )
-            for name, each in causes.items()
-        }
-    batch = TrainedBatch(
-        {name: each.tree for name, each in causes.items()},
-        sum_of([final for final, _, _ in trained.values()]),
-        sum_of([criterion for _, criterion, _ in trained.values()]),
-        {name: history for name, (_, _, history) in trained.items()},
-        preprocessors,
-        tuple(data.event_times for data in splits),
-        settings.n_starts,
-        coefficients,
-        choices,
-        fit_covariance(causes, settings, estimator if choices else None, solved),
-        estimator.regression_trees() if choices and placed is None else {},
-    )
-    return batch, next(iter(causes.values())).sample.x.stored
+    batch = _Batch(causes, splits, preprocessors, settings, coefficients, checkpoint)
+    return batch.estimated() if plain else batch.trained(callbacks), batch.sample.x.stored
+
+
+def _of_cause(
+    name: str, splits: Sequence[SurvivalData], settings: BatchSettings
+) -> tuple[list[SurvivalData], BatchSettings]:
+    """Splits with the events of one cause, or of the only event, and settings with its leaf."""
+    cause = None if splits[0].causes is None else name
+    own = list(splits) if cause is None else [data.of_cause(cause) for data in splits]
+    if settings.strata is not None:
+        for data in own:
+            check_strata(data, settings.strata, cause)
+    return own, settings.for_cause(cause, min(data.n_events for data in own))
 
 
 def _check_memory(splits: Sequence[SurvivalData], preprocessor: Preprocessor, plain: bool) -> None:
@@ -284,105 +252,155 @@ def check_causes(data: SurvivalData, settings: BatchSettings) -> None:
         )
 
 
-def _start(
-    causes: Mapping[str, Problems],
-    splits: Sequence[SurvivalData],
-    preprocessors: Sequence[Preprocessor],
-    settings: BatchSettings,
-    checkpoint: Checkpoint | None,
-) -> None:
-    """Give the problems of each cause their initial solutions, or those that a checkpoint has kept."""
+@dataclass(frozen=True)
+class _Batch:
+    """Untrained problems of every cause, and the splits they are of."""
 
-    def made() -> dict[str, dict[str, Tensor]]:
-        report("initial solutions", 0, 1)
-        if settings.init != "distilled":
-            (problems,) = causes.values()
-            _initialize(problems, len(splits), settings)
-        if settings.distils:
-            _distil(causes, splits, preprocessors, settings)
-        return {name: dict(each.tree.state_dict()) for name, each in causes.items()}
+    causes: Mapping[str, Problems]
+    splits: Sequence[SurvivalData]
+    preprocessors: tuple[Preprocessor, ...]
+    settings: BatchSettings
+    coefficients: tuple[Coefficients, ...]
+    checkpoint: Checkpoint | None
 
-    for name, state in kept(checkpoint, "initial solutions", made).items():
-        causes[name].tree.load_state_dict(state)
+    @property
+    def sample(self) -> Sample:
+        """Rows of the problems of the first cause, whose features are those of all."""
+        return next(iter(self.causes.values())).sample
 
+    def estimated(self) -> TrainedBatch:
+        """Train by Newton's method alone, with penalties and groups by the evidence."""
+        estimator = self._estimator()
+        choices = tuple(estimator.choose(self.settings))
+        objectives = {name: estimator.objective(name) for name in self.causes}
+        finished = {name: (each, each, History()) for name, each in objectives.items()}
+        covariance = fit_covariance(self.causes, self.settings, estimator, {})
+        placed = isinstance(self.settings.teacher, PlacedGates)
+        regressions = {} if placed else estimator.regression_trees()
+        return replace(self._result(finished, covariance), choices=choices, regressions=regressions)
 
-def _distil(
-    causes: Mapping[str, Problems],
-    splits: Sequence[SurvivalData],
-    preprocessors: Sequence[Preprocessor],
-    settings: BatchSettings,
-) -> None:
-    """Give the first start of each split and setting distilled gates, and leaves all its regression."""
-    first = torch.arange(0, next(iter(causes.values())).tree.n_problems, settings.n_starts)
-    own = {name: each.select(first) if settings.n_starts > 1 else each for name, each in causes.items()}
-    regressions = {
-        name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
-    }
-    if settings.depth:
-        samples = {name: each.sample for name, each in own.items()}
-        gates = _distilled_gates(regressions, samples, splits, preprocessors, settings)
-        for each in own.values():
-            each.tree.set_gates(gates)
-    if settings.n_starts > 1:
-        for name, each in own.items():
-            causes[name].tree.assign(first, each.tree)
+    def trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
+        """Train by the trainer of the settings, or with an offset or strata by Newton's method."""
+        batch = self
+        if self.settings.estimated:
+            estimator = self._estimator()
+            held = {name: each.held_by(estimator.precision(name)) for name, each in self.causes.items()}
+            batch = replace(self, causes=held)
+        solved: dict[str, Solved] = {}
+        if self.settings.fixed_columns:
+            solved = {name: each.solve(self.preprocessors[0]) for name, each in batch.causes.items()}
+            finished = {name: (each.objective, each.objective, History()) for name, each in solved.items()}
+        else:
+            batch._start()
+            finished = {
+                name: each.train(
+                    self.settings.trainer,
+                    callbacks,
+                    None if self.checkpoint is None else self.checkpoint.within(f"{TRAINING}/{name}"),
+                )
+                for name, each in batch.causes.items()
+            }
+        return batch._result(finished, fit_covariance(batch.causes, self.settings, None, solved))
 
+    def _result(
+        self, finished: Mapping[str, tuple[Tensor, Tensor, History]], covariance: FitCovariance
+    ) -> TrainedBatch:
+        """The trees of all causes, with their objectives, criteria and records."""
+        objectives, criteria, histories = zip(*finished.values(), strict=True)
+        return TrainedBatch(
+            {name: each.tree for name, each in self.causes.items()},
+            sum_of(objectives),
+            sum_of(criteria),
+            dict(zip(finished, histories, strict=True)),
+            self.preprocessors,
+            tuple(data.event_times for data in self.splits),
+            self.settings.n_starts,
+            self.coefficients,
+            covariance=covariance,
+        )
 
-def _distilled_gates(
-    regressions: Mapping[str, SoftTree],
-    samples: Mapping[str, Sample],
-    splits: Sequence[SurvivalData],
-    preprocessors: Sequence[Preprocessor],
-    settings: BatchSettings,
-) -> GateParameters:
-    """Gates of regressions, trees of depth 0 by cause, or of another teacher."""
-    if isinstance(settings.teacher, PlacedGates):
-        return settings.teacher.gates
-    tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
-    if isinstance(settings.teacher, Teacher):
-        targets = settings.teacher.targets(splits, sample)
-    else:
-        targets = regression_targets(regressions, samples, splits)
-    return gates_of_targets(
-        sample,
-        targets,
-        tree.n_gate_features,
-        gate_columns(preprocessors[0]),
-        Topology(settings.depth),
-        settings.distillation,
-    )
+    def _estimator(self) -> Estimator:
+        """Regressions of all causes with estimated penalties, one per split, however many problems it has."""
+        counts, causes = torch.tensor(self.sample.x.counts), self.causes
+        if bool((counts > 1).any()):
+            causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
+        return Estimator(
+            {name: each.tree for name, each in causes.items()},
+            {name: each.sample for name, each in causes.items()},
+            self.splits,
+            self.preprocessors,
+            gate_columns(self.preprocessors[0]),
+            self.settings.seed,
+            self.checkpoint,
+        )
 
+    # ------------------------------------------------------------------ starting values
 
-def _estimator(
-    causes: Mapping[str, Problems],
-    splits: Sequence[SurvivalData],
-    preprocessors: Sequence[Preprocessor],
-    seed: int,
-    checkpoint: Checkpoint | None,
-) -> Estimator:
-    """Regressions of all causes with estimated penalties, one per split, however many problems it has."""
-    counts = torch.tensor(next(iter(causes.values())).sample.x.counts)
-    if bool((counts > 1).any()):
-        causes = {name: each.select(counts.cumsum(0) - counts) for name, each in causes.items()}
-    trees = {name: each.tree for name, each in causes.items()}
-    samples = {name: each.sample for name, each in causes.items()}
-    return Estimator(trees, samples, splits, preprocessors, gate_columns(preprocessors[0]), seed, checkpoint)
+    def _start(self) -> None:
+        """Give the problems of each cause their initial solutions, or those that a checkpoint has kept."""
 
+        def made() -> dict[str, dict[str, Tensor]]:
+            report("initial solutions", 0, 1)
+            if self.settings.init != "distilled":
+                self._initialize()
+            if self.settings.distils:
+                self._distil()
+            return {name: dict(each.tree.state_dict()) for name, each in self.causes.items()}
 
-def _initialize(problems: Problems, n_splits: int, settings: BatchSettings) -> None:
-    """Give the problems their initial solutions."""
-    tree, sample = problems.tree, problems.sample
-    n_settings = tree.n_problems // (n_splits * settings.n_starts)
-    seeds = [
-        problem_seed(settings.seed, split, start)
-        for split in range(n_splits)
-        for _ in range(n_settings)
-        for start in range(settings.n_starts)
-    ]
-    curved = problems.curved
-    if settings.init == "kmeans":
-        initialize_kmeans(tree, problems.plain, sample, seeds)
-    elif settings.init == "cox":
-        initialize_cox(tree, sample, seeds, curved)
-    else:
-        initialize_random(tree, sample, seeds, curved)
+        for name, state in kept(self.checkpoint, "initial solutions", made).items():
+            self.causes[name].tree.load_state_dict(state)
+
+    def _distil(self) -> None:
+        """Give the first start of each split and setting distilled gates, and leaves all its regression."""
+        n_starts = self.settings.n_starts
+        first = torch.arange(0, next(iter(self.causes.values())).tree.n_problems, n_starts)
+        own = {name: each.select(first) if n_starts > 1 else each for name, each in self.causes.items()}
+        regressions = {
+            name: initialize_regression(each.tree, each.plain, each.sample) for name, each in own.items()
+        }
+        if self.settings.depth:
+            gates = self._distilled_gates(regressions, {name: each.sample for name, each in own.items()})
+            for each in own.values():
+                each.tree.set_gates(gates)
+        if n_starts > 1:
+            for name, each in own.items():
+                self.causes[name].tree.assign(first, each.tree)
+
+    def _distilled_gates(
+        self, regressions: Mapping[str, SoftTree], samples: Mapping[str, Sample]
+    ) -> GateParameters:
+        """Gates of regressions, trees of depth 0 by cause, or of another teacher."""
+        settings = self.settings
+        if isinstance(settings.teacher, PlacedGates):
+            return settings.teacher.gates
+        tree, sample = next(iter(regressions.values())), next(iter(samples.values()))
+        if isinstance(settings.teacher, Teacher):
+            targets = settings.teacher.targets(self.splits, sample)
+        else:
+            targets = regression_targets(regressions, samples, self.splits)
+        return gates_of_targets(
+            sample,
+            targets,
+            tree.n_gate_features,
+            gate_columns(self.preprocessors[0]),
+            Topology(settings.depth),
+            settings.distillation,
+        )
+
+    def _initialize(self) -> None:
+        """Give the problems of the only event their initial solutions."""
+        (problems,) = self.causes.values()
+        tree, sample, curved = problems.tree, problems.sample, problems.curved
+        n_splits, n_starts = len(self.splits), self.settings.n_starts
+        seeds = [
+            problem_seed(self.settings.seed, split, start)
+            for split in range(n_splits)
+            for _ in range(tree.n_problems // (n_splits * n_starts))
+            for start in range(n_starts)
+        ]
+        if self.settings.init == "kmeans":
+            initialize_kmeans(tree, problems.plain, sample, seeds)
+        elif self.settings.init == "cox":
+            initialize_cox(tree, sample, seeds, curved)
+        else:
+            initialize_random(tree, sample, seeds, curved)
