@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.data import Preprocessor, SurvivalData
-from sstorch.data.coded import CodedMatrix, SplitFeatures, SplitMatrices
+from sstorch.data.coded import CodedMatrix, SplitMatrices
 from sstorch.exceptions import ConfigError
 from sstorch.nn import DesignMatrix, HazardFamily, SoftTree, check_family
 from sstorch.objective import Sample
@@ -31,50 +32,36 @@ def stack_splits(
     """Untrained trees, and their rows of one event, `encoded` (n, p) a split; shorter splits are padded."""
     device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
     width = max(len(data) for data in splits)
-    features, times, entries, events, weights, groups = [], [], [], [], [], []
-    lowers: list[FloatArray] = []
-    uppers: list[FloatArray] = []
-    for data, own in zip(splits, encoded, strict=True):
-        rows = np.r_[np.arange(len(data)), np.zeros(width - len(data), dtype=np.int64)]
-        x = own if isinstance(own, CodedMatrix) else CodedMatrix.of(torch.as_tensor(own))
-        features.append(x.to(device, dtype))
-        times.append(np.log(data.nominal_time[rows]))
-        with np.errstate(divide="ignore"):  # entry at time zero is -inf
-            entries.append(np.log(data.entry[rows]))
-            for bounds, values in zip((lowers, uppers), _bounds(data), strict=True):
-                bounds.append(np.log(values[rows]))
-        events.append(data.event[rows])
-        # Objectives are weighted means; the largest weight is made one so that no sum overflows.
-        weight = data.sample_weight[rows] / data.sample_weight.max()
-        weights.append(np.where(np.arange(width) < len(data), weight, 0.0))
-        groups.append(np.zeros(width, dtype=np.int64) if data.groups is None else data.groups.codes[rows])
-
-    def stacked(values: list[np.ndarray]) -> Tensor:
-        return torch.as_tensor(np.stack(values), dtype=torch.float64)
-
     # The geometric mean time is the unit of model time: log times are then centred on zero.
     log_scale = torch.tensor([np.log(last_times(data)).mean() for data in splits], dtype=torch.float64)
-    log_time, event, weight = stacked(times) - log_scale[:, None], stacked(events), stacked(weights)
-    log_entry = stacked(entries) - log_scale[:, None] if any(data.entry.any() for data in splits) else None
-    family = settings.family
-    intervals = any(data.intervals is not None for data in splits)
-    if (log_entry is not None or intervals) and family.can_rise:
-        what = "entry times" if log_entry is not None else "times within intervals"
-        raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
-    family = family.prepare(log_time, event, weight, log_scale)
-    _check_own(family)
 
+    def stacked(values: Iterable[npt.NDArray[Any]], dtype: torch.dtype = torch.float64) -> Tensor:
+        """Values of the rows of all splits, (n_splits, M)."""
+        rows = [np.r_[own, np.repeat(own[:1], width - len(own))] for own in values]
+        return torch.as_tensor(np.stack(rows), dtype=dtype)
+
+    def logs(times: Iterable[FloatArray]) -> Tensor:
+        """Log times in model units, -inf for time zero, (n_splits, M)."""
+        with np.errstate(divide="ignore"):
+            return stacked(np.log(own) for own in times) - log_scale[:, None]
+
+    log_time, event = logs(data.nominal_time for data in splits), stacked(data.event for data in splits)
+    # Objectives are weighted means; the largest weight is made one so that no sum overflows.
+    weight = stacked(data.sample_weight / data.sample_weight.max() for data in splits)
+    weight[torch.arange(width) >= torch.tensor([[len(data)] for data in splits])] = 0.0
+    others: dict[str, Any] = {}
+    if any(data.entry.any() for data in splits):
+        others["log_entry"] = logs(data.entry for data in splits)
+    if any(data.intervals is not None for data in splits):
+        lower, upper = zip(*(_bounds(data) for data in splits), strict=True)
+        others |= {"log_lower": logs(lower), "log_upper": logs(upper)}
+    if others and settings.family.can_rise:
+        what = "entry times" if "log_entry" in others else "times within intervals"
+        raise ConfigError(f"{what} need curves that cannot increase: use leaves with monotone=True")
+    family = settings.family.prepare(log_time, event, weight, log_scale)
+    _check_own(family)
     n_problems = n_settings * settings.n_starts
     split = torch.arange(len(splits)).repeat_interleave(n_problems)
-    matrices: SplitFeatures = SplitMatrices.of(features)
-    if not settings.plainly_estimated:
-        # What other trainers read is one tensor, in which padding repeats a row.
-        matrices = torch.stack(
-            [
-                torch.cat([each.to_dense(), each[:1].to_dense().expand(width - len(each), -1)])
-                for each in features
-            ]
-        )
     tree = SoftTree(
         len(preprocessor.leaf_features),
         settings.depth,
@@ -85,27 +72,34 @@ def stack_splits(
         n_gate_features=len(preprocessor.gate_features),
     )
     tree.set_time_scale(log_scale[split].exp())
-    sample = Sample(
-        DesignMatrix(matrices, (n_problems,) * len(splits)),
-        log_time[split].to(device, dtype),
-        event[split].to(device, dtype),
-        weight[split].to(device, dtype),
-        None if log_entry is None else log_entry[split].to(device, dtype),
-    )
-    if intervals:
-        log_lower, log_upper = (
-            (stacked(bounds) - log_scale[:, None])[split].to(device, dtype) for bounds in (lowers, uppers)
-        )
-        sample = replace(sample, log_lower=log_lower, log_upper=log_upper)
     if any(data.subject is not None for data in splits):
         # Penalties are held against a mean over subjects: cutting a row in two must not weaken them.
         per_subject = [float(data.sample_weight.sum() / persons_weight(data).sum()) for data in splits]
-        each = torch.tensor(per_subject, device=device, dtype=dtype)[split][:, None]
-        sample = replace(sample, rows_per_subject=each)
-    if settings.fairness is not None and splits[0].groups is not None:
-        codes = torch.as_tensor(np.stack(groups), device=device)[split.to(device)]
-        sample = replace(sample, group=codes, n_groups=len(splits[0].groups.labels))
+        others["rows_per_subject"] = torch.tensor(per_subject, dtype=torch.float64)[:, None]
+    others = {name: values[split].to(device, dtype) for name, values in others.items()}
+    groups = [data.groups for data in splits if data.groups is not None]
+    if settings.fairness is not None and groups:
+        codes = stacked((each.codes for each in groups), torch.long)
+        others |= {"group": codes[split].to(device), "n_groups": len(groups[0].labels)}
+    coded = [own if isinstance(own, CodedMatrix) else CodedMatrix.of(torch.as_tensor(own)) for own in encoded]
+    coded = [own.to(device, dtype) for own in coded]
+    sample = Sample(
+        DesignMatrix(
+            SplitMatrices.of(coded) if settings.plainly_estimated else _as_tensor(coded, width),
+            (n_problems,) * len(splits),
+        ),
+        log_time[split].to(device, dtype),
+        event[split].to(device, dtype),
+        weight[split].to(device, dtype),
+        **others,
+    )
     return tree, sample
+
+
+def _as_tensor(splits: Sequence[CodedMatrix], width: int) -> Tensor:
+    """Features of all splits as numbers, (n_splits, M, p), in which padding repeats a row."""
+    dense = (each.to_dense() for each in splits)
+    return torch.stack([torch.cat([each, each[:1].expand(width - len(each), -1)]) for each in dense])
 
 
 def _check_own(family: HazardFamily) -> None:
