@@ -28,18 +28,26 @@ def _rows(n: int, n_features: int = 4) -> Tensor:
 TIMES = torch.tensor([0.0, 0.3, 1.0, 7.0], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("depth", [5, 6])
-def test_every_row_meets_depth_gates_and_one_leaf(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, x = _tree(depth), _rows(500)
-    met: list[tuple[Tensor, Tensor]] = []
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+    """Biases of the nodes that rows can meet, and the node that each row meets, at every step."""
+    found: list[tuple[Tensor, Tensor]] = []
     score_at = routing.score_at
 
     def counted(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
-        met.append((bias, node))
+        found.append((bias, node))
         return score_at(x, weight, bias, node)
 
     for module in (routing, soft_tree):
         monkeypatch.setattr(module, "score_at", counted)
+    return found
+
+
+@pytest.mark.parametrize("depth", [5, 6])
+def test_every_row_meets_depth_gates_and_one_leaf(
+    depth: int, met: list[tuple[Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, x = _tree(depth), _rows(500)
     monkeypatch.setattr(SoftTree, "gate_logits", None)  # of all gates
     monkeypatch.setattr(SoftTree, "linear_predictor", None)  # of all leaves
     tree.survival(x, TIMES)
@@ -60,20 +68,15 @@ def test_every_row_meets_depth_gates_and_one_leaf(depth: int, monkeypatch: pytes
     [(4, 2, False), (5, 16, True), (5, 17, False), (6, 32, True), (6, 33, False)],
 )
 def test_wide_rows_and_shallow_trees_meet_all_nodes(
-    depth: int, n_features: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+    depth: int,
+    n_features: int,
+    expected: bool,
+    met: list[tuple[Tensor, Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tree, x = _tree(depth, n_features=n_features), _rows(50, n_features)
-    calls: list[int] = []
-    score_at = routing.score_at
-
-    def counted(x: Tensor, weight: Tensor, bias: Tensor, node: Tensor) -> Tensor:
-        calls.append(len(node))
-        return score_at(x, weight, bias, node)
-
-    for module in (routing, soft_tree):
-        monkeypatch.setattr(module, "score_at", counted)
     one_way = tree.survival(x, TIMES).detach()
-    assert bool(calls) == routing.path_is_faster(tree.topology, n_features) == expected
+    assert bool(met) == routing.path_is_faster(tree.topology, n_features) == expected
     monkeypatch.setattr(soft_tree, "path_is_faster", lambda topology, n_features: not expected)
     torch.testing.assert_close(tree.survival(x, TIMES).detach(), one_way, rtol=1e-10, atol=1e-14)
 
