@@ -1,5 +1,6 @@
 """What the leaf families add to the estimator: options, left truncation, quantiles, starts, saved trees."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +8,9 @@ import pandas as pd
 import pytest
 import torch
 from lifelines import CoxPHFitter, WeibullAFTFitter
+from sklearn.base import clone
 
 from sstorch import (
-    GatePenalties,
-    Penalties,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
@@ -29,9 +29,12 @@ FAST = Nodec(macro_iterations=2)
 EXACT = Nodec(macro_iterations=1, lbfgs=LBFGSOptions(gradient_tolerance=1e-10, relative_tolerance=0.0))
 
 
+def _tree(**options: object) -> SoftSurvivalTree:
+    return soft_tree(**{"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **options})
+
+
 def _grown(data: SurvivalData, **options: object) -> SoftSurvivalTree:
-    settings = {"depth": 1, "n_starts": 2, "init": "random", "trainer": FAST, **options}
-    return soft_tree(**settings).fit(data.frame, (data.time, data.event))
+    return _tree(**options).fit(data.frame, data.y)
 
 
 @pytest.mark.cuda
@@ -93,9 +96,7 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
     entry = np.where(rng.uniform(size=len(gbsg2)) < 0.5, rng.uniform(0, 0.9, len(gbsg2)) * gbsg2.time, 0.0)
     x = pd.get_dummies(gbsg2.frame, drop_first=True, dtype=float)
     x = (x - x.min()) / (x.max() - x.min())
-    tree = SoftSurvivalTree(
-        depth=0, leaf="weibull", trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
-    )
+    tree = _tree(depth=0, leaf="weibull", trainer=EXACT, n_starts=1, ridge=0.0)
     y = Surv(gbsg2.time, gbsg2.event, entry=entry)
     tree.fit(x, y)
     peer = WeibullAFTFitter().fit(
@@ -111,24 +112,14 @@ def test_left_truncation_equals_lifelines(gbsg2: SurvivalData) -> None:
         tree.module_.leaf(1).slope.detach(), peer.params_["lambda_"][x.columns], atol=1e-3
     )
     # Ignoring the entry times is another model.
-    plain = SoftSurvivalTree(
-        depth=0, leaf="weibull", trainer=EXACT, init="random", n_starts=1, penalties=Penalties(ridge=0.0)
-    )
-    plain.fit(x, (gbsg2.time, gbsg2.event))
+    plain = clone(tree).fit(x, gbsg2.y)
     assert abs(plain.log_likelihood(x, y) * len(x) - value) > 1
 
 
 def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
     """Rows are gathered node by node; E of the returned tree is that of its own likelihood and penalties."""
     entry = np.where(np.arange(len(gbsg2)) % 3 == 0, 0.5 * gbsg2.time, 0.0)
-    tree = SoftSurvivalTree(
-        depth=2,
-        leaf="spline_po",
-        trainer=FAST,
-        init="random",
-        n_starts=2,
-        penalties=GatePenalties(ridge=0.0, gate_ridge=0.0),
-    )
+    tree = _tree(depth=2, leaf="spline_po", ridge=0.0, gate_ridge=0.0)
     tree.fit(gbsg2.frame, Surv(gbsg2.time, gbsg2.event, entry=entry))
     module = tree.module_
     x = torch.as_tensor(tree.preprocessor_.transform(gbsg2.frame))
@@ -146,7 +137,7 @@ def test_late_entries_train_at_every_depth(gbsg2: SurvivalData) -> None:
 
 def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
     trees = [
-        SoftSurvivalTree(depth=1, leaf="spline_ph", trainer=FAST, init="random", n_starts=1).fit(
+        _tree(leaf="spline_ph", n_starts=1).fit(
             small_data.frame, Surv(small_data.time, small_data.event, entry=entry)
         )
         for entry in (None, np.zeros(len(small_data)))
@@ -231,9 +222,7 @@ def test_a_leaf_with_one_row_or_without_events_stays_finite(leaf: str) -> None:
     x = np.vstack([rng.uniform(size=(40, 2)), [[50.0, 0.0], [0.0, 50.0]]])
     time = np.r_[rng.weibull(1.3, 40) * 10, 3.0, 4.0]
     event = np.r_[rng.uniform(size=40) < 0.7, False, True]
-    tree = SoftSurvivalTree(
-        depth=2, leaf=leaf, trainer=Nodec(macro_iterations=1), init="random", n_starts=1
-    ).fit(x, (time, event))
+    tree = _tree(depth=2, leaf=leaf, trainer=Nodec(macro_iterations=1), n_starts=1).fit(x, (time, event))
     curves = np.asarray(tree.predict_survival_function(x, np.linspace(0, 100, 50)))
     assert np.isfinite(curves).all()
     assert np.isfinite(tree.objective_)
@@ -262,9 +251,7 @@ def test_cox_start_falls_back_where_no_cox_model_can_be_fitted() -> None:
     """One event a leaf, and a feature that is the same in all rows with an event."""
     x = np.r_[np.zeros(3), np.linspace(0, 1, 20)][:, None]
     time, event = np.r_[2.0, 3.0, 5.0, np.linspace(1, 9, 20)], np.arange(23) < 3
-    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, init="cox", n_starts=2).fit(
-        x, (time, event)
-    )
+    tree = _tree(leaf="spline_po", init="cox").fit(x, (time, event))
     assert np.isfinite(tree.objective_)
 
 
@@ -309,7 +296,7 @@ def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: S
 
 
 def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: SurvivalData) -> None:
-    tree = SoftSurvivalTree(depth=1, leaf="spline_po", trainer=FAST, init="random", n_starts=1)
+    tree = _tree(leaf="spline_po", n_starts=1)
     result = cross_validate(tree, small_data, n_folds=3, seed=0)
     family = result.batch.tree.family
     assert isinstance(family, Spline)
@@ -323,23 +310,18 @@ def test_cross_validation_of_splines_prepares_each_fold_for_itself(small_data: S
 
 def test_curves_that_can_rise_have_no_quantiles_and_no_late_entries(small_data: SurvivalData) -> None:
     tree = _grown(small_data, leaf=Spline("odds", monotone=False), n_starts=1)
-    for ask in (
-        lambda: tree.predict_quantile(small_data.frame),
-        lambda: tree.predict_rmst(small_data.frame, 9.0),
-    ):
+    for ask in (tree.predict_quantile, partial(tree.predict_rmst, tau=9.0)):
         with pytest.raises(ConfigError, match="needs curves that cannot increase: use leaves"):
-            ask()
+            ask(small_data.frame)
     with pytest.raises(ConfigError, match="entry times need curves that cannot increase"):
         tree.fit(small_data.frame, Surv(small_data.time, small_data.event, entry=0.5 * small_data.time))
 
 
 def test_cox_start_takes_late_entries(gbsg2: SurvivalData) -> None:
     entry = np.where(np.arange(len(gbsg2)) % 2 == 0, 0.5 * gbsg2.time, 0.0)
+    cox = _tree(depth=0, leaf="spline_po", init="cox", n_starts=1)
     outcomes = [Surv(gbsg2.time, gbsg2.event, entry=each) for each in (None, entry)]
-    trees = [
-        SoftSurvivalTree(depth=0, leaf="spline_po", trainer=FAST, init="cox", n_starts=1).fit(gbsg2.frame, y)
-        for y in outcomes
-    ]
+    trees = [clone(cox).fit(gbsg2.frame, y) for y in outcomes]
     assert np.isfinite([tree.objective_ for tree in trees]).all()
     assert trees[0].objective_ != trees[1].objective_
 
@@ -349,16 +331,7 @@ def test_a_mean_that_a_leaf_out_of_reach_has_not(gbsg2: SurvivalData) -> None:
     """A sentinel sends rows so far into one leaf that the others' probability is 0 by underflow."""
     far = gbsg2.frame.assign(age=np.where(np.arange(len(gbsg2)) < 30, 99999.0, gbsg2.frame["age"]))
     for leaf in ("gompertz", "weibull"):
-        tree = SoftSurvivalTree(
-            depth=2,
-            leaf=leaf,
-            trainer="joint",
-            init="random",
-            n_starts=1,
-            random_state=0,
-            prediction="mixture",
-        )
-        tree.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+        tree = _grown(gbsg2, depth=2, leaf=leaf, trainer="joint", n_starts=1, prediction="mixture")
         for tau in (1825.0, np.inf):
             assert not np.isnan(tree.predict_rmst(far, tau)).any()
 
