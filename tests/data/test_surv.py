@@ -75,15 +75,6 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
         (lambda: Surv([-1.0, 2.0], [1, 0]), "negative"),
         (lambda: Surv([np.nan, 2.0], [1, 0]), "missing in 1 row"),
         (lambda: Surv(TIME, [1, 0, 1]), "4 times but 3 events"),
-        (lambda: Surv(TIME, EVENT, entry=[0, 0]), "give one entry time for each of 4 rows"),
-        (
-            lambda: Surv(TIME, EVENT, entry=[6, 0, 0, 0]),
-            "entry is not before the time in 1 row .*never at risk",
-        ),
-        (
-            lambda: Surv(TIME, EVENT, entry=[0, -1, np.nan, 0]),
-            "entry is negative, missing or infinite in 2 rows",
-        ),
         (lambda: Surv(TIME, EVENT, id=[1, None, 2, 3]), "id is missing in 1 row"),
         (lambda: Surv(TIME, EVENT, weight=[1, -1, 1, 1]), "negative"),
         (lambda: Surv.interval([3, 1], [2, 2]), "lower is above upper"),
@@ -95,6 +86,22 @@ def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
 def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([1.0, 2.0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
+        ([0, -1, 0, 0], "entry is negative, missing or infinite in 1 row .*position 1"),
+        ([0, 0, np.nan, 0], "entry is negative, missing or infinite in 1 row .*position 2"),
+        ([0, -1, np.nan, 0], "entry is negative, missing or infinite in 2 rows"),
+        ([6, 0, 0, 0], "entry is not before the time in 1 row .*position 0.*; such rows were never at risk"),
+        (pd.Series([0, 0, 0, 2], name="start"), "entry column 'start' is not before the time in 1 row .*3"),
+    ],
+)
+def test_bad_entry_times_raise(entry: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Surv(TIME, EVENT, entry=entry)
 
 
 def test_it_cannot_be_changed() -> None:
@@ -323,9 +330,11 @@ def test_a_column_that_identifies_subjects_raises() -> None:
         SurvivalData(X, Surv(stop, event, entry=frame["start"]))
     with pytest.raises(DataError, match="'pid' of X identifies the subjects of start-stop rows; drop it"):
         SurvivalData(X, Surv(stop, event, entry=frame["start"], id=frame["pid"]))
-    text = X.assign(pid=X["pid"].map("p{}".format))
-    with pytest.raises(DataError, match="'pid' of X identifies the subjects"):
-        SurvivalData(text, Surv(stop, event, entry=frame["start"]))
+    text, order = X.assign(pid=X["pid"].map("p{}".format)), np.random.default_rng(0).permutation(90)
+    for given, id in ((text, None), (text, text["pid"]), (X + 0.0, frame["pid"])):
+        y = Surv(stop, event, entry=frame["start"], id=id)
+        with pytest.raises(DataError, match="'pid' of X identifies the subjects"):
+            SurvivalData(given.iloc[order], y[order])
 
 
 def test_a_column_of_entry_times_raises() -> None:

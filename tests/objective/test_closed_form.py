@@ -110,8 +110,7 @@ def test_objective_by_either_way_and_in_blocks() -> None:
         values = [TrainingObjective(0.1, 0.2, closed_form=on)(tree, sample) for on in (True, False)]
         torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=0)
         gradients = [torch.autograd.grad(value.sum(), list(tree.parameters())) for value in values]
-        for own, plain in zip(*gradients, strict=True):
-            torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-13)
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("change", [lambda sample: sample, within_intervals], ids=["exact", "intervals"])

@@ -30,6 +30,7 @@ from sstorch.groups.validation import count_groups, held_out_groups
 from sstorch.validation import concordance_of_groups, validate_groups
 
 VERDICT = "No difference between the groups was shown"
+TREE = PrognosticTree(depth=1, columns=Columns(numeric="linear"))
 
 
 def test_it_is_what_trees_of_the_folds_say_one_by_one(gbsg2: SurvivalData) -> None:
@@ -124,7 +125,7 @@ def test_power_is_that_of_lifelines() -> None:
 @pytest.mark.nightly
 def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
     """The p-value is the rank of the concordance among those of trees on permuted covariates."""
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
+    tree = clone(TREE).fit(small_data.frame, small_data.y)
     plain = validate_groups(tree, small_data.frame, small_data.y, 2)
     found = validate_groups(tree, small_data.frame, small_data.y, 2, n_permutations=4)
     assert (found.c_groups, found.p_value, found.ari) == (plain.c_groups, plain.p_value, plain.ari)
@@ -148,7 +149,7 @@ def test_permutations_calibrate_the_p_value(small_data: SurvivalData) -> None:
         entry=second * 1.0,
         id=np.arange(len(small_data)) // 2,
     )
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, rows)
+    tree = clone(TREE).fit(small_data.frame, rows)
     with pytest.raises(DataError, match="subjects with several rows cannot be exchanged"):
         validate_groups(tree, small_data.frame, rows, n_permutations=9)
 
@@ -179,7 +180,7 @@ def test_one_group_differs_from_nobody(small_data: SurvivalData) -> None:
 
 
 def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
+    tree = clone(TREE).fit(small_data.frame, small_data.y)
     plain = validate_groups(tree, small_data.frame, small_data.y, 2)
     weight = np.where(np.arange(len(small_data)) % 2, 1.0, 3.0)
     weighted = validate_groups(tree, small_data.frame, small_data.y, 2, sample_weight=weight)
@@ -195,7 +196,7 @@ def test_weights_and_entry_times_are_read(small_data: SurvivalData) -> None:
 
 
 def test_it_is_saved_with_the_tree(small_data: SurvivalData, tmp_path: Path) -> None:
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(small_data.frame, small_data.y)
+    tree = clone(TREE).fit(small_data.frame, small_data.y)
     tree.save(tmp_path / "plain")
     assert "group_validation_" not in vars(PrognosticTree.load(tmp_path / "plain"))
     found = validate_groups(tree, small_data.frame, small_data.y, 3)
@@ -209,7 +210,7 @@ def test_what_cannot_be_validated_is_refused(small_data: SurvivalData) -> None:
     X, y = small_data.frame, small_data.y
     with pytest.raises(ConfigError, match="depth 0 has one group"):
         validate_groups(SurvivalRegression(columns=Columns(numeric="linear")).fit(X, y), X, y)
-    tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(X, y)
+    tree = clone(TREE).fit(X, y)
     with pytest.raises(ConfigError, match="n_folds must be at least 2"):
         validate_groups(tree, X, y, n_folds=1)
     with pytest.raises(DataError, match="choose fewer folds"):

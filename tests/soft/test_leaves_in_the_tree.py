@@ -20,7 +20,7 @@ from sstorch import (
 from sstorch.bench import cross_validate, make_folds
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_dataset
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import covering, nightly_but
@@ -143,28 +143,6 @@ def test_entry_of_zero_changes_nothing(small_data: SurvivalData) -> None:
         for entry in (None, np.zeros(len(small_data)))
     ]
     assert trees[0].objective_ == trees[1].objective_
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ([1.0, 2.0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
-        ([0.0, -1.0, 0.0, 0.0], "entry is negative, missing or infinite in 1 row .*position 1"),
-        ([0.0, 0.0, np.nan, 0.0], "entry is negative, missing or infinite in 1 row .*position 2"),
-        (
-            [0.0, 0.0, 0.0, 9.0],
-            "entry is not before the time in 1 row .*position 3.*; such rows were never at risk",
-        ),
-        (
-            pd.Series([0.0, 0.0, 0.0, 4.0], name="start"),
-            "entry column 'start' is not before the time in 1 row .*position 3",
-        ),
-    ],
-)
-def test_bad_entry_times_are_refused(entry: object, message: str) -> None:
-    x = np.arange(4.0)[:, None] ** 2
-    with pytest.raises(DataError, match=message):
-        PrognosticTree().fit(x, Surv([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1], entry=entry))
 
 
 def test_entry_is_a_column_of_a_frame_or_file(tmp_path: Path) -> None:

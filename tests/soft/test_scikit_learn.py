@@ -91,33 +91,30 @@ def _survival(y: Any) -> Any:
     return 1.0 + size, np.floor(7 * size) % 4 != 3
 
 
-class SoftTreeOfPlainTarget(SoftSurvivalTree):
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:  # type: ignore[override]
-        return super().fit(X, _survival(y), sample_weight)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        return super().score(X, _survival(y), sample_weight)
-
-
-class ExactTreeOfPlainTarget(OptimalSurvivalTree):
+class PlainTarget:
     def fit(self, X: Any, y: Any = None) -> Any:
-        return super().fit(X, _survival(y))
+        return super().fit(X, _survival(y))  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        return super().score(X, _survival(y), sample_weight)
+        return super().score(X, _survival(y), sample_weight)  # type: ignore[misc,no-any-return]
 
 
-class ExactTreeCVOfPlainTarget(OptimalSurvivalTreeCV):
-    def fit(self, X: Any, y: Any = None) -> Any:
-        return super().fit(X, _survival(y))
+class SoftTreeOfPlainTarget(PlainTarget, SoftSurvivalTree):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        return SoftSurvivalTree.fit(self, X, _survival(y), sample_weight)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        return super().score(X, _survival(y), sample_weight)
+
+class ExactTreeOfPlainTarget(PlainTarget, OptimalSurvivalTree):
+    pass
+
+
+class ExactTreeCVOfPlainTarget(PlainTarget, OptimalSurvivalTreeCV):
+    pass
 
 
 for _kind in (SoftTreeOfPlainTarget, ExactTreeOfPlainTarget, ExactTreeCVOfPlainTarget):
     # The parameters are those of the class itself: only the form of y differs.
-    _kind.__init__ = _kind.__bases__[0].__init__  # type: ignore[misc]
+    _kind.__init__ = _kind.__bases__[-1].__init__  # type: ignore[misc]
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")

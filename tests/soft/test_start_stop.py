@@ -223,11 +223,8 @@ LIVES = pd.DataFrame(
     [
         ({"begin": {1: 1.0}}, r"2 rows \(0-based positions 0, 1\) of id 'a' overlap"),
         ({"begin": {0: 2.0}}, "entry column 'begin' is not before the time in 1 row"),
-        ({"begin": {0: 3.0}}, "entry column 'begin' is not before the time in 1 row"),
         ({"event": {0: 1}}, r"positions 0, 1\) of id 'a': a row comes after an event"),
         ({"id": {4: None}}, r"id is missing in 1 row \(0-based position 4\)"),
-        ({"begin": {1: -1.0}}, "negative, missing or infinite"),
-        ({"begin": {1: np.nan}}, "negative, missing or infinite"),
     ],
 )
 def test_lives_that_cannot_be(changes: dict[str, dict[int, Any]], message: str) -> None:
@@ -300,21 +297,3 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     scores = cross_validate(tree, whole, 3).scores
     for name in ("objective", "c_harrell"):
         np.testing.assert_allclose(cut_scores[name], scores[name], atol=1e-9)
-
-
-def test_id_or_entry_among_the_features_raises(gbsg2: SurvivalData) -> None:
-    frame = cut(gbsg2.subset(np.arange(60)), 0)
-    y = outcome(frame)
-    features = frame.drop(columns=["end", "event", "begin", "id"])
-    number = frame["id"].str[1:].astype(int)
-    for given, column in ((number, number), (frame["id"], frame["id"]), (number, number + 0.0)):
-        outcome_by = Surv(y.time, y.event, entry=y.entry, id=given)
-        with pytest.raises(DataError, match="column 'patient' of X identifies the subjects"):
-            SurvivalData(features.assign(patient=column), outcome_by)
-    with pytest.raises(DataError, match=r"give it as the subject, Surv\(\.\.\., id=X\['patient'\]\)"):
-        SurvivalData(features.assign(patient=number), Surv(y.time, y.event, entry=y.entry))
-    with pytest.raises(DataError, match="column 'start' of X holds the entry times"):
-        SurvivalData(features.assign(start=frame["begin"]), y)
-    # A measurement at baseline differs between subjects and stays: it is a covariate.
-    baseline = np.random.default_rng(0).normal(size=60)[number]
-    assert "marker" in SurvivalData(features.assign(marker=baseline), y).feature_names
