@@ -17,8 +17,9 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
+from sstorch.nn.leaves import LeafParameters
 from sstorch.nn.routing import MAX_DEPTH, GateParameters, Topology
-from sstorch.nn.soft_tree import PREDICTIONS, LeafParameters, Prediction, SoftTree
+from sstorch.nn.soft_tree import PREDICTIONS, Prediction, SoftTree
 
 __all__ = [
     "FAMILIES",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sstorch.nn import LogLogistic, SoftTree, routing, soft_tree
+from sstorch.nn import LogLogistic, SoftTree, leaves, routing, soft_tree
 
 
 def _tree(depth: int, leaf: Any = "weibull", n_features: int = 4, seed: int = 0) -> SoftTree:
@@ -38,7 +38,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
         found.append((bias, node))
         return score_at(x, weight, bias, node)
 
-    for module in (routing, soft_tree):
+    for module in (routing, leaves):
         monkeypatch.setattr(module, "score_at", counted)
     return found
 

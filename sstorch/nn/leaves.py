@@ -1,0 +1,130 @@
+"""Leaves of a tree: linear predictors and shape parameters of their hazards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sstorch.batched import Batched
+from sstorch.nn.design_matrix import Features, FeaturesT, last_features, project
+from sstorch.nn.hazards import HazardFamily
+from sstorch.nn.routing import score_at
+
+
+class Leaf(nn.Module):
+    """Linear predictor and shape parameters of a leaf hazard.
+
+    Attributes:
+        slope: gamma, shape (*batch_shape, p).
+        intercept: gamma_0, shape (*batch_shape,).
+        shape: shape parameters, shape (*batch_shape, m); at x = 0 if they are linear in x.
+        shape_slope: their slopes, shape (*batch_shape, m, p), or None if they are constant.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        family: HazardFamily,
+        batch_shape: tuple[int, ...],
+        device: torch.device | None,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+
+        def zeros(*size: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros((*batch_shape, *size), device=device, dtype=dtype))
+
+        n_shape = len(family.shape_names)
+        self.slope = zeros(n_features)
+        self.intercept = zeros()
+        self.shape = zeros(n_shape)
+        self.shape_slope: nn.Parameter | None = None
+        if family.ancillary != "constant":
+            self.shape_slope = zeros(n_shape, n_features)
+
+    def trained(self) -> tuple[nn.Parameter, ...]:
+        """The parameters that have elements: a family may have no shape."""
+        return tuple(parameter for parameter in self.parameters() if parameter.numel())
+
+    @torch.no_grad()
+    def reset(self, intercept: Tensor, shape: Tensor) -> None:
+        """Set slopes to zero, and the intercept and shape parameters to the given values."""
+        for parameter in self.parameters():
+            parameter.zero_()
+        self.intercept.copy_(intercept)
+        self.shape.copy_(shape)
+
+
+@dataclass(frozen=True)
+class LeafParameters(Batched):
+    """Parameters of L leaves with m shape parameters.
+
+    Attributes:
+        slope: shape (*batch_shape, L, p).
+        intercept: shape (*batch_shape, L).
+        shape: shape parameters, at x = 0 if they are linear in x, shape (*batch_shape, L, m).
+        shape_slope: their slopes, shape (*batch_shape, L, m, p), or (*batch_shape, L, 0, p) where the shape
+            parameters are constant.
+    """
+
+    slope: Tensor
+    intercept: Tensor
+    shape: Tensor
+    shape_slope: Tensor
+
+    @classmethod
+    def unflatten(cls, theta: Tensor, n_features: int, n_shape: int) -> LeafParameters:
+        """Views of one row per leaf: slope, intercept, shape, shape_slope, shape (..., L, d)."""
+        ends = n_features + 1, n_features + 1 + n_shape
+        return cls(
+            theta[..., :n_features],
+            theta[..., n_features],
+            theta[..., ends[0] : ends[1]],
+            theta[..., ends[1] :].unflatten(-1, (-1, n_features)),
+        )
+
+    def flatten(self) -> Tensor:
+        """One row per leaf, the inverse of :meth:`unflatten`."""
+        parts = (self.slope, self.intercept[..., None], self.shape, self.shape_slope.flatten(-2))
+        return torch.cat(parts, dim=-1)
+
+    def features(self, x: FeaturesT) -> FeaturesT:
+        """Features of the leaves, the last p."""
+        return last_features(x, self.slope.shape[-1])
+
+    def linear_predictor(self, x: Features) -> Tensor:
+        """Linear predictors of rows, shape (*batch_shape, L, N), from the last p of their features."""
+        return project(self.features(x), self.slope, self.intercept)
+
+    def shape_parameters(self, x: Features) -> Tensor:
+        """Shape parameters of rows, (*batch_shape, L, N, m), with 1 for N if they are constant."""
+        if self.shape_slope.shape[-2] == 0:
+            return self.shape[..., None, :]
+        rows: Tensor = project(self.features(x), self.shape_slope.flatten(-3, -2), self.shape.flatten(-2))
+        # Rows stay contiguous: the shape parameters come last as a view.
+        rows = rows.unflatten(-2, self.shape.shape[-2:])
+        return rows.movedim(-2, -1)
+
+    def at_rows(self, x: Tensor, leaf: Tensor) -> tuple[Tensor, Tensor]:
+        """Linear predictor and shape parameters of each row in a single leaf; no batch dimension.
+
+        Features are (N, p), positions of leaves (N,), the values (N,) and (N, m).
+        """
+        x = self.features(x)
+        linear = score_at(x, self.slope, self.intercept, leaf)
+        n_slopes = self.shape_slope.shape[-2]
+        if n_slopes == 0:
+            return linear, self.shape.index_select(0, leaf)
+        columns = [score_at(x, self.shape_slope[:, k], self.shape[:, k], leaf) for k in range(n_slopes)]
+        return linear, torch.stack(columns, dim=-1)
+
+    def replaced(self, positions: Tensor, part: LeafParameters) -> LeafParameters:
+        """The same with ``part`` in place of the leaves at ``positions``."""
+        return LeafParameters(
+            self.slope.index_copy(-2, positions, part.slope),
+            self.intercept.index_copy(-1, positions, part.intercept),
+            self.shape.index_copy(-2, positions, part.shape),
+            self.shape_slope.index_copy(-3, positions, part.shape_slope),
+        )
