@@ -1,4 +1,4 @@
-"""A trained soft tree: curves, incidences, likelihood and groups of encoded rows, saved state."""
+"""A trained soft tree: curves, incidences, likelihood and groups of encoded rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from sstorch.checks import blocks, check_quantile, check_truncation
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.plain_rows import PlainRows
-from sstorch.data.time_unit import check_time_unit
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import (
     NODES,
@@ -32,7 +31,7 @@ from sstorch.fitted.incidence import (
     panels_before,
 )
 from sstorch.memory import at_once, check_room
-from sstorch.nn import FAMILIES, HazardFamily, Prediction, SoftTree, make_family
+from sstorch.nn import Prediction, SoftTree
 from sstorch.nn.hazards.numeric import invert
 from sstorch.quadrature import sum_rule
 from sstorch.threads import threads_for
@@ -432,83 +431,3 @@ class FittedTree:
                 if values.size and np.ptp(values, axis=axis).max() > _SAME_SLOPES:
                     return False
         return True
-
-    # ------------------------------------------------------------------ keep
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """All but the prediction as JSON and safetensors can hold it; :meth:`from_state` takes it back.
-
-        Raises:
-            ConfigError: the leaf is a family that is not in the registry, which no file could rebuild.
-        """
-        families = {name: module.family for name, module in self.hazards.items()}
-        for family in families.values():
-            if family.name not in FAMILIES or type(FAMILIES[family.name]()) is not type(family):
-                raise ConfigError(
-                    f"leaf family {type(family).__name__} is not registered and could not be loaded again; "
-                    "put @register_family above its class"
-                )
-        state = {
-            "leaves": [
-                {"cause": name, "name": family.name, "options": family.options()}
-                for name, family in families.items()
-            ],
-            "depth": self.module.topology.depth,
-            "prediction": self.prediction,
-            "preprocessing": self.preprocessor.to_dict(),
-            "time_unit": self.time_unit,
-            "time_varying": self.time_varying,
-            "event_times": self.event_times.tolist(),
-            "groups": self.group_numbers.tolist(),
-        }
-        tensors = {
-            f"{number}.{name}": tensor
-            for number, module in enumerate(self.hazards.values(), 1)
-            for name, tensor in module.state_dict().items()
-        }
-        return state, tensors
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], device: str) -> Self:
-        """The tree of a state, on a device.
-
-        What an altered state raises is of any kind: see :func:`sstorch.files.reading`.
-        """
-        preprocessor = Preprocessor.from_dict(state["preprocessing"])
-        hazards = {}
-        for number, leaf in enumerate(state["leaves"], 1):
-            own = {
-                name.removeprefix(f"{number}."): tensor
-                for name, tensor in tensors.items()
-                if name.startswith(f"{number}.")
-            }
-            constants = {name.removeprefix("family."): tensor for name, tensor in own.items()}
-            module = hazards[str(leaf["cause"])] = SoftTree(
-                len(preprocessor.leaf_features),
-                state["depth"],
-                make_family(leaf["name"], **leaf["options"]).like(constants),
-                device=device,
-                dtype=own["log_time_scale"].dtype,
-                n_gate_features=len(preprocessor.gate_features),
-            )
-            module.load_state_dict(own)
-        if not hazards:
-            raise ValueError("there is no hazard")
-        tree = cls(
-            hazards,
-            preprocessor,
-            state["prediction"],
-            check_time_unit(state["time_unit"]),
-            bool(state["time_varying"]),
-            np.array(state["event_times"], dtype=np.float64),
-            np.array(state["groups"], dtype=np.int64),
-        )
-        if sorted(tree.group_numbers) != list(range(1, tree._n_leaves + 1)):
-            raise ValueError("groups are not the numbers of the leaves")
-        return tree
-
-
-def leaves_of_state(state: Mapping[str, Any]) -> HazardFamily | dict[str, HazardFamily]:
-    """The families of a state as they were requested, by cause with competing causes."""
-    families = {str(leaf["cause"]): make_family(leaf["name"], **leaf["options"]) for leaf in state["leaves"]}
-    return families[EVENT] if tuple(families) == (EVENT,) else families

@@ -14,8 +14,8 @@ from sstorch.objective.penalties import (
     Penalty,
     Ridge,
     Roughness,
-    RowPenalty,
 )
+from sstorch.objective.row_penalties import RowPenalty
 from sstorch.objective.rows import Sample, Shards, counted_weight
 from sstorch.objective.small_leaves import SmallLeaves
 from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses, row_losses

@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree, Topology
 from sstorch.nn.routing import most_probable_leaf, visits
 from sstorch.objective.curve_moments import CurveMoments, CurveRows, Grid, pair_sum, pair_weight
-from sstorch.objective.penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
+from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty, weight_in_step
 from sstorch.objective.rows import Sample
 
 Pairs = Literal["mean", "sum"]

@@ -6,7 +6,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters
-from sstorch.objective.penalties import RowPenalty
+from sstorch.objective.row_penalties import RowPenalty
 from sstorch.objective.rows import Sample
 
 # Curvature of the square of what a leaf lacks: as in distillation, where it outweighs the likelihood.

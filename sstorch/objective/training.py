@@ -18,17 +18,15 @@ from sstorch.objective.penalties import (
     GateGroupLasso,
     GatePenalty,
     GateRidge,
-    GateTerm,
     LeafPenalty,
-    LeafTerm,
     Monotone,
     Offset,
     Penalty,
     Ridge,
     Roughness,
-    RowPenalty,
     zero_features,
 )
+from sstorch.objective.row_penalties import GateTerm, LeafTerm, RowPenalty
 from sstorch.objective.rows import Sample, problem_blocks
 
 

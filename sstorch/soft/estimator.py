@@ -25,8 +25,7 @@ from sstorch.data.time_unit import check_time_unit
 from sstorch.data.training_record import TrainingRecord
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.files import read_folder, reading, write_folder, write_whole
-from sstorch.fitted import FittedTree
-from sstorch.fitted.tree import leaves_of_state
+from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, LeafOf
 from sstorch.groups.recalibration import Recalibrate, Recalibration, recalibrations
@@ -286,7 +285,7 @@ class SoftEstimator(SoftModel):
                 cannot be loaded.
         """
         tree = self._tree
-        state, tensors = tree.state()
+        state, tensors = tree_state(tree)
         state |= {
             "parameters": self._plain_parameters(),
             "feature_names": [str(name) for name in self.feature_names_in_],
@@ -361,7 +360,7 @@ class SoftEstimator(SoftModel):
         with reading(Path(path)):
             parameters = cls._from_plain(state["parameters"])
             estimator = cls(leaf=leaves_of_state(state), device=device, **parameters)
-            tree = estimator.tree_ = FittedTree.from_state(state, tensors, device)
+            tree = estimator.tree_ = tree_of_state(state, tensors, device)
             estimator.event_times_ = tree.event_times
             estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying
             estimator.zero_time_, estimator.horizon_ = float(state["zero_time"]), float(state["horizon"])

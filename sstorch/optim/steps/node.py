@@ -18,7 +18,7 @@ from sstorch.objective.closed_form import (
     leaf_value_and_gradient,
     logistic_value_and_gradient,
 )
-from sstorch.objective.penalties import GateTerm, LeafTerm
+from sstorch.objective.row_penalties import GateTerm, LeafTerm
 from sstorch.objective.training import parameter_losses
 from sstorch.optim.steps.base import (
     LOSS_CEILING,
