@@ -29,10 +29,7 @@ from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import APPARENT, Facts
-from sstorch.validation.measures import (
-    NEEDS_LANDMARK,
-    measure_table,
-)
+from sstorch.validation.measures import NEEDS_LANDMARK, measure_table
 from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document
 from sstorch.validation.predicting import Cohort, check_model

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
-from sstorch import (
-    Columns,
-    OptimalSurvivalTree,
-    PrognosticTree,
-    Surv,
-    SurvivalData,
-    SurvivalRegression,
-)
+from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, Surv, SurvivalData, SurvivalRegression
 from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (

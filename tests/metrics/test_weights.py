@@ -9,12 +9,7 @@ import pytest
 
 from sstorch import Surv
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import (
-    KaplanMeierBand,
-    aalen_johansen,
-    aalen_johansen_error,
-    logrank_test,
-)
+from sstorch.metrics import KaplanMeierBand, aalen_johansen, aalen_johansen_error, logrank_test
 
 IN_R = json.loads((Path(__file__).parent / "weights_in_r.json").read_text())
 
