@@ -94,7 +94,7 @@ def effect_by_group(
             value is named.
         DataError: unknown column or value, or the covariate has one value in a group.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = _pair(contrasts, column, value, reference)

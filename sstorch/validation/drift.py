@@ -189,7 +189,7 @@ def drift(
     if record is None:
         what = "give its best_estimator_" if hasattr(model, "best_estimator_") else "fit it anew"
         raise ConfigError(f"{type(model).__name__} has no record of its training rows: {what}")
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     at = check_horizon(model.horizon_ if horizon is None else horizon, "horizon")
     check_same_order(X=X, y=y)
     X = to_pandas(X)

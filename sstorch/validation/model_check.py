@@ -162,7 +162,7 @@ def check(
     term
     all        2.87   2  0.24
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     check_choice(transform, "transform", get_args(Transform))
     covariance = covariance_of(model)
     if any(hazard.n_groups > 1 for hazard in covariance.hazards.values()):
