@@ -206,6 +206,11 @@ def default_grids(
     return thinned_together(grids, time.size)
 
 
+def some_rows(X: Any, rows: IntArray) -> Any:
+    """Features of some rows of a frame or an array."""
+    return X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+
+
 class GivenRows(NamedTuple):
     """Features and outcome of rows."""
 
@@ -219,10 +224,7 @@ class GivenRows(NamedTuple):
 
     def take(self, rows: IntArray, y: Surv) -> Self:
         """Features of some rows, with an outcome of theirs."""
-        X = self.X
-        if X is not None:
-            X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        return type(self)(X, y)
+        return type(self)(None if self.X is None else some_rows(self.X, rows), y)
 
     def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
         """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""

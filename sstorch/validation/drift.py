@@ -27,6 +27,7 @@ from sstorch.metrics import Estimate
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import concordance_interval
+from sstorch.metrics.scored_rows import some_rows
 from sstorch.metrics.weak_calibration import observed_expected_hazard, observed_expected_ratio
 from sstorch.plots.drift import plot_drift
 from sstorch.validation.column_drift import compared_columns
@@ -240,8 +241,7 @@ def _scored(model: Any, X: Any, y: Any, rows: BoolArray, at: float) -> dict[str,
     Empty where every row was followed beyond the horizon, by which nothing had happened then.
     """
     where = np.flatnonzero(rows)
-    part = X.iloc[where] if isinstance(X, pd.DataFrame) else np.asarray(X)[where]
-    cohort = Cohort.of(model, part, y[where], None, "sampling", None)
+    cohort = Cohort.of(model, some_rows(X, where), y[where], None, "sampling", None)
     time = cohort.y.right_censored("drift")[0]
     return cohort.rows(model, min(at, float(time.max())), None) if time.min() <= at else {}
 

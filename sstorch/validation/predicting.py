@@ -23,7 +23,7 @@ from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import predicts_incidence
 from sstorch.metrics.landmark import conditional_curves, conditional_incidences
-from sstorch.metrics.scored_rows import predicts_survival
+from sstorch.metrics.scored_rows import predicts_survival, some_rows
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.
@@ -79,9 +79,7 @@ class Cohort(NamedTuple):
         return cohort._replace(path=several or bool(getattr(model, "time_varying_", False)))
 
     def _take(self, rows: IntArray) -> Self:
-        X = to_pandas(self.X)
-        X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        return self._replace(X=X, y=self.y[rows])
+        return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
 
     def _repeated(self, weight: FloatArray) -> Self:
         """Each row as often as it was observed."""
