@@ -67,7 +67,8 @@ class Cohort(NamedTuple):
         check_weighting(weight, len(outcome), weights)
         cohort = cls(X, outcome.weighted(weight))
         if weight is not None and weights == "frequency":
-            cohort = cohort._repeated(weight)
+            cohort = cohort.drawn(np.repeat(np.arange(len(outcome)), weight.astype(np.int64)))
+            cohort = cohort._replace(y=cohort.y.weighted(None))
         if outcome.id is not None and outcome.entry is not None:
             cohort = cohort._joined()
         if after is not None:
@@ -81,17 +82,15 @@ class Cohort(NamedTuple):
     def _take(self, rows: IntArray) -> Self:
         return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
 
-    def _repeated(self, weight: FloatArray) -> Self:
-        """Each row as often as it was observed."""
-        count = weight.astype(np.int64)
-        rows = np.repeat(np.arange(count.size), count)
-        parts: dict[str, Any] = {"weight": None}
-        if self.y.id is not None:  # copies of a history are those of different subjects
-            subject = parse_subjects(self.y.id, count.size)[0][rows]
-            copy = np.arange(rows.size) - np.repeat(np.cumsum(count) - count, count)
-            parts["id"] = subject * int(count.max()) + copy
+    def drawn(self, rows: IntArray) -> Self:
+        """Some rows, repetitions allowed; copies of a history are those of different subjects."""
         cohort = self._take(rows)
-        return cohort._replace(y=cohort.y._with(**parts))
+        if self.y.id is None:
+            return cohort
+        order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
+        copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
+        subject = parse_subjects(self.y.id, len(self.y))[0][rows]
+        return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
 
     def _joined(self) -> Self:
         """Rows that only continue the row before become one with it."""
