@@ -100,7 +100,7 @@ def effect_by_group(
     pair = _pair(contrasts, column, value, reference)
     if pair.first == pair.second:
         raise DataError(f"column {column!r} is {pair.first!r} on both sides: give value and reference")
-    data = model._scored(X, y, sample_weight)
+    data = model._rows(X, y, sample_weight)
     group = np.asarray(tree.apply(tree.encode(data.frame)))
     numbers = np.unique(group)
     if len(numbers) < 2:

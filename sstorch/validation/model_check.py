@@ -171,6 +171,8 @@ def check(
     if data.intervals is not None:
         raise DataError("check() needs exact or right-censored times, got intervals")
     labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
+    counted = data.sample_weight > 0  # the others would count in ranks and quantiles
+    data, labels = data.subset(counted), labels[counted]
     tests, groups, influence, effects = [], [], [], []
     for rows in HazardRows.by_cause(model, data):
         if not is_stationary(rows):
