@@ -251,10 +251,10 @@ def check_part(name: str, value: object) -> float:
     return float(value)
 
 
-def check_share(value: float, name: str, expected: str, *, closed: bool) -> float:
-    """One number in (0, 1), or in (0, 1] if ``closed``; the message has what was ``expected``."""
+def check_share(value: float, name: str, *, closed: bool = False) -> float:
+    """One number in (0, 1), or in (0, 1] if ``closed``."""
     if not is_number_of(value, Real) or not (0.0 < value < 1.0 or (closed and value == 1.0)):
-        raise ConfigError(f"{name} must be {expected}, got {value!r}.")
+        raise ConfigError(f"{name} must be a number in (0, 1{']' if closed else ')'}, got {value!r}.")
     return float(value)
 
 

@@ -172,7 +172,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "scores_")
         asked = self.level if level is None else level
-        check_share(asked, "level", "a probability in (0, 1)", closed=False)
+        check_share(asked, "level")
         frame = self._schema.clean(X)
         parts = [
             self._bounds(frame.iloc[rows].reset_index(drop=True), 1 - asked)
@@ -267,7 +267,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         for name in ("level", "calibration", "uncensored"):
-            check_share(getattr(self, name), name, "a share in (0, 1)", closed=False)
+            check_share(getattr(self, name), name)
         if self.cutoff is not None and not (np.isfinite(self.cutoff) and self.cutoff > 0):
             raise ConfigError(f"cutoff must be a finite time > 0, or None, got {self.cutoff!r}")
         for name, model in (("estimator", self.estimator), ("censoring", self.censoring)):

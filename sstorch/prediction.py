@@ -23,13 +23,7 @@ from sstorch.base import check_times
 from sstorch.checks import check_columns_exist
 from sstorch.data.file_arguments import OF_OUTCOME, CommandParser, given_options
 from sstorch.data.file_options import FileOptions, in_file
-from sstorch.exceptions import (
-    DataWarning,
-    FormatError,
-    SstorchError,
-    exit_codes,
-    show_warnings_as_notes,
-)
+from sstorch.exceptions import DataWarning, FormatError, SstorchError, exit_codes, show_warnings_as_notes
 from sstorch.files import JSON_NAME, write_whole
 from sstorch.soft import tree_cv
 from sstorch.soft.estimator import SoftEstimator

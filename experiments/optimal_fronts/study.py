@@ -8,14 +8,13 @@ never splits, and ours has it apart. Its trees are scored here, from their predi
 
 import argparse
 import statistics
+import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from sets import CLASSES, GROUPS, TIMES, Rows, binary, load, survival_rows
 from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
@@ -28,9 +27,10 @@ from sstorch.exact.fronts import (
     solve_front,
     solve_roc_hull,
 )
-from sstorch.exceptions import DataWarning
 
 FOLDER = Path(__file__).parent
+sys.path.append(str(FOLDER.parents[1] / "scripts"))
+
 TASKS = {"demographic_parity": "group-fairness", "equal_opportunity": "equality-of-opportunity"}
 
 
@@ -190,22 +190,16 @@ def held_out(options: argparse.Namespace) -> pd.DataFrame:
 
 def main() -> None:
     """Run one part."""
+    from parts import run_part
+
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["f1", "fairness", "held_out", "survival", "auc"])
     parser.add_argument("--sets", nargs="*")
     parser.add_argument("--depths", nargs="*", type=int, default=[2])
     parser.add_argument("--limits", nargs="*", type=float, default=[0.01, 0.05])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for pystreed")
-    parser.add_argument("--append", action="store_true", help="keep the rows of the file")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", DataWarning)
-    table = globals()[options.part](options)
-    file = FOLDER / f"{options.part}.csv"
-    if options.append and file.exists():
-        table = pd.concat([pd.read_csv(file), table])
-    table.to_csv(file, index=False, float_format="%.10g")
+    parts = {part.__name__: part for part in (f1, fairness, held_out, survival, auc)}
+    run_part(parser, parts, FOLDER, "%.10g")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ from sstorch.exact.tree import leaf_curves
 from sstorch.exceptions import DataWarning
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parents[1] / "scripts"))  # of measure
+sys.path.append(str(HERE.parents[1] / "scripts"))  # of measure and parts
+
 DEPTH, MIN_LEAF = 5, 7
 LEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 LAMBDAS = (0.1, 0.05, 0.01, 0.005, 0.0025, 0.001, 0.0005, 0.00025, 0.0001, 0.00005, 0.000025, 0.00001)
@@ -393,8 +394,9 @@ SOLVERS = ["compiled", "torch", "osst", "scikit-survival"]
 
 def main() -> None:
     """Run one part."""
+    from parts import run_part
+
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["frontiers", "lambdas", "scaling"])
     parser.add_argument("--sets", nargs="*", choices=SETS, help="all by default")
     parser.add_argument("--repeats", type=int, default=2, help="of five folds, of frontiers")
     parser.add_argument("--depths", nargs="*", type=int, default=[2, 3], help="of lambdas and scaling")
@@ -404,15 +406,7 @@ def main() -> None:
     )
     parser.add_argument("--solvers", nargs="*", choices=SOLVERS, default=SOLVERS)
     parser.add_argument("--limit", type=int, default=30, help="CPU seconds of one fit")
-    parser.add_argument("--append", action="store_true", help="keep the rows of the file")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", DataWarning)
-    table = globals()[options.part](options)
-    file = HERE / f"{options.part}.csv"
-    if options.append and file.exists():
-        table = pd.concat([pd.read_csv(file), table])
-    table.to_csv(file, index=False, float_format="%.6g")
+    run_part(parser, {part.__name__: part for part in (frontiers, lambdas, scaling)}, HERE, "%.6g")
 
 
 if __name__ == "__main__":

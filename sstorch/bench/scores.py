@@ -155,7 +155,9 @@ class RowsToScore:
         if rows.causes is not None or rows.intervals is not None:
             return
         # Metrics compare rows in this order: curves that are predicted in it need not be copied.
-        self._rows = rows = rows.subset(np.lexsort((~rows.event, rows.time)))
+        order = np.lexsort((~rows.event, rows.time))
+        self._rows = rows = rows.subset(order[rows.sample_weight[order] > 0.0])
+        train = train if train.sample_weight.all() else train.subset(train.sample_weight > 0.0)
         if thin:
             grids = thinned_together(_steps(rows, train), len(rows))
         else:

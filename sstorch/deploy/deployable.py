@@ -114,7 +114,7 @@ def conditional_formula(tree: Deployable, after: float | None, level: float | No
     """
     check_tree(tree, "_deployed")
     if level is not None:
-        check_share(level, "level", "a share in (0, 1), or None", closed=False)
+        check_share(level, "level")
         if reason := no_limits(tree, after):
             raise ConfigError(f"level={level!r} requests confidence limits, but {reason}; leave level out")
     formula = tree._formula(level)

@@ -25,12 +25,7 @@ from sstorch.deploy.calculator import (
     sentence_case,
     thinned_steps,
 )
-from sstorch.deploy.deployable import (
-    Deployable,
-    conditional_formula,
-    headline,
-    no_limits,
-)
+from sstorch.deploy.deployable import Deployable, conditional_formula, headline, no_limits
 from sstorch.deploy.dialects import DIALECTS, DialectName
 from sstorch.deploy.expression import Formula
 from sstorch.deploy.javascript import JavaScript

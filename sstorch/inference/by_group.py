@@ -94,13 +94,13 @@ def effect_by_group(
             value is named.
         DataError: unknown column or value, or the covariate has one value in a group.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     pair = _pair(contrasts, column, value, reference)
     if pair.first == pair.second:
         raise DataError(f"column {column!r} is {pair.first!r} on both sides: give value and reference")
-    data = model._scored(X, y, sample_weight)
+    data = model._rows(X, y, sample_weight)
     group = np.asarray(tree.apply(tree.encode(data.frame)))
     numbers = np.unique(group)
     if len(numbers) < 2:

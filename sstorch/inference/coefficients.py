@@ -194,7 +194,7 @@ def coefficients(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     Raises:
         ConfigError: the model has no covariance, or ``level`` is out of range.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     return coefficient_table(model, level, model)
 
 
@@ -255,7 +255,7 @@ def terms(model: Inferable, level: float = 0.95) -> pd.DataFrame:
     Raises:
         ConfigError: the model has no covariance, or ``level`` is out of range.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
     contrasts = Contrasts(tree.preprocessor, covariance.terms)
     found = []
@@ -324,7 +324,7 @@ def effect(model: Inferable, column: str, value: object, reference: object, leve
     >>> print(effect(SurvivalRegression().fit(data.frame, data.y), "pnodes", 10, 1))
     pnodes 10 vs 1: odds ratio 4.1 (2.62 to 6.41)
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, tree = covariance_of(model), model._tree
     hazard = _only_hazard(
         model, covariance, "effect() needs one hazard: see coefficients(), which has all causes and groups"

@@ -53,7 +53,7 @@ def groups(
         ConfigError: an argument is out of range, or the model has no covariance.
         DataError: X lacks columns or has no rows.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     _, x = encoded_rows(model, X)

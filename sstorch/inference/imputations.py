@@ -63,7 +63,7 @@ def pool_coefficients(models: Sequence[Inferable], level: float = 0.95) -> pd.Da
     References:
         Rubin (1987), Multiple Imputation for Nonresponse in Surveys, chapter 3.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     _check_several(models)
     first, *others = (coefficient_table(model, level, models[0]) for model in models)
     tables = [first]

@@ -238,7 +238,7 @@ def predict(
         Nychka (1988), Journal of the American Statistical Association 83, 1134-1143; Marra and Wood (2012),
         Scandinavian Journal of Statistics 39, 53-74, on the coverage of Bayesian intervals of curves.
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     index, x = encoded_rows(model, X)

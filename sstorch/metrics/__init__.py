@@ -26,27 +26,15 @@ from sstorch.metrics.calibration_errors import (
     calibration_errors,
     hazard_calibration_curve,
 )
-from sstorch.metrics.censoring import (
-    KaplanMeier,
-    censoring_distribution,
-    ipcw_weights,
-)
-from sstorch.metrics.comparison import (
-    PairedComparison,
-    ResampledTTest,
-    corrected_resampled_t_test,
-)
+from sstorch.metrics.censoring import KaplanMeier, censoring_distribution, ipcw_weights
+from sstorch.metrics.comparison import PairedComparison, ResampledTTest, corrected_resampled_t_test
 from sstorch.metrics.concordance import (
     concordance_harrell,
     concordance_harrell_risk,
     concordance_uno,
     concordance_uno_risk,
 )
-from sstorch.metrics.curves import (
-    log_likelihood,
-    median_survival_time,
-    restricted_mean_survival_time,
-)
+from sstorch.metrics.curves import log_likelihood, median_survival_time, restricted_mean_survival_time
 from sstorch.metrics.decision_curve import net_benefit
 from sstorch.metrics.evaluation import evaluate
 from sstorch.metrics.fairness import gap, group_parity, group_scores, leaf_groups, mean_gini
@@ -62,10 +50,7 @@ from sstorch.metrics.groups import (
 )
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence import aalen_johansen, aalen_johansen_error
-from sstorch.metrics.incidence_calibration import (
-    aalen_johansen_calibration,
-    grouped_calibration_incidence,
-)
+from sstorch.metrics.incidence_calibration import aalen_johansen_calibration, grouped_calibration_incidence
 from sstorch.metrics.incidence_evaluation import incidence_times
 from sstorch.metrics.incidence_scores import (
     brier_score_incidence,

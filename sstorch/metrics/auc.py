@@ -66,8 +66,7 @@ def cumulative_dynamic_auc(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     grid = check_times(times)
     curves = check_survival(survival, rows.time.size, grid.size)
-    at_event, weight = _weights(rows, train, ipcw)
-    return _auc(rows, curves, grid, at_event, weight)
+    return _auc(rows, curves, grid, train, ipcw)
 
 
 def cumulative_dynamic_auc_risk(
@@ -92,9 +91,8 @@ def cumulative_dynamic_auc_risk(
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, risk=risk)
     grid = check_times(times)
     safety = -check_vector(risk, "risk", rows.time.size)
-    at_event, weight = _weights(rows, train, ipcw)
     curves = np.broadcast_to(safety[:, None], (rows.time.size, grid.size))
-    return _auc(rows, curves, grid, at_event, weight)
+    return _auc(rows, curves, grid, train, ipcw)
 
 
 def mean_cumulative_dynamic_auc(
@@ -140,16 +138,9 @@ def mean_cumulative_dynamic_auc(
     return float(np.dot(value, mass) / (1.0 - survival[-1]))
 
 
-def _weights(rows: Observed, train: Outcome, ipcw: Ipcw) -> tuple[FloatArray, FloatArray]:
-    """Weights of the rows as cases and as controls, each (n,)."""
-    at_event = ipcw_weights(rows, train=training(train, rows.time), ipcw=ipcw)
-    return at_event * rows.weights, rows.weights
-
-
-def _auc(
-    rows: Observed, curves: FloatArray, grid: FloatArray, at_event: FloatArray, weight: FloatArray
-) -> FloatArray:
-    time, event, seen = rows.time, rows.event, weight > 0.0
+def _auc(rows: Observed, curves: FloatArray, grid: FloatArray, train: Outcome, ipcw: Ipcw) -> FloatArray:
+    time, event, weight = rows.time, rows.event, rows.weights
+    at_event, seen = ipcw_weights(rows, train=training(train, time), ipcw=ipcw) * weight, weight > 0.0
     first = time[seen & event].min(initial=np.inf)
     last = time[seen].max()
     if grid[0] < first or grid[-1] >= last:

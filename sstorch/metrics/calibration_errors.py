@@ -117,7 +117,7 @@ def calibration_error_interval(
         [0.021, 0.0, 0.039]
     """
     check_choice(name, "name", CalibrationErrors._fields)
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     test = ErrorTest(rows, name, level)
     value = float(getattr(calibration_errors(rows, test.curve), name))
     lower, upper = test.limits()

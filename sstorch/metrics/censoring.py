@@ -153,7 +153,7 @@ def censoring_distribution(
     Args:
         y: outcome of the rows, a `Surv` or the tuple (time, event). With entry times (left truncation)
             censoring is on the time scale of `y`, and G is conditional on being under observation at the
-            first entry.
+            first entry; a row that a later one of its subject continues is not censored.
         tied_events: for tied events and censorings: "removed" treats a row with an event at t as not at risk
             of censoring at t (scikit-survival, and all metrics here except the convention "osst"); "at_risk"
             treats it as at risk, the Kaplan-Meier formula with the reversed event indicator (lifelines,
@@ -177,7 +177,8 @@ def censoring_distribution(
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
     rows = read_rows(y, "the censoring distribution", entry=True, weight=True, sample_weight=sample_weight)
-    distinct, _, n_events, n_censored, at_risk = risk_sets(rows)
+    distinct, position, n_events, _, at_risk = risk_sets(rows)
+    n_censored = np.bincount(position, rows.weights * (rows.ends & ~rows.event)).astype(np.float64)
     if tied_events == "removed":
         at_risk = np.maximum(at_risk - n_events, n_censored)
     # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.

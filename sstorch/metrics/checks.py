@@ -277,6 +277,6 @@ def _machine_epsilon(values: Any) -> float:
 
 def half_width(level: float, degrees_of_freedom: float | None = None) -> float:
     """Half the width of a confidence interval in standard errors: normal, or of Student's t distribution."""
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     upper = 0.5 + 0.5 * level
     return float(norm.ppf(upper) if degrees_of_freedom is None else student.ppf(upper, degrees_of_freedom))

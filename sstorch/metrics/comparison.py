@@ -107,7 +107,7 @@ def corrected_resampled_t_test(
         raise DataError(f"first must have the scores of at least two splits, got {one.size}.")
     for name, count in (("n_train", n_train), ("n_test", n_test)):
         check_integer(name, count, 1)
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     difference = one - two
     mean, k = float(difference.mean()), difference.size
     error = float(np.sqrt(difference.var(ddof=1) * (1.0 / k + n_test / n_train)))
@@ -138,7 +138,7 @@ def bootstrap_difference(
     References:
         Davison and Hinkley (1997), Bootstrap Methods and their Application, chapters 4 and 5.
     """
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     check_integer("n_resamples", n_resamples, 20)
     value = difference(np.arange(n))
     if not np.isfinite(value):

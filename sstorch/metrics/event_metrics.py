@@ -17,11 +17,7 @@ from sstorch.metrics.integrated_brier import integrated_brier_score, scaled_inte
 from sstorch.metrics.outcome import read_rows
 from sstorch.metrics.registry import metric
 from sstorch.metrics.scored_rows import ScoredRows
-from sstorch.metrics.time_error import (
-    mean_absolute_error_margin,
-    mean_absolute_error_pseudo,
-    rmst_error,
-)
+from sstorch.metrics.time_error import mean_absolute_error_margin, mean_absolute_error_pseudo, rmst_error
 
 
 def _auc_times(rows: ScoredRows, tau: float | None) -> BoolArray:

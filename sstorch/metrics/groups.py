@@ -161,7 +161,7 @@ class KaplanMeierBand:
         Raises:
             ConfigError: ``q`` is not in (0, 1).
         """
-        check_share(q, "q", "a number in (0, 1)", closed=False)
+        check_share(q, "q")
         curves = np.stack([self.values, self.lower, self.upper])
         return Estimate(*first_below(self.times, curves, 1.0 - q))
 

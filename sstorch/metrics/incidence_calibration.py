@@ -70,7 +70,7 @@ def aalen_johansen_calibration(
     check_grid_unit(row_time, codes > 0, grid)
     if power not in (1, 2):
         raise ConfigError(f"power must be 1 or 2, got {power!r}.")
-    check_share(min_at_risk, "min_at_risk", "a share of the rows in (0, 1)", closed=False)
+    check_share(min_at_risk, "min_at_risk")
     at_risk = 1.0 - np.searchsorted(np.sort(row_time), grid, side="left") / row_time.size
     inside = (at_risk >= min_at_risk) & (grid > 0.0)
     if not inside.any():

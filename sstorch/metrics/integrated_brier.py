@@ -43,12 +43,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.exceptions import DataError
-from sstorch.metrics.brier import (
-    brier_curve,
-    brier_weights,
-    convention_censoring,
-    kaplan_meier_curves,
-)
+from sstorch.metrics.brier import brier_curve, brier_weights, convention_censoring, kaplan_meier_curves
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import (
     BLOCK_ELEMENTS,

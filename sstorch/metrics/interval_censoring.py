@@ -20,6 +20,7 @@ from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.grid import thinned
 from sstorch.metrics.outcome import bounds_of
 from sstorch.metrics.registry import Kind, metric
+from sstorch.metrics.scored_rows import GivenRows
 from sstorch.metrics.turnbull import TurnbullCurve
 
 _metric = partial(metric, outcomes=("interval",))
@@ -68,7 +69,7 @@ def _coverage(
     inside += np.where(later, alive(end) * np.where(np.isinf(last), 1.0, beyond), 0.0)
     if weight is None:
         return float(np.nanmean(inside))
-    known = ~np.isnan(inside) & (weight > 0.0)
+    known = ~np.isnan(inside)
     return float(np.average(inside[known], weights=weight[known]))
 
 
@@ -94,11 +95,11 @@ class ScoredIntervals:
 
         The last is the last bound at which the training rows have mass left, or tau.
         """
-        low, high, weight = bounds_of(y)
-        curve = TurnbullCurve.fit(train)
+        (counted, given), curve = GivenRows(X, y).counted(), TurnbullCurve.fit(train)
+        X, (low, high, weight) = given.X, bounds_of(given.y)
         if isinstance(model, tuple) and len(model) == 2:
             grid = check_times(model[1])
-            survival = check_survival(model[0], low.size, grid.size)
+            survival = check_survival(model[0], len(y), grid.size)[counted]
         else:
             bounds = np.unique(np.concatenate([low, high[np.isfinite(high)]]))
             grid = thinned(bounds[(bounds > 0) & (curve.at(bounds) > 0)], low.size)
@@ -126,7 +127,6 @@ class ScoredIntervals:
         alive = _alive(self.lower, self.upper, self.grid[None], self.curve)
         known = ~np.isnan(alive)
         weight = np.ones(len(alive)) if self.weight is None else self.weight
-        known &= (weight > 0.0)[:, None]
         if not known.any(axis=0).all():
             late = self.grid[~known.any(axis=0)][0]
             raise DataError(f"times: at {late:g} no row is known to be alive or not; choose earlier times.")

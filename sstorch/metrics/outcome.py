@@ -42,6 +42,16 @@ class Observed(NamedTuple):
         """Weights, (n,), one each if there are none."""
         return np.ones(self.time.size) if self.weight is None else self.weight
 
+    @property
+    def ends(self) -> BoolArray:
+        """Whether the follow-up of the subject ends with the row, (n,): no later row of it follows."""
+        last = np.ones(self.time.size, dtype=bool)
+        if self.id is not None and self.entry is not None:
+            order = np.lexsort((self.time, np.unique(self.id, return_inverse=True)[1]))
+            id, time, entry = (part[order] for part in (self.id, self.time, self.entry))
+            last[order[:-1]] = (id[1:] != id[:-1]) | (entry[1:] < time[:-1])
+        return last
+
     def take(self, rows: Any) -> Observed:
         """Some rows: a mask or positions."""
         return Observed(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def sample_size(
     if r2 is None:
         r2 = _r2_of(concordance, events_per_row)
     for name, share in (("r2", r2), ("shrinkage", shrinkage), ("optimism", optimism), ("margin", margin)):
-        check_share(share, name, "a number in (0, 1)", closed=False)
+        check_share(share, name)
     max_r2 = -math.expm1(2.0 * (events_per_row * math.log(events_per_row) - events_per_row))
     if r2 >= min(max_r2, shrinkage):
         raise ConfigError(

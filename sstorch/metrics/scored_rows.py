@@ -126,6 +126,9 @@ class ScoredRows:
         if _is_curves(model):
             grid = check_times(model[1])
             survival = check_survival(model[0], len(given.y), grid.size)
+        known, (counted, given) = known.counted()[1], given.counted()
+        if _is_curves(model):
+            survival = survival[counted]
         observed = np.unique(given.rows.time)
         if after is not None:
             known = known.from_landmark(after, "train")[1]
@@ -206,6 +209,11 @@ def default_grids(
     return thinned_together(grids, time.size)
 
 
+def some_rows(X: Any, rows: IntArray) -> Any:
+    """Features of some rows of a frame or an array."""
+    return X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
+
+
 class GivenRows(NamedTuple):
     """Features and outcome of rows."""
 
@@ -219,10 +227,14 @@ class GivenRows(NamedTuple):
 
     def take(self, rows: IntArray, y: Surv) -> Self:
         """Features of some rows, with an outcome of theirs."""
-        X = self.X
-        if X is not None:
-            X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        return type(self)(X, y)
+        return type(self)(None if self.X is None else some_rows(self.X, rows), y)
+
+    def counted(self) -> tuple[IntArray | slice, Self]:
+        """Rows of positive weight: positions, and the rows."""
+        if self.y.weight is None or self.y.weight.all():
+            return slice(None), self
+        rows = np.flatnonzero(self.y.weight)
+        return rows, self.take(rows, self.y[rows])
 
     def from_landmark(self, after: float, name: str) -> tuple[IntArray, Self]:
         """Rows at risk at a time, followed from there, see `Surv.followed_from`: positions, and the rows."""

@@ -142,11 +142,13 @@ def _check_fitted_on(estimator: Any, train: Surv) -> None:
         "as in a nested loop, with train_size or with return_train_score; give train=, y of the rows it was "
         "fitted on."
     )
+    if train.weight is not None:  # estimators leave out rows of weight 0, and join rows of a history
+        train = train[train.weight > 0.0]
+    n_rows = len(train) if train.id is None else np.unique(train.id).size
     n_fitted = getattr(fitted, "n_samples_fit_", None)
-    if n_fitted is not None and len(train) > n_fitted:
+    if n_fitted is not None and n_rows > n_fitted:
         raise DataError(
-            f"all_rows: {len(train)} rows are not scored, but the estimator was fitted on {n_fitted}, "
-            f"{remedy}"
+            f"all_rows: {n_rows} rows are not scored, but the estimator was fitted on {n_fitted}, {remedy}"
         )
     known = getattr(fitted, "event_times_", None)
     if train.time is None or train.event is None:

@@ -13,12 +13,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_horizon, check_vector
 from sstorch.exceptions import DataError
 from sstorch.metrics.censoring import ipcw_weights, risk_sets
-from sstorch.metrics.checks import (
-    check_grid_unit,
-    check_observed_horizon,
-    check_predicted_unit,
-    check_times,
-)
+from sstorch.metrics.checks import check_grid_unit, check_observed_horizon, check_predicted_unit, check_times
 from sstorch.metrics.curves import restricted_mean_survival_time
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
 

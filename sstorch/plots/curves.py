@@ -13,14 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from sstorch.checks import check_tree
 from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.plots.figures import (
-    COLOURS,
-    colour_of,
-    given_or_new,
-    of_group,
-    survival_text,
-    time_label,
-)
+from sstorch.plots.figures import COLOURS, colour_of, given_or_new, of_group, survival_text, time_label
 
 # Of the histogram of predictions under a calibration curve: bins, and height of the highest bar.
 _BINS, _HIGHEST = 50, 0.1

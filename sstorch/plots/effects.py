@@ -84,7 +84,7 @@ def plot_effects(
         ConfigError: an argument is out of range, ``columns`` is empty, or there is no such exist: see
             :func:`sstorch.reading.effects`; or unknown cause.
     """
-    inner = check_share(inner, "inner", "a share in (0, 1]", closed=True)
+    inner = check_share(inner, "inner", closed=True)
     table = effects(tree, X, columns, _POINTS, sample, level, intervals)
     number = cause_number(cause, tree.causes_)
     if "cause" in table:

@@ -82,7 +82,7 @@ def effects(
     covariance = covariance_of(tree) if intervals else None
     if sample is not None and covariance is not None:
         raise ConfigError("limits come from a sample or from intervals=True: give one of them")
-    level = check_share(level, "level", "a share in (0, 1)", closed=False)
+    level = check_share(level, "level")
     varied = _Varied.of(fitted.preprocessor, frame, columns, check_integer("n_points", n_points, 2))
     trees = None if sample is None else list(sample.fitted_trees())
     hazards = {} if covariance is None else covariance.hazards

@@ -1,12 +1,6 @@
 """Validation of fitted models: scores on other rows, groups and their stability, leaves, model cards."""
 
-from sstorch.groups import (
-    concordance_of_groups,
-    group_table,
-    recalibrate,
-    stability,
-    validate_groups,
-)
+from sstorch.groups import concordance_of_groups, group_table, recalibrate, stability, validate_groups
 from sstorch.groups.model_card import model_card
 from sstorch.soft.split_test import SplitTest, split_test
 from sstorch.validation.column_drift import population_stability_index

@@ -202,7 +202,7 @@ def compare(
     grid = [check_horizon(t, "times") for t in np.unique(np.atleast_1d(as_numbers(times, "times")))]
     names = _names_of_scores(scores, outcome)
     check_choice(by, "by", ("data", "folds", "bootstrap"))
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     check_integer("n_folds", n_folds, 2)
     check_integer("n_repeats", n_repeats, 1)
     check_integer("n_resamples", n_resamples, 20)

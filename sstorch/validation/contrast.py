@@ -58,7 +58,7 @@ def contrast(
     row  time
     mean 1825.0     0.104           0.039  0.028   0.18
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     covariance, fitted = covariance_of(model), model._tree
     quantity = Quantity.of(fitted, what, times, q, tau)
     (labels, a), (_, b) = encoded_rows(model, X_a), encoded_rows(model, X_b)

@@ -27,6 +27,7 @@ from sstorch.metrics import Estimate
 from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import concordance_interval
+from sstorch.metrics.scored_rows import some_rows
 from sstorch.metrics.weak_calibration import observed_expected_hazard, observed_expected_ratio
 from sstorch.plots.drift import plot_drift
 from sstorch.validation.column_drift import compared_columns
@@ -189,7 +190,7 @@ def drift(
     if record is None:
         what = "give its best_estimator_" if hasattr(model, "best_estimator_") else "fit it anew"
         raise ConfigError(f"{type(model).__name__} has no record of its training rows: {what}")
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     at = check_horizon(model.horizon_ if horizon is None else horizon, "horizon")
     check_same_order(X=X, y=y)
     X = to_pandas(X)
@@ -240,8 +241,7 @@ def _scored(model: Any, X: Any, y: Any, rows: BoolArray, at: float) -> dict[str,
     Empty where every row was followed beyond the horizon, by which nothing had happened then.
     """
     where = np.flatnonzero(rows)
-    part = X.iloc[where] if isinstance(X, pd.DataFrame) else np.asarray(X)[where]
-    cohort = Cohort.of(model, part, y[where], None, "sampling", None)
+    cohort = Cohort.of(model, some_rows(X, where), y[where], None, "sampling", None)
     time = cohort.y.right_censored("drift")[0]
     return cohort.rows(model, min(at, float(time.max())), None) if time.min() <= at else {}
 

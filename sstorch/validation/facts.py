@@ -11,7 +11,7 @@ import pandas as pd
 
 from sstorch._types import FloatArray
 from sstorch.data.time_unit import duration
-from sstorch.metrics import KaplanMeierBand
+from sstorch.metrics.follow_up import median_follow_up
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.validation.predicting import Cohort
 
@@ -70,10 +70,6 @@ class Facts:
         summary = getattr(model, "summary", None)
         text = summary() if callable(summary) else None
         n_fitted = getattr(model, "n_samples_fit_", None)
-        follow_up = float("inf")
-        if not rows.event.all():
-            censored = KaplanMeierBand.fit(rows.y._replace(event=~rows.event))
-            follow_up = float(censored.quantile().value)
         seen = rows.time <= rows.t
         return cls(
             model=type(model).__name__,
@@ -87,7 +83,7 @@ class Facts:
             n_by_horizon=int((rows.event & seen).sum()),
             events={name: int((part.interest & seen).sum()) for name, part in parts.items() if name},
             n_followed=int((~seen).sum()),
-            follow_up=follow_up,
+            follow_up=median_follow_up(rows.y).value,
             last_time=float(rows.time.max()),
             horizon=rows.t,
             thresholds=tuple(thresholds.tolist()),

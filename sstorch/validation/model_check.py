@@ -162,7 +162,7 @@ def check(
     term
     all        2.87   2  0.24
     """
-    check_share(level, "level", "a share in (0, 1)", closed=False)
+    check_share(level, "level")
     check_choice(transform, "transform", get_args(Transform))
     covariance = covariance_of(model)
     if any(hazard.n_groups > 1 for hazard in covariance.hazards.values()):
@@ -171,6 +171,8 @@ def check(
     if data.intervals is not None:
         raise DataError("check() needs exact or right-censored times, got intervals")
     labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
+    counted = data.sample_weight > 0  # the others would count in ranks and quantiles
+    data, labels = data.subset(counted), labels[counted]
     tests, groups, influence, effects = [], [], [], []
     for rows in HazardRows.by_cause(model, data):
         if not is_stationary(rows):

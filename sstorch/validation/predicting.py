@@ -23,7 +23,7 @@ from sstorch.metrics.curves import predict_curves
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import predicts_incidence
 from sstorch.metrics.landmark import conditional_curves, conditional_incidences
-from sstorch.metrics.scored_rows import predicts_survival
+from sstorch.metrics.scored_rows import predicts_survival, some_rows
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.
@@ -67,7 +67,8 @@ class Cohort(NamedTuple):
         check_weighting(weight, len(outcome), weights)
         cohort = cls(X, outcome.weighted(weight))
         if weight is not None and weights == "frequency":
-            cohort = cohort._repeated(weight)
+            cohort = cohort.drawn(np.repeat(np.arange(len(outcome)), weight.astype(np.int64)))
+            cohort = cohort._replace(y=cohort.y.weighted(None))
         if outcome.id is not None and outcome.entry is not None:
             cohort = cohort._joined()
         if after is not None:
@@ -79,21 +80,17 @@ class Cohort(NamedTuple):
         return cohort._replace(path=several or bool(getattr(model, "time_varying_", False)))
 
     def _take(self, rows: IntArray) -> Self:
-        X = to_pandas(self.X)
-        X = X.iloc[rows] if isinstance(X, pd.DataFrame) else np.asarray(X)[rows]
-        return self._replace(X=X, y=self.y[rows])
+        return self._replace(X=some_rows(to_pandas(self.X), rows), y=self.y[rows])
 
-    def _repeated(self, weight: FloatArray) -> Self:
-        """Each row as often as it was observed."""
-        count = weight.astype(np.int64)
-        rows = np.repeat(np.arange(count.size), count)
-        parts: dict[str, Any] = {"weight": None}
-        if self.y.id is not None:  # copies of a history are those of different subjects
-            subject = parse_subjects(self.y.id, count.size)[0][rows]
-            copy = np.arange(rows.size) - np.repeat(np.cumsum(count) - count, count)
-            parts["id"] = subject * int(count.max()) + copy
+    def drawn(self, rows: IntArray) -> Self:
+        """Some rows, repetitions allowed; copies of a history are those of different subjects."""
         cohort = self._take(rows)
-        return cohort._replace(y=cohort.y._with(**parts))
+        if self.y.id is None:
+            return cohort
+        order, copy = np.argsort(rows, kind="stable"), np.empty_like(rows)
+        copy[order] = np.arange(rows.size) - np.searchsorted(rows[order], rows[order])
+        subject = parse_subjects(self.y.id, len(self.y))[0][rows]
+        return cohort._replace(y=cohort.y._with(id=subject * (1 + copy.max()) + copy))
 
     def _joined(self) -> Self:
         """Rows that only continue the row before become one with it."""

@@ -29,10 +29,7 @@ from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import APPARENT, Facts
-from sstorch.validation.measures import (
-    NEEDS_LANDMARK,
-    measure_table,
-)
+from sstorch.validation.measures import NEEDS_LANDMARK, measure_table
 from sstorch.validation.optimism import optimism
 from sstorch.validation.page import document
 from sstorch.validation.predicting import Cohort, check_model
@@ -283,7 +280,7 @@ def validate(
     risks = np.unique(check_thresholds(thresholds))
     if check_integer("n_resamples", n_resamples, 0) and n_resamples < _LEAST_RESAMPLES:
         raise ConfigError(f"n_resamples must be 0 or at least {_LEAST_RESAMPLES}, got {n_resamples}.")
-    check_share(level, "level", "a number in (0, 1)", closed=False)
+    check_share(level, "level")
     check_integer("random_state", random_state, 0)
     cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")

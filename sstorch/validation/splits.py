@@ -54,7 +54,7 @@ def scores_of_splits(
     for train, test in splits:
         sizes.append((np.unique(train).size, test.size))
         for name, model in models.items():
-            fitted = refitted(model, cohort._take(train))
+            fitted = refitted(model, cohort.drawn(train))
             inside = cohort._take(test)
             inside = Cohort.of(fitted, inside.X, inside.y, None, "sampling", None)
             for t in times:

@@ -14,10 +14,11 @@ from scipy import stats
 from sstorch import SurvivalData, metrics
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.report.characteristics import standardised_difference
-from sstorch.bench.report.run import Run, follow_up
+from sstorch.bench.report.run import Run
 from sstorch.document import Block, Bullets, Code, Paragraph, Picture, Section, Table
 from sstorch.groups import group_table
 from sstorch.groups.table import usual_horizons
+from sstorch.metrics.follow_up import median_follow_up
 
 MINUS = "\N{MINUS SIGN}"
 _NUMBER = re.compile(rf"(?<![\w.])[+{MINUS}-]?(?:\d+(?:\.\d+)*|\.\d+)(?!\w)")
@@ -101,7 +102,7 @@ def _of_methods(run: Run, folder: Path) -> list[float]:
 def _of_follow_up(data: SurvivalData) -> list[float]:
     fitter = KaplanMeierFitter().fit(data.time, data.event, entry=data.entry if data.entry.any() else None)
     limits = median_survival_times(fitter.confidence_interval_).iloc[0]
-    found = follow_up(data)  # compared with lifelines by another test
+    found = median_follow_up(data.weighted_y.any_cause())  # compared with lifelines by another test
     return [fitter.median_survival_time_, *limits, found.value, found.lower, found.upper]
 
 

@@ -7,13 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import (
-    PrognosticTree,
-    Surv,
-    SurvivalData,
-    SurvivalRegression,
-    metrics,
-)
+from sstorch import PrognosticTree, Surv, SurvivalData, SurvivalRegression, metrics
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.baselines.competing import AalenJohansen
 from sstorch.bench.flat import soft_tree

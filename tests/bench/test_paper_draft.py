@@ -18,11 +18,12 @@ from sstorch.bench.paper.methods import methods
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.performance import performance
 from sstorch.bench.report.characteristics import columns_table, standardised_difference
-from sstorch.bench.report.run import Run, follow_up
+from sstorch.bench.report.run import Run
 from sstorch.bench.reporting import read_run
 from sstorch.data.sources import read_survset
 from sstorch.document import Bullets, Document, Paragraph, Section, Table
 from sstorch.document.word import to_docx
+from sstorch.metrics.follow_up import median_follow_up
 from sstorch.validation.checklist import ITEMS
 from tests.app import sstorch
 from tests.bench.draft_numbers import known, numbers, texts
@@ -126,7 +127,7 @@ def test_follow_up_and_hazard_ratios_are_those_of_lifelines(run: Run) -> None:
     data = run.data
     fitter = lifelines.KaplanMeierFitter().fit(data.time, ~data.event)
     limits = median_survival_times(fitter.confidence_interval_).iloc[0].tolist()
-    found = follow_up(data)
+    found = median_follow_up(data.weighted_y.any_cause())
     assert [found.value, found.lower, found.upper] == [fitter.median_survival_time_, *limits]
     group = run.model.apply(data.frame)
     dummies = pd.get_dummies(pd.Series(group), drop_first=True, dtype=float).rename(columns=str)

@@ -9,16 +9,7 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalDat
 from sstorch.bench import cross_validate
 from sstorch.bench.baselines import make_baseline, ridge_cox
 from sstorch.bench.baselines.ridge_cox import CodedRows, RidgeCox, fit_ridge_cox
-from sstorch.bench.peers import (
-    COX,
-    FOREST,
-    KAPLAN_MEIER,
-    ONE_LEAF,
-    TREE,
-    peer_table,
-    peers_of,
-    score_run,
-)
+from sstorch.bench.peers import COX, FOREST, KAPLAN_MEIER, ONE_LEAF, TREE, peer_table, peers_of, score_run
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, TrainingError
 

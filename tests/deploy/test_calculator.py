@@ -14,14 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import (
-    OptimalSurvivalTree,
-    PrognosticTree,
-    SoftSurvivalTree,
-    Surv,
-    SurvivalRegression,
-    inference,
-)
+from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, language_texts

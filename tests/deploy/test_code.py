@@ -16,13 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import (
-    Columns,
-    OptimalSurvivalTree,
-    Penalties,
-    SoftSurvivalTree,
-    SurvivalRegression,
-)
+from sstorch import Columns, OptimalSurvivalTree, Penalties, SoftSurvivalTree, SurvivalRegression
 from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import label

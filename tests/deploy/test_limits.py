@@ -127,7 +127,7 @@ def test_limits_that_a_model_has_not_raise(tmp_path: Path) -> None:
         export_code(model, "sql", horizon=10.0, level=0.95, dialect="sqlite")
     with pytest.raises(ConfigError, match="from time zero, not after a later time"):
         export_code(model, "python", after=24.0, level=0.95)
-    with pytest.raises(ConfigError, match="level must be a share"):
+    with pytest.raises(ConfigError, match="level must be a number"):
         export_code(model, "python", level=95)
     page = tmp_path / "page.html"
     export_calculator(model, page, after=24.0)

@@ -8,14 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch import (
-    Columns,
-    Penalties,
-    PrognosticTree,
-    Surv,
-    SurvivalRegression,
-    inference,
-)
+from sstorch import Columns, Penalties, PrognosticTree, Surv, SurvivalRegression, inference
 from sstorch.deploy import export_code
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline

@@ -8,12 +8,7 @@ from scipy.integrate import quad
 import sstorch.metrics.brier as brier_module
 import sstorch.metrics.integrated_brier as integrated_module
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import (
-    brier_score,
-    censoring_distribution,
-    evaluation_times,
-    integrated_brier_score,
-)
+from sstorch.metrics import brier_score, censoring_distribution, evaluation_times, integrated_brier_score
 
 from .cohorts import scored
 from .oracles import g_by_loops, last_positive_g, sksurv_metrics, structured, study

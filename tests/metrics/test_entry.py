@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 
-from sstorch import (
-    Columns,
-    OptimalSurvivalTree,
-    PrognosticTree,
-    Surv,
-    SurvivalData,
-    SurvivalRegression,
-)
+from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, Surv, SurvivalData, SurvivalRegression
 from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
@@ -32,6 +25,7 @@ from sstorch.metrics import (
     group_scores,
     incidence_times,
 )
+from sstorch.metrics.follow_up import median_follow_up
 
 from .cohorts import scored
 from .oracles import or_no_pair, step_value
@@ -344,6 +338,22 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
     _, expected = whole.followed_from(s)
     np.testing.assert_allclose(later.time[by_subject], expected.time, rtol=1e-12)
     assert (later.event[by_subject] == expected.event).all()
+
+
+def test_rows_that_go_on_in_another_row_are_not_lost_to_follow_up():
+    """Ends of start-stop rows were counted as censored: G of split rows was off by .6."""
+    _, time, event, entry = _late_rows(150)
+    cut, order = entry + 0.4 * (time - entry), np.random.default_rng(4).permutation(300)
+    ended, begin = np.concatenate([np.zeros(150, dtype=bool), event]), np.concatenate([entry, cut])
+    whole, end, ids = Surv(time, event, entry=entry), np.concatenate([cut, time]), np.tile(np.arange(150), 2)
+    halves = Surv(end[order], ended[order], entry=begin[order], id=ids[order])
+    for ties in ("removed", "at_risk"):
+        expected, found = (censoring_distribution(y, tied_events=ties).at(time) for y in (whole, halves))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(median_follow_up(halves), median_follow_up(whole), rtol=1e-12)
+    # Rows of a cluster that are observed side by side end one by one.
+    clusters = Surv(time, event, id=np.arange(150) // 2)
+    assert median_follow_up(clusters).value == median_follow_up((time, event)).value
 
 
 class TwoCauses:

@@ -3,12 +3,7 @@ import pytest
 from hypothesis import given
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import (
-    concordance_harrell,
-    evaluate,
-    evaluation_times,
-    integrated_brier_score,
-)
+from sstorch.metrics import concordance_harrell, evaluate, evaluation_times, integrated_brier_score
 from sstorch.metrics import grid as limits
 from sstorch.metrics.grid import thinned, thinned_together
 

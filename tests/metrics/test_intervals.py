@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.metrics import (
-    Estimate,
-    HorizonRows,
-    auc_interval,
-    brier_interval,
-    concordance_interval,
-)
+from sstorch.metrics import Estimate, HorizonRows, auc_interval, brier_interval, concordance_interval
 
 from .oracles import error_of_limits
 

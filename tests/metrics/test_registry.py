@@ -12,14 +12,7 @@ import pytest
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import sstorch
-from sstorch import (
-    Columns,
-    Surv,
-    SurvivalData,
-    SurvivalRegression,
-    metrics,
-    validate,
-)
+from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, validate
 from sstorch.bench import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate

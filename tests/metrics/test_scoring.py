@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_score
 
-from sstorch import metrics
+from sstorch import OptimalSurvivalTree, Surv, SurvivalRegression, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer
 
@@ -131,3 +131,18 @@ def test_times_and_events_in_another_order_are_refused():
             scorer(Rates(), x, y)
     with pytest.raises(DataError, match="time and event: the same row labels"):
         SurvivalScorer("ibs_graf", train=(time, turned))
+
+
+@pytest.mark.parametrize("model", [OptimalSurvivalTree(max_depth=1), SurvivalRegression("exponential")])
+def test_rows_without_weight_and_rows_of_one_history_were_fitted_on(model):
+    """Estimators leave the first out and join the second, and were taken for fitted on other rows."""
+    time, event, half = Y["time"], Y["event"], 0.5 * Y["time"]
+    light = Surv(time, event, weight=np.arange(150) % 5)
+    begin, end = np.concatenate([0 * half, half]), np.concatenate([half, time])
+    split = Surv(end, np.concatenate([0 * event, event]), entry=begin, id=np.tile(np.arange(150), 2))
+    for x, y, metric in ((X, light, "ibs_graf"), (np.tile(X, (2, 1)), split, "c_harrell")):
+        train = np.arange(len(y)) % 150 < 100
+        fitted = model.fit(x[train], y[train])
+        scorers = SurvivalScorer(metric, all_rows=y), SurvivalScorer(metric, train=y[train])
+        found, expected = (scorer(fitted, x[~train], y[~train]) for scorer in scorers)
+        assert found == pytest.approx(expected, rel=1e-12)

@@ -21,16 +21,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.monitoring import ProgressBar
 from sstorch.nn import FAMILIES, SoftTree, make_family
 from sstorch.objective import Monotone, Sample, Shards, TrainingObjective
-from sstorch.optim import (
-    Engine,
-    Joint,
-    LBFGSOptions,
-    Leaves,
-    Nodec,
-    NodecJoint,
-    Race,
-    Trainer,
-)
+from sstorch.optim import Engine, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
 from sstorch.optim.compiled import jit, visits
 from sstorch.optim.compiled.problems import CompiledProblems
 from sstorch.optim.engine import compiled_problems

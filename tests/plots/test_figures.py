@@ -8,12 +8,7 @@ from matplotlib.figure import Figure
 
 from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, SurvivalData
 from sstorch.bench.report.plots import plot_critical_difference
-from sstorch.plots import (
-    plot_effects,
-    plot_groups,
-    plot_soft_tree,
-    plot_survival_by_leaf,
-)
+from sstorch.plots import plot_effects, plot_groups, plot_soft_tree, plot_survival_by_leaf
 from sstorch.plots.figures import time_label
 
 

@@ -162,7 +162,7 @@ def test_refusals(small_data: SurvivalData) -> None:
     with pytest.raises(ConfigError, match="n_points must be at least 2"):
         effects(tree, X, n_points=1)
     sample = bootstrap_trees(soft_tree(**PLAIN), X, y, n_resamples=1)
-    with pytest.raises(ConfigError, match=r"level must be a share in \(0, 1\)"):
+    with pytest.raises(ConfigError, match=r"level must be a number in \(0, 1\)"):
         effects(tree, X, sample=sample, level=90)
     with pytest.raises(ConfigError, match="trees of other columns, causes or another leaf"):
         effects(_fit(small_data, leaf="weibull"), X, sample=sample)

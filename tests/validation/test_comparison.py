@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from sklearn.base import BaseEstimator
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 
-from sstorch import Columns, Surv, SurvivalRegression
+from sstorch import Columns, Surv, SurvivalData, SurvivalRegression
 from sstorch.data.folds import folds_of
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import corrected_resampled_t_test
@@ -136,6 +137,40 @@ def test_models_are_refitted_outside_the_rows_that_are_scored(by: Any) -> None:
     assert not hasattr(models["cox"], "coef_")
     again = compare(models, X, y, times=T, by=by, n_folds=3, n_resamples=20)
     pd.testing.assert_frame_equal(found.scores, again.scores)
+
+
+class OneRate(BaseEstimator):
+    """Events over person-time, from histories that are checked."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
+
+    def fit(self, X: pd.DataFrame, y: Surv) -> "OneRate":
+        data = SurvivalData(X, y)
+        self.rate_ = self.factor * data.event.sum() / (data.time - data.entry).sum()
+        return self
+
+    def predict_survival_function(self, X: pd.DataFrame, times: Any) -> np.ndarray:
+        return np.exp(-self.rate_ * np.exp(X["x"].to_numpy())[:, None] * np.asarray(times))
+
+
+@pytest.mark.parametrize("by", ["folds", "bootstrap"])
+def test_models_are_refitted_to_histories_of_subjects(by: Any) -> None:
+    """A subject that a resample draws twice is two subjects: its rows overlapped, which raised."""
+    X, y = _rows(80)
+    middle, n = 0.6 * y.time, len(y)
+    halves = Surv(
+        np.concatenate([middle, y.time]),
+        np.concatenate([np.zeros(n, dtype=bool), y.event]),
+        entry=np.concatenate([np.zeros(n), middle]),
+        id=np.tile(np.arange(n), 2),
+    )
+    options = {"times": [T], "scores": ["c_harrell_t", "oe_hazard"], "by": by, "n_resamples": 20}
+    models = {"one": OneRate(), "half": OneRate(0.5)}
+    whole = compare(models, X, y, **options)
+    split = compare(models, pd.concat([X, X], ignore_index=True), halves, **options)
+    numbers = ["value", "lower", "upper"]
+    np.testing.assert_allclose(split.scores[numbers], whole.scores[numbers], rtol=1e-9)
 
 
 def test_fold_differences_are_those_of_the_corrected_t_test() -> None:

@@ -130,6 +130,19 @@ def test_tests_do_not_depend_on_how_histories_are_cut() -> None:
     assert parts.influence["row"].to_list() == (2 * whole.influence["row"]).to_list()
 
 
+def test_rows_without_weight_count_in_no_check() -> None:
+    """They were in the ranks of columns and the quantiles of time."""
+    X, y = simulated("line", 200)
+    weight = np.arange(200) % 3 * 1.0
+    counted = weight > 0
+    model = SurvivalRegression("weibull", **PLAIN).fit(X, y, weight)
+    found = check(model, X, y, weight)
+    expected = check(model, X[counted], y[counted], weight[counted])
+    pd.testing.assert_frame_equal(found.tests, expected.tests, rtol=1e-9)
+    pd.testing.assert_frame_equal(found.risk_groups, expected.risk_groups, rtol=1e-9)
+    assert found.influence["row"].tolist() == expected.influence["row"].tolist()
+
+
 def test_influential_row_is_named_by_its_label() -> None:
     X, y = simulated("line", 150)
     X.index = pd.Index([f"subject {k}" for k in range(len(X))])

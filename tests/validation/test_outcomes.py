@@ -390,6 +390,7 @@ def test_page_of_start_stop_rows_has_reasons(tmp_path: Path) -> None:
     report = validate(Known(), frame, split, horizon=T, n_resamples=0)
     page = report.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "No curve. predictions of start-stop rows" in page
+    assert report.facts.follow_up == validate(Known(), X, y, horizon=T, n_resamples=0).facts.follow_up
     assert "80 participants with 160 rows" in report.tripod()["reported"]["21"]
     with pytest.raises(DataError, match="give after="):
         report.decision_curve()

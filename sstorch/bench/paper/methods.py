@@ -8,9 +8,10 @@ import numpy as np
 
 from sstorch.bench.peers import COX, FOREST, ONE_LEAF
 from sstorch.bench.performance import title_of
-from sstorch.bench.report.run import Run, follow_up
+from sstorch.bench.report.run import Run
 from sstorch.document import Paragraph, Section, listed
 from sstorch.groups.table import interval_text
+from sstorch.metrics.follow_up import median_follow_up
 from sstorch.metrics.groups import Estimate
 from sstorch.soft.prognostic import PrognosticTree
 from sstorch.soft.regression import SurvivalRegression
@@ -72,7 +73,7 @@ def follow_up_text(run: Run) -> str:
     """Median follow-up with limits, by reverse Kaplan-Meier; empty if times are intervals."""
     if run.data.intervals is not None:
         return ""
-    found = follow_up(run.data)
+    found = median_follow_up(run.data.weighted_y.any_cause())
     if not math.isfinite(found.value):
         return "Median follow-up by reverse Kaplan-Meier was not reached."
     return f"Median follow-up by reverse Kaplan-Meier was {with_limits(run, found)}."

@@ -14,14 +14,7 @@ import pandas as pd
 from scipy import stats
 
 from sstorch.bench.report.plots import plot_critical_difference, plot_scores_by_dataset
-from sstorch.bench.report.results import (
-    LEVEL,
-    Model,
-    Results,
-    common_block,
-    deepest,
-    measure_of,
-)
+from sstorch.bench.report.results import LEVEL, Model, Results, common_block, deepest, measure_of
 from sstorch.bench.report.tables import heading
 from sstorch.document import (
     ABSENT,

@@ -16,16 +16,7 @@ from sstorch.bench.report.results import (
     published_means,
 )
 from sstorch.bench.report.tables import heading
-from sstorch.document import (
-    ABSENT,
-    Block,
-    Cell,
-    Paragraph,
-    Section,
-    Table,
-    number,
-    signed,
-)
+from sstorch.document import ABSENT, Block, Cell, Paragraph, Section, Table, number, signed
 
 MARGIN = 0.02
 

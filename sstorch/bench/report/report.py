@@ -24,14 +24,7 @@ from sstorch.bench.report.tables import (
 )
 from sstorch.bench.store import ResultStore
 from sstorch.data.file_arguments import CommandParser
-from sstorch.document import (
-    FIGURES,
-    Document,
-    Paragraph,
-    Section,
-    to_html,
-    to_markdown,
-)
+from sstorch.document import FIGURES, Document, Paragraph, Section, to_html, to_markdown
 from sstorch.exceptions import ConfigError, SstorchError, exit_codes
 from sstorch.files import write_whole
 

@@ -18,7 +18,7 @@ from sstorch.bench.peers import FOREST, MOST_FOREST_ROWS, ONE_LEAF
 from sstorch.bench.performance import performance_lines, performance_tables, score_legend
 from sstorch.bench.report.characteristics import columns_table
 from sstorch.bench.scores import depth_of
-from sstorch.data import Surv, SurvivalData
+from sstorch.data import SurvivalData
 from sstorch.data.time_unit import duration, round_horizons
 from sstorch.document import (
     ABSENT,
@@ -39,7 +39,7 @@ from sstorch.groups.model_card import facts_table, limits_of, use_of
 from sstorch.groups.table import interval_text, table_of
 from sstorch.metrics import KaplanMeierBand
 from sstorch.metrics.censoring import followed_to
-from sstorch.metrics.groups import Estimate
+from sstorch.metrics.follow_up import median_follow_up
 from sstorch.plots import (
     plot_calibration,
     plot_effects,
@@ -172,7 +172,7 @@ def _rows(run: Run) -> Section:
             ("median survival (Turnbull)", survival),
         ]
     else:
-        followed = follow_up(data).value
+        followed = median_follow_up(data.weighted_y.any_cause()).value
         until = "median survival" if data.causes is None else "median time to any event"
         facts += [
             ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
@@ -206,26 +206,6 @@ def characteristics(run: Run, most: int | None = None) -> Table:
     caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
     several = len(np.unique(group)) > 1
     return columns_table(frame, group, list(frame.columns[:most]), caption if several else f"{whose}.")
-
-
-def follow_up(data: SurvivalData) -> Estimate[float]:
-    """Median follow-up by reverse Kaplan-Meier with 95 % confidence limits, infinite if it is not reached.
-
-    Of start-stop rows the last one of a subject can be censored.
-
-    References:
-        Schemper and Smith (1996), Controlled Clinical Trials 17, 343-346.
-    """
-    censored = ~data.event
-    if data.subject is not None:
-        order = np.lexsort((data.time, data.subject))
-        last = np.zeros(len(data), dtype=bool)
-        last[order[np.append(np.diff(data.subject[order]) > 0, True)]] = True
-        censored &= last
-    if not censored.any():
-        return Estimate(math.inf, math.inf, math.inf)
-    rows = Surv(data.time, censored, entry=data.entry, weight=data.sample_weight)
-    return Estimate(*(float(part) for part in KaplanMeierBand.fit(rows).quantile()))
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:

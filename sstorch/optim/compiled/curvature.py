@@ -9,16 +9,7 @@ from numba import types
 
 from sstorch.optim.compiled.families import call_for_rows, n_pairs
 from sstorch.optim.compiled.jit import borrowing, call_by_address, compiled, elementwise, summing
-from sstorch.optim.compiled.matrix import (
-    fill,
-    gram,
-    invert,
-    mirror,
-    product,
-    pull_back,
-    squares,
-    total,
-)
+from sstorch.optim.compiled.matrix import fill, gram, invert, mirror, product, pull_back, squares, total
 from sstorch.optim.compiled.steps import (
     DG,
     JOINT,

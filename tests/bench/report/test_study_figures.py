@@ -1,11 +1,7 @@
 import numpy as np
 import pytest
 
-from sstorch.bench.report.plots import (
-    indistinguishable,
-    plot_critical_difference,
-    plot_scores_by_dataset,
-)
+from sstorch.bench.report.plots import indistinguishable, plot_critical_difference, plot_scores_by_dataset
 
 
 def test_runs_of_models_within_the_critical_difference() -> None:
