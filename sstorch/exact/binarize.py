@@ -131,8 +131,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
       and events, or to numbers; needs y.
 
     Categories: one feature per category. With more than `n_categories` categories, the `n_categories` - 1
-    most frequent and "another category". For two categories only the second; ``"osst"`` omits the first.
-    Every rule is false for a missing value; a column with missing values also has the rule "is missing".
+    most frequent and "another category". For two categories without missing values only the second;
+    ``"osst"`` omits the first. Every rule is false for a missing value; a column with missing values also has the rule "is missing".
 
     Features that are constant on the training rows, or equal or complementary to another feature, are
     excluded. With `merge_columns=False` only features of the same column are compared.
@@ -288,7 +288,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         present = sorted(counts.index)
         if self.preset == "osst":
             return [Rule(name, "is", values=(category,)) for category in present[1:]]
-        if len(present) == 2:
+        if len(present) == 2 and known.all():  # where some are missing, "not the second" is not the first
             return [Rule(name, "is", values=(present[1],))]
         if len(present) > self.n_categories:
             frequent = sorted(present, key=lambda category: (-counts[category], category))

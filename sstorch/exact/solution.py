@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -109,6 +108,7 @@ class Solution:
         self.task, self._patterns = task, patterns
         self.max_depth, self.max_nodes, self.leaf_penalty = max_depth, max_nodes, leaf_penalty
         self.counters = counters
+        self._trees: dict[Optimum, tuple[BinaryTree, float]] = {}
         # Of each budget the least cost, the search that found it, and within which budget.
         self._best: dict[Budget, tuple[float, Found, Budget]] = {}
         for found in searches:
@@ -117,14 +117,18 @@ class Solution:
                     self._best[state] = (value, found, state)
         if len(searches) > 1 or len(self._best) < len(budgets(max_depth, max_nodes)):
             self._spread()
-        constant = self.task.constant
         self.optima: dict[tuple[int, int], Optimum] = {}
         for state, (cost, *_) in sorted(self._best.items(), key=lambda item: (item[0].nodes, item[0].depth)):
             # There are no trees deeper than those that were searched.
             reached = state if state.depth <= depth else budget(depth, state.nodes)
             bound = min(cost, max([floor, *[found.lower_bound(reached) for found in searches]]))
-            self.optima[state] = Optimum(*state, constant + cost, constant + bound)
-        self._objective_bound = constant + objective_bound
+            self.optima[state] = Optimum(*state, self._with_constant(cost), self._with_constant(bound))
+        self._objective_bound = self.task.constant + objective_bound
+
+    def _with_constant(self, cost: float) -> float:
+        """Loss of a cost; 0 where the constant and the cost cancel but for rounding."""
+        loss = self.task.constant + cost
+        return loss if abs(loss) > 1e-12 * abs(self.task.constant) else 0.0
 
     def _spread(self) -> None:
         """A budget that no search has finished can do what smaller ones can."""
@@ -134,16 +138,11 @@ class Solution:
                 if fits and (state not in self._best or known[0] < self._best[state][0]):
                     self._best[state] = known
 
-    @cached_property
-    def loss(self) -> float:
-        """Training loss of `tree()`, without penalty."""
-        # Where sums are rounded the rows themselves know better.
-        return self._loss(self.tree()) if self._rounding else self.optimum().loss
-
     @property
-    def _rounding(self) -> float:
-        """Error of the losses of the search, beyond the last digits."""
-        return float(getattr(self.task, "rounding", 0.0))
+    def loss(self) -> float:
+        """Training loss of `tree()`, without penalty, from its definition."""
+        # The search rounds sums, and adds up numbers that cancel.
+        return self._found(self.optimum())[1]
 
     @property
     def objective(self) -> float:
@@ -160,13 +159,16 @@ class Solution:
             else o.lower_bound + self.leaf_penalty
             for o in fitting
         ]
-        gap = self.objective - max(min(bounds), self._objective_bound)
+        chosen = self.optimum()
+        gap = chosen.loss + self.leaf_penalty * (chosen.nodes + 1) - max(min(bounds), self._objective_bound)
         gap = gap if gap > _slack(fitting) else 0.0
-        if not self._rounding:
+        # Error of the losses of the search, beyond the last digits.
+        rounding = float(getattr(self.task, "rounding", 0.0))
+        if not rounding:
             return gap
-        # No loss is below zero, so that of the tree bounds what rounding can hide.
-        hidden = min(2 * self._rounding, self.loss)
-        return gap + hidden if hidden > 1e-9 * self.loss else gap
+        # No loss is below zero, so that of the tree, which has last digits, too, bounds what rounding hides.
+        hidden = min(2 * rounding, self.loss)
+        return gap + hidden if hidden > max(1e-9 * self.loss, 2.0**-52 * rounding) else gap
 
     @property
     def certificate(self) -> str:
@@ -213,18 +215,26 @@ class Solution:
             TrainingError: the loss of the tree, recomputed from the rows, differs from the loss of the
                 search.
         """
-        optimum = self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty)
+        return self._found(self.optimum(depth=depth, nodes=nodes, leaf_penalty=leaf_penalty))[0]
+
+    def _found(self, optimum: Optimum) -> tuple[BinaryTree, float]:
+        """The tree of an optimum, and its loss from the definition."""
+        known = self._trees.get(optimum)
+        if known is not None:
+            return known
         _, found, within = self._best[budget(optimum.depth, optimum.nodes)]
         nested = found.tree(within)
         tree = BinaryTree.build(self._patterns.in_columns(nested), self._patterns.names)
-        loss = self._loss(tree)
+        leaf = tree.apply(self._patterns.features)
+        loss = self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
         # Where leaves fit almost perfectly, losses are exact up to rounding of what a single leaf loses.
         rounding = max(1e-8, 1e-12 * abs(self.optima[0, 0].loss))
         if not math.isclose(loss, optimum.loss, rel_tol=1e-8, abs_tol=rounding):
             raise TrainingError(
                 f"the tree has the loss {loss!r}, but the search reports {optimum.loss!r}; please report this"
             )
-        return tree
+        self._trees[optimum] = tree, loss
+        return tree, loss
 
     def decisions(self, tree: BinaryTree | None = None) -> npt.NDArray[Any]:
         """Decisions in the leaves of `tree()`, or of another tree of the search, (n_leaves, ...).
@@ -236,11 +246,6 @@ class Solution:
             raise ConfigError(f"{type(self.task).__name__} has no `decisions`: its leaves hold none")
         tree = self.tree() if tree is None else tree
         return self.task.decisions(tree.apply(self._patterns.features), tree.n_leaves)
-
-    def _loss(self, tree: BinaryTree) -> float:
-        """The tree's loss from the definition."""
-        leaf = tree.apply(self._patterns.features)
-        return self.task.loss(leaf) + total_branch_cost(self.task, tree, leaf)
 
     def path(self) -> list[PathStep]:
         """All trees that are optimal for some penalty per leaf, from smallest to largest."""

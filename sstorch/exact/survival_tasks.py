@@ -102,11 +102,12 @@ class LogLikelihood(OneStepTask):
     def loss(self, leaf: IntArray) -> float:
         """Σ_i w_i (Λ_i θ - d_i log Λ_i - d_i log θ - d_i), θ of the leaf; 0 in leaves without events."""
         n_leaves = int(leaf.max()) + 1
-        of_row = self.decisions(leaf, n_leaves)[leaf]
+        expected = self.hazard * self.decisions(leaf, n_leaves)[leaf]
         has_events = np.bincount(leaf, weights=self.event, minlength=n_leaves) > 0
-        d, hazard = self.event.astype(np.float64), self.hazard
-        # Without an event a row may have no exposure, and its logarithm does not count.
-        rows = hazard * of_row - d * (np.log(np.where(self.event, hazard, 1.0)) + np.log(of_row) + 1.0)
+        # As x - log(1 + x) with x = Λ θ - 1, no row with an event is below 0. Without one a row may have no
+        # exposure, and its logarithm does not count.
+        beyond = np.where(self.event, expected - 1.0, 0.0)
+        rows = np.where(self.event, beyond - np.log1p(beyond), expected)
         return float((self.weight * rows)[has_events[leaf]].sum())
 
     def row_costs(self, rows: IntArray, times: FloatArray, curves: FloatArray) -> FloatArray:

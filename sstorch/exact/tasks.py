@@ -337,12 +337,16 @@ class LeastSquares(OneStepTask):
 
     def loss(self, leaf: IntArray) -> float:
         """Weighted mean of squared distances from the mean of the leaf, row by row."""
-        mean = self.decisions(leaf, int(leaf.max()) + 1)
-        return float(np.average((self.y - mean[leaf]) ** 2, weights=self.weight))
+        mean = self._distances(leaf, int(leaf.max()) + 1)
+        return float(np.average((self.y - self._centre - mean[leaf]) ** 2, weights=self.weight))
 
     def decisions(self, leaf: IntArray, n_leaves: int) -> FloatArray:
         """Weighted mean of each leaf, (n_leaves,); the overall mean for leaves without weight."""
+        return self._centre + self._distances(leaf, n_leaves)
+
+    def _distances(self, leaf: IntArray, n_leaves: int) -> FloatArray:
+        """Distance of each leaf's mean from the overall mean, (n_leaves,)."""
         weight = np.bincount(leaf, self.weight, minlength=n_leaves)
         total = np.bincount(leaf, self.weight * (self.y - self._centre), minlength=n_leaves)
-        mean: FloatArray = self._centre + np.divide(total, weight, out=np.zeros(n_leaves), where=weight > 0.0)
+        mean: FloatArray = np.divide(total, weight, out=np.zeros(n_leaves), where=weight > 0.0)
         return mean

@@ -88,6 +88,15 @@ def test_missing_values_get_a_rule_and_answer_no(frame):
     assert not answers["sex is m"].to_numpy()[20:100].any()
 
 
+def test_names_of_two_categories_do_not_matter_where_some_values_are_missing():
+    outcome = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    for labels in (["f", "f", "m", "m", None, None], ["m", "m", "f", "f", None, None]):
+        tree = OptimalTreeRegressor(max_depth=1, binarize="all").fit(pd.DataFrame({"sex": labels}), outcome)
+        assert tree.loss_ == 0.0
+    # Without missing values the rules are complements.
+    assert len(Binarizer("all").fit(pd.DataFrame({"sex": labels[:4]})).rules_) == 1
+
+
 def test_rules_survive_json(frame):
     for preset in ("surtree", "osst"):
         for rule in Binarizer(preset, n_categories=4).fit(frame).rules_:

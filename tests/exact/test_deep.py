@@ -9,7 +9,8 @@ from sklearn.base import clone
 
 from sstorch import OptimalSurvivalTree, Surv
 from sstorch.exact import Classification, IntegratedBrier, LogLikelihood, reference_costs, solve
-from sstorch.exact.deadline import Deadline
+from sstorch.exact.compiled.forms import FOLLOWED
+from sstorch.exact.deadline import NEVER, Deadline
 from sstorch.exact.moments import Patterns
 from sstorch.exact.plan import Rows
 from sstorch.exact.problem import Budget
@@ -101,6 +102,18 @@ def test_tables_beyond_the_room_of_the_kernels_raise():
     assert problem.search(6, 5).costs[Budget(5, 5)] == problem.search(5, 5).costs[Budget(5, 5)]
 
 
+def test_rows_censored_before_the_first_event_have_work_space():
+    features = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0], [1, 0, 1], [1, 1, 0]])
+    task = IntegratedBrier([3.0, 4.0, 5.0, 6.0, 1.0, 1.0, 1.0], [1, 1, 0, 1, 0, 0, 0])
+    problem = Rows(Patterns.of(features), task, task.entries(), None, ())._problem(3, 2**30)
+    assert problem.form.kind == FOLLOWED
+    early = problem.where(int(np.flatnonzero(problem.features == 0)[0]), True)
+    assert len(early.literals) == 3
+    # The kernel writes the state of each leaf there.
+    assert len(early._tables(3, 7).curves.state) == len(problem._tables(3, 7).curves.state) > 0
+    assert early.search(3, 7).costs[Budget(3, 7)] == 0.0
+
+
 def test_time_limit_leaves_a_bound(monkeypatch):
     features, time, event = reference.random_problem(5, (60, 61), (8, 8))
     task = LogLikelihood(time, event)
@@ -108,7 +121,7 @@ def test_time_limit_leaves_a_bound(monkeypatch):
     assert best.certificate == "optimal"
     shallow = solve(features, task, 5, min_leaf=3)
     looks = iter(range(10**9))
-    monkeypatch.setattr(Deadline, "passed", property(lambda self: next(looks) > 30))
+    monkeypatch.setattr(Deadline, "passed", property(lambda self: self is not NEVER and next(looks) > 30))
     cut = solve(features, task, 6, min_leaf=3, time_limit=1e6)
     assert cut.loss - cut.gap <= best.loss <= cut.loss
     assert cut.gap > 0.0

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.exact import BinaryTree, IntegratedBrier, LogLikelihood, solve
+from sstorch.exact import BinaryTree, IntegratedBrier, LeastSquares, LogLikelihood, solve
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.reading import export_text
 
@@ -27,6 +27,22 @@ def test_the_path_holds_every_tree_that_is_best_for_some_penalty(data):
         step = next(step for step in path if penalty >= step.leaf_penalty)
         best = solution.optimum(leaf_penalty=penalty)
         assert step.loss + penalty * step.nodes == pytest.approx(best.loss + penalty * best.nodes, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [4, 5, 9, 11])
+def test_perfect_survival_tree_has_the_loss_zero(n_rows):
+    features = np.arange(n_rows)[:, None] >> np.arange(4) & 1
+    solution = solve(features, LogLikelihood(np.arange(1.0, n_rows + 1.0), np.ones(n_rows)), 4)
+    assert min(solution.table().loss) == solution.loss == 0.0
+
+
+def test_perfect_regression_tree_is_proved_optimal():
+    # The mean of three times .1 is not .1.
+    features = np.repeat([[0], [1]], 3, axis=0)
+    for y, weight in (([0.1, 0.7], None), ([1.1, 3.3], [0.3, 0.1, 0.7, 0.3, 0.1, 0.7])):
+        solution = solve(features, LeastSquares(np.repeat(y, 3), sample_weight=weight), 1)
+        assert 0.0 <= solution.loss < 1e-31
+        assert solution.certificate == "optimal"
 
 
 def test_order_names_and_repeats_of_columns_do_not_matter(data):

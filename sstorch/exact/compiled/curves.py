@@ -139,10 +139,8 @@ class Curves(NamedTuple):
         return self._replace(literals=literals)
 
     def at_work(self, depth: int) -> Curves:
-        """The same rows with work space of their own, for sets of up to so many features."""
+        """The same rows, or none, with work space of their own, for sets of up to so many features."""
         n_rows, width = self.literals.shape
-        if not n_rows:
-            return self
         return self._replace(
             code=np.zeros(n_rows, dtype=np.int64),
             group=np.zeros(n_rows, dtype=np.int64),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.counts import Rows, begin, count_triples, finish, visit
 from sstorch.exact.compiled.curves import SECONDS_PER_ROW, Curves
-from sstorch.exact.compiled.forms import Form
+from sstorch.exact.compiled.forms import FOLLOWED, Form
 from sstorch.exact.compiled.prices import Prices
 from sstorch.exact.compiled.tables import Tables, costs_of_singles, pairs_below
 from sstorch.exact.deadline import NEVER, Deadline
@@ -245,7 +245,7 @@ class CompiledProblem:
         """The search for a leaf or a stump."""
         n = self.literals.shape[1]
         sums, cost = np.empty((len(self.values), 2 * n + 1)), np.empty(2 * n + 1)
-        costs_of_singles(self.literals, self.values, self.form, self.curves.at_work(1), sums, cost)
+        costs_of_singles(self.literals, self.values, self.form, self._curves(1), sums, cost)
         costs, singles = {Budget(0, 0): float(cost[-1])}, cost[:-1].reshape(2, n)
         if depth == 1:
             stump = float((singles[0] + singles[1] + self._paid).min(initial=INFINITY))
@@ -349,11 +349,15 @@ class CompiledProblem:
             without=np.empty((16, n)),
             most=_at_once(n_channels),
             form=self.form,
-            curves=self.curves.at_work(depth),
+            curves=self._curves(depth),
             prices=self.prices,
             price=np.empty((depth if len(self.prices.full) else 0, max(most >> 2, n))),
             paid=np.empty((2, most if len(self.prices.full) else 0)),
         )
+
+    def _curves(self, depth: int) -> Curves:
+        # Also of rows that all leave before the first event: their leaves have a state, too.
+        return self.curves.at_work(depth) if self.form.kind == FOLLOWED else self.curves
 
     def _rows(self, depth: int) -> Rows:
         n_rows, n = self.literals.shape

@@ -174,7 +174,7 @@ def _one_for_each_balance(points: Tensor) -> Tensor:
 
 
 def cheapest_pair(
-    left: Tensor, right: Tensor, limits: Tensor, least: float
+    left: Tensor, right: Tensor, limits: Tensor, least: int
 ) -> tuple[int, Tensor, Tensor] | None:
     """The sum of a left and a right point of least cost, below `least`, with all balances within limits.
 
@@ -183,12 +183,12 @@ def cheapest_pair(
     if there is no such sum.
     """
     spans = []
-    for number, limit in (*enumerate(limits.tolist(), start=1), (0, least - 1.0)):
+    for number, limit in (*enumerate(limits.tolist(), start=1), (0, least - 1)):
         values, order = right[number].sort()
         begin = torch.zeros_like(left[number])
         if number > 0:
             begin = torch.searchsorted(values, -limit - left[number])
-        end = torch.searchsorted(values, int(min(limit, REACHED)) - left[number], right=True)
+        end = torch.searchsorted(values, limit - left[number], right=True)
         spans.append((int((end - begin).sum()), number, order, begin, end - begin))
         if spans[-1][0] <= left.shape[1] + right.shape[1]:  # no more than another sort
             break
@@ -209,8 +209,9 @@ def cheapest_pair(
         kept = torch.nonzero(fits)[:, 0]
         if len(kept):
             place = kept[cost[kept].argmin()]
-            least = float(cost[place])
-            best = int(least), left[:, first[place]], right[:, second[place]]
+            # As an integer: torch compares integers with a float in single precision.
+            least = int(cost[place])
+            best = least, left[:, first[place]], right[:, second[place]]
     return best
 
 
@@ -252,7 +253,7 @@ def cheapest_tree(
     roots = _Roots(problem, target, memory, deadline)
     limits = problem.limits
     best: Root | None = None
-    least = float("inf") if known is None else float(known[0])
+    least = REACHED if known is None else int(known[0])
     bounds = torch.full((len(roots),), -float("inf"), dtype=torch.float64)
     done = torch.zeros(len(roots), dtype=torch.bool)
     try:
@@ -275,7 +276,7 @@ def cheapest_tree(
                     for second in right.within(rate, most - float(lows[number, 0])):
                         pair = cheapest_pair(first, second, limits, least)
                         if pair is not None:
-                            least = float(pair[0])
+                            least = pair[0]
                             best = Root(*roots.place(number), pair[1], pair[1] + pair[2])
             done[number] = True
     except OutOfTimeError:

@@ -151,6 +151,16 @@ def test_fair_survival_equals_brute_force(seed, n_groups):
     check_trees(found, features, nodes, depth, min_leaf)
 
 
+def test_large_costs_that_differ_by_one_are_distinguished():
+    x, y, group = np.array([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0], [0, 1, 2, 0, 1, 2, 0]])
+    weight = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0]) * 2.0**24 + (y == 0)
+    task = GroupFairness(y, group, sample_weight=weight, max_disparity=1.0)
+    found = solve_front(x[:, None], task, 1)
+    # One leaf makes one more error; single precision has 24 bits.
+    assert found.totals[0, 0] == 3 * 2**24
+    assert found.tree().tree.n_leaves == 2
+
+
 @pytest.mark.parametrize("small", [True, False])
 def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     if small:
