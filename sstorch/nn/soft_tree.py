@@ -15,6 +15,7 @@ from sstorch.checks import check_choice, check_quantile, check_truncation
 from sstorch.data.coded import RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
+from sstorch.nn.functional import survival_of
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.routing import (
@@ -344,16 +345,14 @@ class SoftTree(nn.Module):
         if prediction == "hbp":
             mixed = log_hazard.squeeze(-3)
         else:
-            # Far out, where every leaf's survival underflows, their weights are those of the gates.
             hazard = self.family.cumulative_hazard(log_time, linear, shape)
-            log_weight = log_p - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)
-            mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
+            mixed = self._mixed_log_hazard(log_p, hazard, log_hazard)
         return mixed - self.log_time_scale[..., None, None]
 
     def survival(self, x: RowFeatures | LeafScores, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
         if prediction != "hbp":
-            return self.log_survival(x, times, prediction).exp()
+            return survival_of(-self.log_survival(x, times, prediction))
         # Of some families it takes less than their cumulative hazard.
         _, log_time, linear, shape = self._at(x, times, prediction)
         curves = self.family.survival(log_time, linear, shape).squeeze(-3)
@@ -400,7 +399,11 @@ class SoftTree(nn.Module):
                 hazard = self.family.cumulative_hazard(y[..., None, :, :], linear, shape)
                 return -self._mixed_log_survival(log_p, hazard)
 
-            log_time = invert(mixed, target.expand(*self.batch_shape, linear.shape[-2], 1))
+            def log_hazard(y: Tensor) -> Tensor:
+                terms = self.family.terms(y[..., None, :, :], linear, shape)
+                return self._mixed_log_hazard(log_p, *terms)
+
+            log_time = invert(mixed, log_hazard, target.expand(*self.batch_shape, linear.shape[-2], 1))
         horizon = self.family.horizon(log_time)
         if horizon is not None:
             log_time = torch.where(log_time > horizon, torch.inf, log_time)
@@ -480,6 +483,12 @@ class SoftTree(nn.Module):
         limit = torch.finfo(hazard.dtype).max / 4
         mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
         return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
+
+    def _mixed_log_hazard(self, log_p: Tensor, hazard: Tensor, log_hazard: Tensor) -> Tensor:
+        """Log hazard of that average, leaves in dimension -3."""
+        # Far out, where every leaf's survival underflows, their weights are those of the gates.
+        log_weight = log_p - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)
+        return torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
 
     def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> LeafScores:
         """Gates and leaves at features of rows, shape (N, p) or (*batch_shape, N, p)."""
