@@ -59,6 +59,13 @@ def test_derivatives_in_features_by_both_modes(leaf: str, prediction: Prediction
     torch.testing.assert_close(vmap(hessian(total))(X[:2])[0], by_autograd, rtol=1e-7, atol=1e-9)
 
 
+def test_derived_hazard_in_inference_mode() -> None:
+    tree: SoftTree = random_tree(1, 1, CASES["derived"]()).select(0)
+    with torch.inference_mode():
+        found = tree.log_hazard(X, TIMES)
+    assert torch.equal(found, tree.log_hazard(X, TIMES))
+
+
 @pytest.mark.parametrize("prediction", PREDICTIONS)
 @pytest.mark.parametrize("leaf", sorted(FAMILIES))
 def test_survival_far_out_has_two_finite_derivatives(leaf: str, prediction: Prediction) -> None:

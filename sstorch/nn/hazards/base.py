@@ -469,8 +469,18 @@ class HazardFamily(nn.Module, ABC):
 
     def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         # Every element needs a log time of its own, since each has a derivative of its own.
-        size = torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])
-        y = log_time.expand(size).clone()
-        hazard, pull = torch.func.vjp(lambda y: self.cumulative_hazard(y, linear, shape), y)[:2]
-        (slope,) = pull(torch.ones_like(hazard))
-        return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+        y = log_time.expand(torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])).clone()
+        if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+            hazard, pull = torch.func.vjp(lambda y: self.cumulative_hazard(y, linear, shape), y)[:2]
+            (slope,) = pull(torch.ones_like(hazard))
+            return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+        # The same without the compiler of torch, which torch.func loads.
+        parts = (log_time, linear, shape)
+        recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+        with torch.enable_grad():
+            if not y.requires_grad:
+                y.requires_grad_()
+            hazard = self.cumulative_hazard(y, linear, shape)
+            (slope,) = torch.autograd.grad(hazard.sum(), y, create_graph=recording)
+            log_hazard = slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+        return (hazard, log_hazard) if recording else (hazard.detach(), log_hazard.detach())
