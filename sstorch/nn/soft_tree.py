@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sstorch.batched import Batched
 from sstorch.checks import check_choice, check_quantile, check_truncation
-from sstorch.data.coded import RowFeatures
+from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features, FeaturesT, last_features, project
 from sstorch.nn.functional import survival_of
@@ -214,6 +214,8 @@ class SoftTree(nn.Module):
         self.batch_shape = tuple(batch_shape)
         self.n_features = n_features
         self.n_gate_features = n_features if n_gate_features is None else n_gate_features
+        # Some of the features that were given for gates alone may be those of leaves, too.
+        self._most_features = n_features + (n_gate_features or 0)
         device = None if device is None else torch.device(device)
         self.family = make_family(leaf).expand(self.batch_shape).to(device=device, dtype=dtype)
         self.gates = nn.ModuleDict(
@@ -493,6 +495,7 @@ class SoftTree(nn.Module):
     def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> LeafScores:
         """Gates and leaves at features of rows, shape (N, p) or (*batch_shape, N, p)."""
         check_choice(prediction, "prediction", PREDICTIONS)
+        self._check_features(x)
         if prediction == "hbp" and isinstance(x, Tensor) and self._follows_paths(x):
             leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
             linear, shape = self.leaf_parameters().at_rows(x, leaf)
@@ -505,6 +508,21 @@ class SoftTree(nn.Module):
         shape = shape.expand(*shape.shape[:-2], leaf.shape[-1], shape.shape[-1])
         shape = shape.gather(-3, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
         return LeafScores(linear.new_zeros(()), linear, shape[..., None, :])
+
+    def _check_features(self, x: RowFeatures) -> None:
+        """ConfigError unless rows have as many features as gates and leaves need, in the tree's precision."""
+        least, most = max(self.n_features, self.n_gate_features), self._most_features
+        if not isinstance(x, Tensor | CodedMatrix) or len(x.shape) < 2 or not least <= x.shape[-1] <= most:
+            width = least if least == most else f"{least} to {most}"
+            shape = tuple(getattr(x, "shape", ()))
+            raise ConfigError(
+                f"x must be a tensor of rows with {width} features, got {type(x).__name__} of shape {shape}"
+            )
+        wanted = self.log_time_scale.dtype
+        if x.dtype != wanted and not torch.is_autocast_enabled(x.device.type):
+            raise ConfigError(
+                f"x must be {wanted}, as the tree is, got {x.dtype}: use x.to({wanted}) or tree.to({x.dtype})"
+            )
 
     def _follows_paths(self, x: Tensor) -> bool:
         """True if only the nodes on each row's path are to be evaluated."""
