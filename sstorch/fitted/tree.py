@@ -352,10 +352,13 @@ class FittedTree:
     def _quantile_of_any(self, x: RowFeatures, q: float, after: Tensor | None) -> Tensor:
         """Of the time to any of several events."""
         total, scale = self.function("cumulative_hazard"), self.module.log_time_scale
+        log_hazard = self.function("log_hazard")
         target = torch.full((len(x), 1), -math.log1p(-q), device=x.device, dtype=x.dtype)
         if after is not None:
             target = target + total(x, after[:, None])
-        log_time = invert(lambda y: total(x, (y + scale).exp()), target)
+        log_time = invert(
+            lambda y: total(x, (y + scale).exp()), lambda y: log_hazard(x, (y + scale).exp()) + scale, target
+        )
         for module in self.hazards.values():
             horizon = module.family.horizon(log_time)
             if horizon is not None:

@@ -7,18 +7,29 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+# A cumulative hazard at which exp(-H) is 0 in every precision.
+_GONE = 800.0
 
 
 class _Elementwise(torch.autograd.Function):
-    """A function of one tensor, which its gradient needs."""
+    """A function of one tensor, which its gradient needs.
+
+    Of a function with one value, the same product with the derivative serves both modes of differentiation.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Any) -> None:
         ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @classmethod
+    def jvp(cls, ctx: Any, *tangents: Tensor) -> Any:
+        return cls.backward(ctx, *tangents)
 
 
 class _LogSigmoidPair(_Elementwise):
@@ -35,6 +46,12 @@ class _LogSigmoidPair(_Elementwise):
         (logit,) = ctx.saved_tensors
         grad_left, grad_right = grads
         return grad_left - torch.sigmoid(logit) * (grad_left + grad_right)
+
+    @classmethod
+    @override
+    def jvp(cls, ctx: Any, *tangents: Tensor) -> tuple[Tensor, Tensor]:
+        (logit,) = ctx.saved_tensors
+        return torch.sigmoid(-logit) * tangents[0], -torch.sigmoid(logit) * tangents[0]
 
 
 class _Softplus(_Elementwise):
@@ -72,7 +89,7 @@ def sigmoid_and_softplus(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _SaturatingExp(_Elementwise):
-    """exp(z), +inf if it overflows, with a gradient that stays finite there."""
+    """exp(z), +inf if it overflows, with derivatives that stay finite there."""
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
@@ -81,17 +98,25 @@ class _SaturatingExp(_Elementwise):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (value,) = ctx.saved_tensors
-        saturated: Tensor = value.clamp(max=torch.finfo(value.dtype).max)
-        return grads[0] * saturated
+        # Products with the derivatives of z are finite, those of second derivatives, too.
+        large = math.sqrt(torch.finfo(value.dtype).max)
+        slope: Tensor = value.masked_fill(value.isinf(), large)
+        return grads[0] * slope
 
 
 def saturating_exp(z: Tensor) -> Tensor:
-    """exp(z), any shape, with the largest finite gradient where it is +inf: 0 x inf would be nan."""
+    """exp(z), any shape, with a large finite gradient where it is +inf: 0 x inf would be nan."""
     return cast(Tensor, _SaturatingExp.apply(z))  # type: ignore[no-untyped-call]
+
+
+def survival_of(cumulative_hazard: Tensor) -> Tensor:
+    """exp(-H), any shape; its derivatives of any order are 0 where it underflows: 0 x inf would be nan."""
+    return torch.exp(-cumulative_hazard.clamp(max=_GONE))
 
 
 class _NormalCumulativeHazard(_Elementwise):

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sstorch.checks import check_choice, check_quantile, check_truncation
-from sstorch.data.coded import RowFeatures
+from sstorch.data.coded import CodedMatrix, RowFeatures
 from sstorch.exceptions import ConfigError
 from sstorch.nn.design_matrix import DesignMatrix, Features
+from sstorch.nn.functional import survival_of
 from sstorch.nn.hazards import HazardFamily, make_family
 from sstorch.nn.hazards.numeric import invert, log_time_limit
 from sstorch.nn.leaves import Leaf, LeafParameters
@@ -94,6 +95,8 @@ class SoftTree(nn.Module):
         self.batch_shape = tuple(batch_shape)
         self.n_features = n_features
         self.n_gate_features = n_features if n_gate_features is None else n_gate_features
+        # Some of the features that were given for gates alone may be those of leaves, too.
+        self._most_features = n_features + (n_gate_features or 0)
         device = None if device is None else torch.device(device)
         self.family = make_family(leaf).expand(self.batch_shape).to(device=device, dtype=dtype)
         self.gates = nn.ModuleDict(
@@ -225,16 +228,14 @@ class SoftTree(nn.Module):
         if prediction == "hbp":
             mixed = log_hazard.squeeze(-3)
         else:
-            # Far out, where every leaf's survival underflows, their weights are those of the gates.
             hazard = self.family.cumulative_hazard(log_time, linear, shape)
-            log_weight = log_p - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)
-            mixed = torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
+            mixed = self._mixed_log_hazard(log_p, hazard, log_hazard)
         return mixed - self.log_time_scale[..., None, None]
 
     def survival(self, x: RowFeatures | LeafScores, times: Tensor, prediction: Prediction = "hbp") -> Tensor:
         """Survival function S(t | x) in [0, 1]; arguments and shape as :meth:`log_survival`."""
         if prediction != "hbp":
-            return self.log_survival(x, times, prediction).exp()
+            return survival_of(-self.log_survival(x, times, prediction))
         # Of some families it takes less than their cumulative hazard.
         _, log_time, linear, shape = self._at(x, times, prediction)
         curves = self.family.survival(log_time, linear, shape).squeeze(-3)
@@ -281,7 +282,11 @@ class SoftTree(nn.Module):
                 hazard = self.family.cumulative_hazard(y[..., None, :, :], linear, shape)
                 return -self._mixed_log_survival(log_p, hazard)
 
-            log_time = invert(mixed, target.expand(*self.batch_shape, linear.shape[-2], 1))
+            def log_hazard(y: Tensor) -> Tensor:
+                terms = self.family.terms(y[..., None, :, :], linear, shape)
+                return self._mixed_log_hazard(log_p, *terms)
+
+            log_time = invert(mixed, log_hazard, target.expand(*self.batch_shape, linear.shape[-2], 1))
         horizon = self.family.horizon(log_time)
         if horizon is not None:
             log_time = torch.where(log_time > horizon, torch.inf, log_time)
@@ -362,9 +367,16 @@ class SoftTree(nn.Module):
         mixed = torch.logsumexp(log_p.clamp(min=-limit) - hazard.clamp(max=limit), dim=-3).clamp(max=0)
         return torch.where((hazard > limit).all(-3), -torch.inf, mixed)
 
+    def _mixed_log_hazard(self, log_p: Tensor, hazard: Tensor, log_hazard: Tensor) -> Tensor:
+        """Log hazard of that average, leaves in dimension -3."""
+        # Far out, where every leaf's survival underflows, their weights are those of the gates.
+        log_weight = log_p - hazard.clamp(max=torch.finfo(hazard.dtype).max / 2)
+        return torch.logsumexp(log_weight.log_softmax(-3) + log_hazard, dim=-3)
+
     def leaf_scores(self, x: RowFeatures, prediction: Prediction) -> LeafScores:
         """Gates and leaves at features of rows, shape (N, p) or (*batch_shape, N, p)."""
         check_choice(prediction, "prediction", PREDICTIONS)
+        self._check_features(x)
         if prediction == "hbp" and isinstance(x, Tensor) and self._follows_paths(x):
             leaf = leaf_of_rows(self.topology, self.gate_parameters(), x)
             linear, shape = self.leaf_parameters().at_rows(x, leaf)
@@ -377,6 +389,21 @@ class SoftTree(nn.Module):
         shape = shape.expand(*shape.shape[:-2], leaf.shape[-1], shape.shape[-1])
         shape = shape.gather(-3, leaf[..., None].expand(*leaf.shape, shape.shape[-1]))
         return LeafScores(linear.new_zeros(()), linear, shape[..., None, :])
+
+    def _check_features(self, x: RowFeatures) -> None:
+        """ConfigError unless rows have as many features as gates and leaves need, in the tree's precision."""
+        least, most = max(self.n_features, self.n_gate_features), self._most_features
+        if not isinstance(x, Tensor | CodedMatrix) or len(x.shape) < 2 or not least <= x.shape[-1] <= most:
+            width = least if least == most else f"{least} to {most}"
+            shape = tuple(getattr(x, "shape", ()))
+            raise ConfigError(
+                f"x must be a tensor of rows with {width} features, got {type(x).__name__} of shape {shape}"
+            )
+        wanted = self.log_time_scale.dtype
+        if x.dtype != wanted and not torch.is_autocast_enabled(x.device.type):
+            raise ConfigError(
+                f"x must be {wanted}, as the tree is, got {x.dtype}: use x.to({wanted}) or tree.to({x.dtype})"
+            )
 
     def _follows_paths(self, x: Tensor) -> bool:
         """True if only the nodes on each row's path are to be evaluated."""

@@ -172,6 +172,23 @@ def test_parameter_count_and_refusals() -> None:
     assert "depth=3" in repr(tree)
 
 
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(5, 4).double(), r"rows with 3 features, got Tensor of shape \(5, 4\)"),
+        (torch.zeros(3).double(), r"rows with 3 features, got Tensor of shape \(3,\)"),
+        (X.numpy(), r"rows with 3 features, got ndarray of shape \(17, 3\)"),
+        (
+            X.float(),
+            r"torch.float64, as the tree is, got torch.float32: use x.to\(torch.float64\) or tree.to",
+        ),
+    ],
+)
+def test_other_features_than_those_of_the_tree_raise(x: torch.Tensor, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SoftTree(3, 1).survival(x, TIMES, "mixture")
+
+
 @pytest.mark.parametrize("scale", [0.0, -5.0, float("nan"), float("inf")])
 def test_time_scale_that_is_no_unit_raises(scale: float) -> None:
     with pytest.raises(ConfigError, match="scale must be finite and above 0"):

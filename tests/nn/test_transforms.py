@@ -1,15 +1,17 @@
 """`torch.compile` of a tree, and `torch.func` over the parameters of several: values and gradients."""
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, stack_module_state, vmap
 
-from sstorch.nn import FAMILIES, SoftTree
+from sstorch.nn import FAMILIES, PREDICTIONS, Prediction, SoftTree
 from tests.batches import random_tree
-from tests.conftest import nightly_but
+from tests.conftest import covering, nightly, nightly_but
+from tests.nn.test_hazards import CASES
 
 X = torch.rand(17, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
 TIMES = torch.tensor([0.2, 1.0, 4.0, 50.0], dtype=torch.float64)
@@ -30,6 +32,57 @@ def test_vmap_over_parameters_gives_each_tree(leaf: str) -> None:
     for k, tree in enumerate(trees):
         (expected,) = torch.autograd.grad(tree(X, TIMES).sum(), tree.leaf(4).slope)
         torch.testing.assert_close(slopes["leaves.4.slope"][k], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of torch itself
+@pytest.mark.parametrize(
+    ("leaf", "prediction"),
+    [
+        *covering(["derived", "log_normal"], PREDICTIONS),
+        *(nightly(*case) for case in product(["spline_po", "generalized_gamma"], PREDICTIONS)),
+    ],
+)
+@pytest.mark.parametrize("of", ["log_survival", "log_hazard", "quantile", "restricted_mean"])
+def test_derivatives_in_features_by_both_modes(leaf: str, prediction: Prediction, of: str) -> None:
+    tree: SoftTree = random_tree(1, 1, CASES[leaf]()).select(0)
+    after = torch.tensor([0.3], dtype=torch.float64)
+
+    def total(row: torch.Tensor) -> torch.Tensor:
+        if of in ("quantile", "restricted_mean"):
+            return getattr(tree, of)(row[None], 0.4, prediction, after).sum()  # type: ignore[no-any-return]
+        return getattr(tree, of)(row[None], TIMES, prediction).sum()  # type: ignore[no-any-return]
+
+    assert torch.autograd.gradcheck(total, X[0].clone().requires_grad_(), rtol=1e-5)
+    torch.testing.assert_close(jacfwd(total)(X[0]), grad(total)(X[0]))
+    assert torch.autograd.gradcheck(grad(total), X[0].clone().requires_grad_(), rtol=1e-4, atol=1e-7)
+    by_autograd = torch.autograd.functional.hessian(total, X[0])
+    torch.testing.assert_close(vmap(hessian(total))(X[:2])[0], by_autograd, rtol=1e-7, atol=1e-9)
+
+
+def test_derived_hazard_in_inference_mode() -> None:
+    tree: SoftTree = random_tree(1, 1, CASES["derived"]()).select(0)
+    with torch.inference_mode():
+        found = tree.log_hazard(X, TIMES)
+    assert torch.equal(found, tree.log_hazard(X, TIMES))
+
+
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+@pytest.mark.parametrize("leaf", sorted(FAMILIES))
+def test_survival_far_out_has_two_finite_derivatives(leaf: str, prediction: Prediction) -> None:
+    tree: SoftTree = random_tree(1, 1, leaf).select(0)
+    times = torch.tensor([0.0, 1e-12, 1.0, 1e12], dtype=torch.float64)
+    for linear in (-800.0, 800.0):
+        with torch.no_grad():
+            for node in tree.topology.leaves:
+                tree.leaf(node).intercept.fill_(linear)
+        row = X[:1].clone().requires_grad_()
+        for of in ("survival", "log_survival"):
+            (first,) = torch.autograd.grad(
+                getattr(tree, of)(row, times, prediction).sum(), row, create_graph=True
+            )
+            (second,) = torch.autograd.grad(first.sum(), row, allow_unused=True, materialize_grads=True)
+            assert first.isfinite().all()
+            assert second.isfinite().all()
 
 
 @pytest.mark.nightly

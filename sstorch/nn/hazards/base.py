@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sstorch.checks import check_choice
 from sstorch.exceptions import ConfigError
+from sstorch.nn.functional import survival_of
 from sstorch.nn.hazards.numeric import invert, minimize_small, restricted_mean
 
 Ancillary = Literal["constant", "linear", "strata"]
@@ -91,7 +92,7 @@ class HazardFamily(nn.Module, ABC):
 
     def survival(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """S(t | x) = exp(-H); arguments and shape of :meth:`cumulative_hazard`."""
-        return torch.exp(-self.cumulative_hazard(log_time, linear, shape))
+        return survival_of(self.cumulative_hazard(log_time, linear, shape))
 
     def terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
         """H and log h together; a family with shared intermediate results can define log h only here."""
@@ -257,7 +258,11 @@ class HazardFamily(nn.Module, ABC):
             broadcast shape; +inf if H stays below. Differentiable in the parameters.
         """
         size = torch.broadcast_shapes(cumulative_hazard.shape, linear.shape, shape.shape[:-1])
-        return invert(lambda y: self.cumulative_hazard(y, linear, shape), cumulative_hazard.expand(size))
+        return invert(
+            lambda y: self.cumulative_hazard(y, linear, shape),
+            lambda y: self.log_hazard(y, linear, shape),
+            cumulative_hazard.expand(size),
+        )
 
     def horizon(self, log_time: Tensor) -> Tensor | None:
         """Log time in model units beyond which extrapolation is not meaningful.
@@ -463,12 +468,16 @@ class HazardFamily(nn.Module, ABC):
         return torch.cat([self._aligned(value, like).expand(like.shape) for value in constants], dim=-1)
 
     def _derived_terms(self, log_time: Tensor, linear: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+        # Every element needs a log time of its own, since each has a derivative of its own.
+        y = log_time.expand(torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])).clone()
+        if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+            hazard, pull = torch.func.vjp(lambda y: self.cumulative_hazard(y, linear, shape), y)[:2]
+            (slope,) = pull(torch.ones_like(hazard))
+            return hazard, slope.clamp(min=torch.finfo(slope.dtype).tiny).log() - log_time
+        # The same without the compiler of torch, which torch.func loads.
         parts = (log_time, linear, shape)
         recording = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
         with torch.enable_grad():
-            size = torch.broadcast_shapes(log_time.shape, linear.shape, shape.shape[:-1])
-            # Every element needs a log time of its own, since each has a derivative of its own.
-            y = log_time.expand(size).clone()
             if not y.requires_grad:
                 y.requires_grad_()
             hazard = self.cumulative_hazard(y, linear, shape)

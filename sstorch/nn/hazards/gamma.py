@@ -17,7 +17,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -54,13 +54,14 @@ class _PrenticeTerms(torch.autograd.Function):
     def forward(w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
         w64, q64 = torch.broadcast_tensors(w.double(), q.double())
         values = _evaluate(w64, q64)
-        largest = torch.finfo(w.dtype).max
+        largest = math.sqrt(torch.finfo(w.dtype).max)
         slopes = (slope.clamp(-largest, largest) for slope in values[2:])
         return tuple(part.to(w.dtype) for part in (*values[:2], *slopes))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs, *output[2:])
+        ctx.save_for_forward(*inputs, *output[2:])
         ctx.mark_non_differentiable(*output[2:])
         ctx.sizes = tuple(part.shape for part in inputs)
 
@@ -73,6 +74,12 @@ class _PrenticeTerms(torch.autograd.Function):
         grad_w = grads[0] * hazard_w + grads[1] * log_hazard_w
         grad_q = grads[0] * hazard_q + grads[1] * log_hazard_q
         return grad_w.sum_to_size(ctx.sizes[0]), grad_q.sum_to_size(ctx.sizes[1])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor | None, ...]:
+        _, _, hazard_w, hazard_q, log_hazard_w, log_hazard_q = ctx.saved_tensors
+        of_w, of_q = tangents
+        return hazard_w * of_w + hazard_q * of_q, log_hazard_w * of_w + log_hazard_q * of_q, *(None,) * 4
 
     @staticmethod
     def vmap(
@@ -91,20 +98,32 @@ class _PrenticeSlopes(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        w, q = (part.double() for part in ctx.saved_tensors)
-        moved = []
-        for step_w, step_q in ((_STEP, 0.0), (0.0, _STEP)):
-            ahead = _PrenticeTerms.forward(w + step_w, q + step_q)[2:]
-            behind = _PrenticeTerms.forward(w - step_w, q - step_q)[2:]
-            pairs = zip(grads, ahead, behind, strict=True)
-            changes = [grad * (high - low) for grad, high, low in pairs]
-            moved.append(torch.stack(changes).sum(0) / (2 * _STEP))
+        moved = (
+            torch.stack([grad * change for grad, change in zip(grads, changes, strict=True)]).sum(0)
+            for changes in _PrenticeSlopes._changes(*ctx.saved_tensors)
+        )
         given = zip(moved, ctx.saved_tensors, strict=True)
         return tuple(each.sum_to_size(part.shape).to(part.dtype) for each, part in given)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> tuple[Tensor, ...]:
+        pairs = zip(*_PrenticeSlopes._changes(*ctx.saved_tensors), strict=True)
+        moved = (of_w * tangents[0] + of_q * tangents[1] for of_w, of_q in pairs)
+        return tuple(each.to(tangents[0].dtype) for each in moved)
+
+    @staticmethod
+    def _changes(w: Tensor, q: Tensor) -> Iterator[list[Tensor]]:
+        """Derivatives of the four in w, then in Q, in double precision."""
+        w, q = w.double(), q.double()
+        for step_w, step_q in ((_STEP, 0.0), (0.0, _STEP)):
+            ahead = _PrenticeSlopes.apply(w + step_w, q + step_q)  # type: ignore[no-untyped-call]
+            behind = _PrenticeSlopes.apply(w - step_w, q - step_q)  # type: ignore[no-untyped-call]
+            yield [(high - low) / (2 * _STEP) for high, low in zip(ahead, behind, strict=True)]
 
     @staticmethod
     def vmap(

@@ -37,11 +37,14 @@ def log_time_limit(dtype: torch.dtype) -> float:
     return _DOUBLE_RANGE if dtype == torch.float64 else _SINGLE_RANGE
 
 
-def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+def invert(
+    cumulative_hazard: Callable[[Tensor], Tensor], log_hazard: Callable[[Tensor], Tensor], target: Tensor
+) -> Tensor:
     """Log time at which a cumulative hazard, elementwise and never falling, reaches values ``target`` > 0.
 
-    By bisection; +inf if H stays below the target, -inf if it is above at once. The result has the gradient
-    of the implicit function: a Newton step, which is zero up to rounding, is added.
+    By bisection; +inf if H stays below the target, -inf if it is above at once. The result has the first and
+    second derivatives of the implicit function: two Newton steps, which are zero up to rounding, are added
+    without their values.
     """
     with torch.no_grad():
         limit = log_time_limit(target.dtype)
@@ -52,13 +55,11 @@ def invert(cumulative_hazard: Callable[[Tensor], Tensor], target: Tensor) -> Ten
             below = cumulative_hazard(middle) < target
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         solution = (low + high) / 2
-    at_solution = cumulative_hazard(solution)
-    if at_solution.requires_grad:
-        y = solution.clone().requires_grad_()
-        hazard = cumulative_hazard(y)
-        (slope,) = torch.autograd.grad(hazard.sum(), y)
-        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(at_solution)
-        change = (at_solution - at_solution.detach()) / torch.where(usable, slope, torch.ones_like(slope))
+    for _ in range(2 if torch.is_grad_enabled() else 0):
+        excess = cumulative_hazard(solution) - target
+        slope = torch.exp(log_hazard(solution) + solution)
+        usable = (slope > 0) & torch.isfinite(slope) & torch.isfinite(excess)
+        change = (excess - excess.detach()) / torch.where(usable, slope, torch.ones_like(slope))
         solution = solution - torch.where(usable, change, torch.zeros_like(change))
     return solution.masked_fill(never, torch.inf).masked_fill(at_once, -torch.inf)
 
@@ -97,6 +98,7 @@ def restricted_mean(
         # Where a level is reached at once H is above it from this limit on, as it was for the inversion.
         limit = log_time_limit(log_tau.dtype)
         ends = torch.minimum(log_quantile(log_tau.new_tensor(_LEVELS)), log_tau).clamp(min=-limit)
+        ends = ends.detach()  # from derivatives in forward mode, too
         first, final = ends[..., :1], ends[..., -1:]
         inside = torch.minimum(torch.maximum(corners, first), final)
         ends = torch.cat([ends, inside], dim=-1).sort(dim=-1).values
