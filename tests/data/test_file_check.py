@@ -155,6 +155,33 @@ def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
     assert "60 rows of 30 subjects" in found.data
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"Tage": -4}, "column 'Tage' is negative in 1 row (row 4)"),
+        ({"Letzter Kontakt": "31.02.2016"}, "'31.02.2016', which is not a date, in 1 row (row 4)"),
+        ({"Letzter Kontakt": "01.01.2001"}, "date 'Letzter Kontakt' is before 'Aufnahme' in 1 row (row 4)"),
+    ],
+)
+def test_one_bad_value_does_not_hide_the_outcome(change: dict[str, object], text: str) -> None:
+    frame = dirty()[["Aufnahme", "Letzter Kontakt", "Geschlecht"]].assign(Verstorben=["FALSCH", "WAHR"] * 60)
+    if "Tage" in change:
+        frame = frame[["Geschlecht", "Verstorben"]].assign(Tage=np.arange(1, N + 1))
+    assert not check(frame).left
+    frame.loc[3, list(change)] = list(change.values())
+    assert text in check(frame).left[0]
+
+
+def test_dates_of_death_alone_end_no_follow_up_of_the_living() -> None:
+    frame = dirty()[["Aufnahme", "Letzter Kontakt", "Geschlecht"]]
+    frame = frame.rename(columns={"Letzter Kontakt": "Todesdatum"})
+    frame.loc[frame.index % 2 == 0, "Todesdatum"] = None
+    found = check(frame)
+    assert "'Todesdatum' is missing in 60 rows" in found.left[0]
+    assert "by the last contact" in found.left[0]
+    assert "add a column of 1 where it is present" in found.notes[0]
+
+
 def test_codes_of_an_event_that_cannot_be_guessed_are_named() -> None:
     frame = pd.DataFrame({"time": np.arange(1, 41), "status": [1, 2, 3, 2] * 10, "age": np.arange(40) % 7})
     assert any("'status' has the values 1, 2, 3: name the one of the event" in n for n in check(frame).notes)
