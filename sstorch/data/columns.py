@@ -362,14 +362,26 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     return tuple(sorted(set(labels(column)) - {None}))
 
 
+def codes_of_missing(values: Iterable[object], names: Iterable[str]) -> dict[str, set[str]]:
+    """Codes of missing values of each column; ``COLUMN=VALUE`` is a code of this column alone."""
+    words = {label(value) for value in values}
+    own = {name: {word for word in words if word.startswith(f"{name}=")} for name in names}
+    shared = words.difference(*own.values())
+    return {name: shared | {word.removeprefix(f"{name}=") for word in own[name]} for name in own}
+
+
 def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
-    """The frame with cells of some values missing; a number represents all that are equal to it."""
-    marks = {label(value) for value in values}
-    if not marks:
+    """The frame with cells of some values missing, which are as `codes_of_missing` takes them.
+
+    A number represents all that are equal to it.
+    """
+    codes = codes_of_missing(values, map(str, frame.columns))
+    if not any(codes.values()):
         return frame
-    numbers = pd.to_numeric(pd.Series(sorted(marks)), errors="coerce").dropna()
 
     def cleared(column: pd.Series) -> pd.Series:
+        marks = codes[str(column.name)]
+        numbers = pd.to_numeric(pd.Series(sorted(marks), dtype=object), errors="coerce").dropna()
         if pdt.is_numeric_dtype(column.dtype) and not pdt.is_bool_dtype(column.dtype):
             return column.mask(column.isin(numbers))
         if isinstance(column.dtype, pd.CategoricalDtype):

@@ -50,7 +50,7 @@ class FileOptions:
     entry: str | None = option(None, "column of the entry times (left truncation)")
     id: str | None = option(None, "column of the subjects, for several rows per subject")
     event_value: str | None = option(None, "value of the event column for an event, such as yes")
-    missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]")
+    missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]; of a column: [nodes=9]")
     decimal: str | None = option(None, "decimal sign; null detects it")
     weight: str | None = option(None, "column of the weights")
     lower: str | None = option(None, "column of the lower bounds of interval-censored times, with upper")

@@ -253,8 +253,8 @@ def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
     alike = [word for word in known if word.strip().casefold() == value.casefold() and word != value]
     if events.any() and alike:
         raise DataError(
-            f"{where} is {alike[0]!r} in {rows_text(words == alike[0])}, which would be censored, but {value!r} "
-            "in rows with an event; write both in one way"
+            f"{where} is {alike[0]!r} in {rows_text(words == alike[0])}, which would be censored, but "
+            f"{value!r} in rows with an event; write both in one way"
         )
     if not events.any():
         raise DataError(

@@ -15,6 +15,7 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.checks import check_unique
+from sstorch.data.columns import codes_of_missing
 from sstorch.data.table import Table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -72,7 +73,9 @@ def read_text(
                 usecols=range(len(header)) if blank else None,
                 index_col=False,
                 keep_default_na=False,
-                na_values=[*MISSING, *missing],
+                na_values={
+                    name: [*MISSING, *codes] for name, codes in codes_of_missing(missing, header).items()
+                },
                 decimal=sign,
                 skipinitialspace=True,
                 low_memory=False,  # reading in pieces can give one column two types

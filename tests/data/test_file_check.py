@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sstorch.checking import main
-from sstorch.data import check, load_file
+from sstorch.data import SurvivalData, check, load_file
 from sstorch.exceptions import ConfigError, DataError
 from tests.app import sstorch
 
@@ -180,6 +180,29 @@ def test_dates_of_death_alone_end_no_follow_up_of_the_living() -> None:
     assert "'Todesdatum' is missing in 60 rows" in found.left[0]
     assert "by the last contact" in found.left[0]
     assert "add a column of 1 where it is present" in found.notes[0]
+
+
+def test_codes_of_missing_values_stay_numbers_in_other_columns(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    frame = pd.DataFrame({"grade": draws.choice([1, 2, 3, 9], N), "nodes": draws.integers(0, 15, N)})
+    frame = frame.assign(lvef=np.where(frame.index % 9, draws.integers(20, 70, N), -1))
+    frame = frame.assign(hb=draws.normal(13, 2, N).round(1).astype(str), days=np.arange(1, N + 1), died=1)
+    frame.loc[::2, "died"] = 0
+    frame.loc[[5, 8], "hb"] = "?"
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    found = check(tmp_path / "c.csv", missing=["hb=?"])
+    assert found.options.missing == ["hb=?", "grade=9", -1]
+    read = load_file(tmp_path / "c.csv", **found.options.to_dict()).frame
+    assert read.isna().sum().to_dict() == {
+        "grade": (frame["grade"] == 9).sum(),
+        "nodes": 0,
+        "lvef": (frame["lvef"] == -1).sum(),
+        "hb": 2,
+    }
+    np.testing.assert_array_equal(read["nodes"], frame["nodes"])
+    frame = frame.drop(columns="hb")
+    again = SurvivalData.from_frame(frame, time="days", event="died", missing=["grade=9", "lvef=-1"])
+    assert again.frame["grade"].isna().sum() == (frame["grade"] == 9).sum()
 
 
 def test_codes_of_an_event_that_cannot_be_guessed_are_named() -> None:
