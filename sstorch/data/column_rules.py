@@ -200,9 +200,10 @@ def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
             part = dates.iloc[start : start + len(column)].set_axis(column.index)
             start += len(column)
             if (bad := (part.isna() & column.notna()).to_numpy()).any():
+                of_form = f" of the form {next(iter(fits))}" if fits else ""
                 raise DataError(
-                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is not a date, in "
-                    f"{rows_text(bad)}; correct these cells or set them to missing"
+                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is not a "
+                    f"date{of_form}, in {rows_text(bad)}; correct these cells or set them to missing"
                 )
             typed[k] = part
     return [_plain(typed[k]) for k in range(len(columns))]

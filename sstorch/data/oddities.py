@@ -182,9 +182,8 @@ def _odd_numbers(frame: pd.DataFrame, name: str, time: FloatArray) -> Iterator[O
     if codes.size:
         named = [int(code) if code.is_integer() else code for code in codes.tolist()]
         others = frame.drop(columns=name).select_dtypes("number")
-        elsewhere = (
-            others.isin(codes).to_numpy().any() or np.isin(time, codes).any()
-        )  # where it can be a number
+        # Elsewhere it can be a number.
+        elsewhere = others.isin(codes).to_numpy().any() or np.isin(time, codes).any()
         remedy = [f"{name}={code}" if elsewhere else code for code in named]
         option = option_text("missing", remedy, "")
         yield Oddity(

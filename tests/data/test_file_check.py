@@ -159,7 +159,10 @@ def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
     ("change", "text"),
     [
         ({"Tage": -4}, "column 'Tage' is negative in 1 row (row 4)"),
-        ({"Letzter Kontakt": "31.02.2016"}, "'31.02.2016', which is not a date, in 1 row (row 4)"),
+        (
+            {"Letzter Kontakt": "31.02.2016"},
+            "a date of the form %d.%m.%Y, in 1 row (row 4)",
+        ),
         ({"Letzter Kontakt": "01.01.2001"}, "date 'Letzter Kontakt' is before 'Aufnahme' in 1 row (row 4)"),
     ],
 )

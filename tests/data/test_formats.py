@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sstorch import SurvivalRegression, load_dataset
-from sstorch.data import SurvivalData, load_file
+from sstorch.data import SurvivalData, check, load_file
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -123,6 +123,15 @@ def test_grouped_thousands_are_no_decimals(tmp_path: Path) -> None:
         read_table(tmp_path / "c.csv", encoding="utf-8")
 
 
+def test_empty_first_sheet_names_the_others(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    with pd.ExcelWriter(tmp_path / "c.xlsx") as book:
+        pd.DataFrame(columns=["Export"]).to_excel(book, sheet_name="Info", index=False)
+        COHORT.to_excel(book, sheet_name="Data", index=False)
+    with pytest.raises(DataError, match=r"the sheet 'Info' has no rows.*choose one of 'Info', 'Data'"):
+        check(tmp_path / "c.xlsx")
+
+
 def test_database_without_table_and_failing_query_raise(tmp_path: Path) -> None:
     _sqlite(COHORT, tmp_path / "c.db")
     with pytest.raises(ConfigError, match="table=NAME"):
@@ -192,7 +201,9 @@ def test_bad_dates_name_rows(tmp_path: Path) -> None:
     frame = _dated()
     frame.loc[3, "ende"] = "31.02.2016"
     frame.to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(DataError, match=r"'31.02.2016', which is not a date, in 1 row \(line 5\)"):
+    with pytest.raises(
+        DataError, match=r"'31.02.2016', which is not a date of the form %d.%m.%Y, in 1 row \(line 5\)"
+    ):
         load_file(tmp_path / "c.csv", date=["beginn", "ende"], event="tot")
     _dated().to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(DataError, match="'beginn' is before 'ende' in 60 rows"):
