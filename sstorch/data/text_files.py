@@ -5,7 +5,7 @@ import csv
 import gzip
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, cast
@@ -33,12 +33,18 @@ _EXCEL = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 
 
 def read_text(
-    file: Path, sep: str | None, missing: Iterable[str], decimal: str | None, encoding: str | None
+    file: Path,
+    sep: str | None,
+    missing: Iterable[str],
+    decimal: str | None,
+    encoding: str | None,
+    texts: Collection[str] = (),
 ) -> Table:
     """Read a text file with a header.
 
     None finds `sep` in the header (tab for .tsv), `decimal` in the cells and `encoding` in the bytes: UTF-8,
-    UTF-16, cp1252 or Latin-1. `missing` represents a missing value besides the usual words.
+    UTF-16, cp1252 or Latin-1. `missing` represents a missing value besides the usual words. Columns named in
+    `texts` stay text, such as the number 007 of a subject.
     """
     for name, sign in (("sep", sep), ("decimal", decimal)):
         if sign is not None and len(sign) != 1:
@@ -77,6 +83,7 @@ def read_text(
                     name: [*MISSING, *codes] for name, codes in codes_of_missing(missing, header).items()
                 },
                 decimal=sign,
+                dtype=dict.fromkeys(texts, str),
                 skipinitialspace=True,
                 low_memory=False,  # reading in pieces can give one column two types
             )
