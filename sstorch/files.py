@@ -40,8 +40,7 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         os.replace(aside, path)
     except OSError as error:
         # The name is that of the file aside, or missing where the disk is full.
-        error.filename, error.filename2 = str(path), None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             check_times(times)
         options = given_options(asked, options_beside(asked.model.expanduser()))
         with in_file(file):
-            read = options.read(file)
+            read = options.read(file, {naming} - {None, *model.feature_names_in_})
             with read.wording("--"):
                 table = predictions(model, read.frame, times, naming, asked.after)
         text = table.to_csv(index=False, lineterminator="\n")

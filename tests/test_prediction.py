@@ -108,6 +108,16 @@ def test_missing_values_decimal_commas_and_far_values(
     assert err.startswith("sstorch-predict: note: column 'age' is -999 in 1 row (line 9), far outside its ")
 
 
+def test_identifiers_of_a_text_file_stay_as_they_are(
+    soft: Path, cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pd.read_csv(cohort)[:3].assign(pid=["007", " 12345678901234567890", "1e5"])
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    main([str(soft), str(tmp_path / "c.csv"), "--id", "pid"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["pid", "007", "12345678901234567890", "1e5"]
+
+
 @pytest.mark.parametrize(
     ("change", "options", "told"),
     [

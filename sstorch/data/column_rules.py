@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from pandas.api import types as pdt
 from sstorch._types import FloatArray
 from sstorch.checks import check_choice, check_columns_exist, option_text, rows_text
 from sstorch.data.columns import MAX_NUMBER_LABELS, labels
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 
 # What becomes of detection limits: their value, their value and a 0/1 column, or a missing value.
 LIMITS = ("value", "indicator", "missing")
@@ -23,8 +24,9 @@ _DAYS = {"days": 1.0, "weeks": 7.0, "months": 365.2425 / 12, "years": 365.2425}
 # Forms of dates; %d/%m and %m/%d can both fit.
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y"),
-    *("%d/%m/%y", "%m/%d/%y", "%d%b%Y", "%d-%b-%Y", "%d %b %Y", "%Y%m%d"),
+    *("%d/%m/%y", "%m/%d/%y", "%d%b%Y", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%Y%m%d"),
 )
+_MOST = 0.9  # share of the cells in a column of dates
 _MIDNIGHT = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?$")
 
 
@@ -158,9 +160,8 @@ def is_dates(column: pd.Series) -> bool:
     cells = pd.Series(column.dropna().unique())
     if len(cells) == 0 or not all(isinstance(cell, str) and len(cell) >= 6 for cell in cells):
         return False
-    return any(
-        parsed.notna().all() for parsed in _parsed(cells, _DATES[:-1]).values()
-    )  # numbers are no dates
+    # Of ten, nine at least: what is no date, such as 31.02., is reported by `dates_of`. Numbers are no dates.
+    return any(parsed.notna().mean() >= _MOST for parsed in _parsed(cells, _DATES[:-1]).values())
 
 
 def _parsed(cells: pd.Series, forms: Sequence[str]) -> dict[str, pd.Series]:
@@ -199,9 +200,10 @@ def dates_of(columns: Sequence[pd.Series], form: str | None) -> list[pd.Series]:
             part = dates.iloc[start : start + len(column)].set_axis(column.index)
             start += len(column)
             if (bad := (part.isna() & column.notna()).to_numpy()).any():
+                of_form = f" of the form {next(iter(fits))}" if fits else ""
                 raise DataError(
-                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is not a date, in "
-                    f"{rows_text(bad)}; correct these cells or set them to missing"
+                    f"column {str(column.name)!r} holds {column[bad].iloc[0]!r}, which is not a "
+                    f"date{of_form}, in {rows_text(bad)}; correct these cells or set them to missing"
                 )
             typed[k] = part
     return [_plain(typed[k]) for k in range(len(columns))]
@@ -225,8 +227,13 @@ def follow_up(frame: pd.DataFrame, dates: Sequence[str], form: str | None, unit:
         if (bad := column.isna().to_numpy()).any():
             raise DataError(
                 f"date {name!r} is missing in {rows_text(bad)}: the follow-up of these rows is not known; "
-                "complete or remove them"
+                "complete it, for subjects without an event by the last contact (without them, survival is "
+                "estimated too low), or remove rows that have no date"
             )
+        future = (column > pd.Timestamp.now()).to_numpy()
+        if 0.0 < future.mean() < 1.0 - _MOST:  # in all rows dates are shifted, to protect the subjects
+            text = f"date {name!r} is in the future in {rows_text(future)}: correct these rows"
+            warnings.warn(text, DataWarning, stacklevel=2)
     days = np.asarray((end - start).dt.total_seconds(), dtype=np.float64) / 86400.0
     if (bad_order := days < 0).any():
         raise DataError(

@@ -38,7 +38,9 @@ Kind = Literal["numeric", "categorical"]
 LARGEST = 1e100
 # A text column with more different numbers than this is taken for a measurement, not for codes of groups.
 MAX_NUMBER_LABELS = 10
-_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}([ .,'\u00a0\u202f]\d{3})+)([.,]\d+)?\s*%?")
+_NUMBER = re.compile(r"[+\u2212-]?(\d+|\d{1,3}([ .,'\u00a0\u202f\u2019]\d{3})+)([.,]\d+)?\s*%?")
+# A number with its unit, such as 172 cm; one unit has to stand in all cells.
+_WITH_UNIT = re.compile(r"[<>≤≥]?=?\s*[+\u2212-]?\d+([.,]\d+)?\s*([^\W\d]\S*( \S+)?)")
 _LIMIT = re.compile(r"\s*([<>≤≥])=?\s*(.+)")
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([ T].*)?)|(\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})( .*)?)")
 # A design is wide from so many columns on, where they are half as many as rows, or very many.
@@ -185,7 +187,8 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
         return
     text = [v if isinstance(v, str) else None for v in column.astype(object)]
     present = np.array([v is not None for v in text])
-    number = np.array([v is not None and _looks_like_number(v) for v in text])
+    unit = _unit(column)
+    number = np.array([v is not None and _looks_like_number(v.removesuffix(unit)) for v in text])
     date = np.array([v is not None and _DATE.fullmatch(v.strip()) is not None for v in text])
     if 2 * date.sum() >= present.sum() and column[date].nunique() > MAX_NUMBER_LABELS:
         raise DataError(
@@ -202,6 +205,13 @@ def _refuse_numbers_as_text(column: pd.Series, where: str) -> None:
         f"{where} holds {n_labels} different numbers written as text, such as {_first(column, number)}"
         f"{others}; {remedy}"
     )
+
+
+def _unit(column: pd.Series) -> str:
+    """Text behind the numbers of all cells that hold one, with the blank before it; "" if it differs."""
+    matches = [_WITH_UNIT.fullmatch(str(word).strip()) for word in column.dropna().unique()]
+    units = {match[2] for match in matches if match}
+    return units.pop() if len(units) == 1 else ""
 
 
 def _limit_remedy(column: pd.Series, odd: BoolArray) -> str:
@@ -230,9 +240,9 @@ def _file_remedy(column: pd.Series, odd: BoolArray) -> str:
     if odd.any():
         words = column[odd].astype(str).str.strip().unique()[:MAX_NUMBER_LABELS].tolist()
         return f"if these are missing values, give {option_text('missing', words, '')}"
-    if column.astype(str).str.contains(",").any():
+    if column.dropna().astype(str).str.fullmatch(r"\s*[+-]?\d+,\d+\s*").any():
         return f"if the comma is the decimal sign, give {option_text('decimal', ',', '')}"
-    return "write plain numbers such as 1234.5 into the file"
+    return "write plain numbers into the file, without units or signs between thousands, such as 1234.5"
 
 
 def kind_of(column: pd.Series) -> Kind:
@@ -352,14 +362,26 @@ def vocabulary(column: pd.Series) -> tuple[str, ...]:
     return tuple(sorted(set(labels(column)) - {None}))
 
 
+def codes_of_missing(values: Iterable[object], names: Iterable[str]) -> dict[str, set[str]]:
+    """Codes of missing values of each column; ``COLUMN=VALUE`` is a code of this column alone."""
+    words = {label(value) for value in values}
+    own = {name: {word for word in words if word.startswith(f"{name}=")} for name in names}
+    shared = words.difference(*own.values())
+    return {name: shared | {word.removeprefix(f"{name}=") for word in own[name]} for name in own}
+
+
 def set_missing(frame: pd.DataFrame, values: Iterable[object]) -> pd.DataFrame:
-    """The frame with cells of some values missing; a number represents all that are equal to it."""
-    marks = {label(value) for value in values}
-    if not marks:
+    """The frame with cells of some values missing, which are as `codes_of_missing` takes them.
+
+    A number represents all that are equal to it.
+    """
+    codes = codes_of_missing(values, map(str, frame.columns))
+    if not any(codes.values()):
         return frame
-    numbers = pd.to_numeric(pd.Series(sorted(marks)), errors="coerce").dropna()
 
     def cleared(column: pd.Series) -> pd.Series:
+        marks = codes[str(column.name)]
+        numbers = pd.to_numeric(pd.Series(sorted(marks), dtype=object), errors="coerce").dropna()
         if pdt.is_numeric_dtype(column.dtype) and not pdt.is_bool_dtype(column.dtype):
             return column.mask(column.isin(numbers))
         if isinstance(column.dtype, pd.CategoricalDtype):

@@ -86,7 +86,8 @@ def load_file(
             names the others.
         entry: Column of the entry times (left truncation).
         event_value: Value of the event column for an event, such as ``"yes"``.
-        missing: Additional codes of missing values, such as ``[-999, "unknown"]``.
+        missing: Additional codes of missing values, such as ``[-999, "unknown"]``; text ``COLUMN=VALUE``,
+            such as ``"nodes=9"``, is a code of one column.
         decimal: Decimal sign of texts, ``"."`` or ``","``; None to detect it in the cells of a text file.
         cause: Column of the competing causes, in place of `event`.
         causes: Names of the causes by value, such as ``{1: "relapse", 2: "death"}``; ``"auto"`` for 0

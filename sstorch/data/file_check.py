@@ -77,7 +77,11 @@ class FileCheck:
         if self.data:
             parts += ["", f"This runs, with {self.data}:", f"  {self.command}", f"  {self.call}"]
         else:
-            parts += ["", "What is left has to be corrected in the file; then:", f"  {self.command}"]
+            parts += [
+                "",
+                "What is left has to be corrected in the file, or by an option that it names; then:",
+                f"  {self.command}",
+            ]
         return "\n".join(parts)
 
 
@@ -148,9 +152,10 @@ def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str
         data = ""
         if not left:
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DataWarning)  # each is a note already
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always", DataWarning)
                     data = options.data_of(table.missing(options.missing)).describe()
+                odd_notes += [str(w.message) for w in said]
             except DataError as error:
                 left, stops = [str(error)], [*stops, str(error)]
     return FileCheck(

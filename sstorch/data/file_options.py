@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ class FileOptions:
     entry: str | None = option(None, "column of the entry times (left truncation)")
     id: str | None = option(None, "column of the subjects, for several rows per subject")
     event_value: str | None = option(None, "value of the event column for an event, such as yes")
-    missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]")
+    missing: list[Any] = option([], "codes of missing values, such as [-999,unknown]; of a column: [nodes=9]")
     decimal: str | None = option(None, "decimal sign; null detects it")
     weight: str | None = option(None, "column of the weights")
     lower: str | None = option(None, "column of the lower bounds of interval-censored times, with upper")
@@ -67,20 +67,23 @@ class FileOptions:
     limits: Any = option(None, "detection limits such as >300: value, indicator or missing; or by column")
     units: dict[str, str] = option({}, "units of columns, such as {age: years}")
 
-    def read(self, path: str | os.PathLike[str]) -> Table:
+    def read(self, path: str | os.PathLike[str], texts: Collection[str] = ()) -> Table:
         """Read a file whose rows need not have the columns of the outcome.
+
+        Columns named in `texts` stay as a text file has them.
 
         Returns:
             The rows with the transforms of the training rows; a time of follow-up where its dates are there.
         """
-        table = self.table_of(path)
+        table = self.table_of(path, texts)
         with table.wording():
             known = [str(name) for name in table.frame.columns]
             dated = bool(self.date) and set(self.date) <= set(known)
             own = self if dated else replace(self, date=[])
-            return replace(table, frame=own.transformed(table))
+            kept = {name: table.frame[name] for name in texts if name in known}
+            return replace(table, frame=own.transformed(table).assign(**kept))
 
-    def table_of(self, path: str | os.PathLike[str]) -> Table:
+    def table_of(self, path: str | os.PathLike[str], texts: Collection[str] = ()) -> Table:
         """The rows of a file before any transform; see `read_table`."""
         return read_table(
             path,
@@ -89,6 +92,7 @@ class FileOptions:
             decimal=self.decimal,
             encoding=self.encoding,
             table=self.table,
+            texts=texts,
         )
 
     def transformed(self, table: Table) -> pd.DataFrame:

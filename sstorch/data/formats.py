@@ -174,8 +174,9 @@ def _sheet(file: Path, table: str | None) -> Table:
     blank = cells.map(lambda cell: isinstance(cell, str) and not cell.strip())
     cells = cells.mask(blank | cells.isna(), np.nan)
     cells = cells[cells.notna().any(axis=1)].dropna(axis=1, how="all")
-    if cells.empty:
-        raise DataError("the sheet is empty")
+    if len(cells) < 2:
+        other = f"; choose one of {names_text(sheets)} with table=NAME" if len(sheets) > 1 else ""
+        raise DataError(f"the sheet {table or sheets[0]!r} has no rows below its header{other}")
     header = check_header(["" if pd.isna(cell) else label(cell) for cell in cells.iloc[0]])
     frame = cells.iloc[1:].set_axis(header, axis=1)
     lines = frame.index.to_numpy(dtype=np.int64) + 1

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pandas.api import types as pdt
 
@@ -19,13 +18,15 @@ from sstorch.data.oddities import several_rows
 from sstorch.exceptions import DataError
 
 _TIME = re.compile(
-    r"time|days|weeks|months|years|tage|wochen|monate|jahre|dauer|duration|follow|survival|überleben|zeit"
-    r"|stop|^(os|pfs|dfs|fu)([ _.]|$)",
+    r"time|days|weeks|months|years|(?<![^\W_])tage|lebenstage|wochen|monate|jahre|dauer|duration|follow|survival|überleben"
+    r"|zeit|stop|^(os|pfs|dfs|fu)([ _.]|$)",
     re.IGNORECASE,
 )
-_NO_TIME = re.compile(r"age|alter|start|begin|entry|time1$", re.IGNORECASE)
+# Ages, stages and percentages, but not the German days, "Tage".
+_NO_TIME = re.compile(r"(?<!(?<![^\W_])t)(?<!lebenst)age|alter|start|begin|entry|time1$", re.IGNORECASE)
 _EVENT = re.compile(
-    r"event|status|death|dead|died|tot|tod|verstorben|gestorben|ereignis|cens|zens|relapse|rezidiv|outcome",
+    r"event|status|death|dead|died|tot|tod|verstorben|gestorben|ereignis|cens|zens|relapse|rezidiv|outcome"
+    r"|d[ée]c[èeé]s|d[ée]c[ée]d|év[ée]nement|muert",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(r"^(t?start|entry|begin|eintritt|time1)", re.IGNORECASE)
@@ -36,9 +37,15 @@ _UNITS = {
     "months": re.compile(r"month|monat", re.IGNORECASE),
     "years": re.compile(r"year|jahr", re.IGNORECASE),
 }
-_YES = re.compile(r"1|true|yes|ja|y|j|dead|died|death|tot|verstorben|gestorben|event", re.IGNORECASE)
+_YES = re.compile(
+    r"1|true|wahr|vrai|yes|ja|oui|s[íi]|y|j|o|dead|deceased|died|death|tot|verstorben|gestorben|d[ée]c[ée]d[ée]e?"
+    r"|event",
+    re.IGNORECASE,
+)
 _UNKNOWN = re.compile(r"unbekannt|unknown|k\. ?a\.|keine angabe|fehlend|missing|n\. ?b\.|\?", re.IGNORECASE)
 _MAX_CODES = 10
+# Share of the rows above which a guess holds: the run reports the other rows as errors, with their lines.
+_MOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -95,12 +102,18 @@ def other_outcomes(frame: pd.DataFrame, options: FileOptions, decimal: str) -> s
     times = [name for name in names if _is_time(frame[name], decimal)]
     unknown = [word for name in names for word in _unknown_words(frame[name])]
     events = [found[0].value for found in _events(frame[names], unknown)]
-    codes = [name for name in names if _EVENT.search(name) and 2 < frame[name].nunique() <= _MAX_CODES]
+    codes = [name for name in names if _EVENT.search(name) and 2 <= frame[name].nunique() <= _MAX_CODES]
     if codes and not events and options.cause is None and options.event not in frame:
         values = ", ".join(sorted({label(value) for value in frame[codes[0]].dropna()}))
         return (
             f"column {codes[0]!r} has the values {values}: name the one of the event (event={codes[0]} "
             f"event_value=...), or those of causes (cause={codes[0]} causes=...); others are censored"
+        )
+    dates = [name for name in map(str, frame.columns) if _EVENT.search(name) and is_dates(frame[name])]
+    if dates and not events and options.cause is None and options.event not in frame:
+        return (
+            f"no column of events was found: if {dates[0]!r} is the date of the event, add a column of 1 "
+            "where it is present and 0 elsewhere; follow-up of rows without it ends with the last contact"
         )
     if not times and not events:
         return ""
@@ -130,7 +143,7 @@ def _is_time(column: pd.Series, decimal: str) -> bool:
         return False
     if pdt.is_bool_dtype(column.dtype) or not pdt.is_numeric_dtype(column.dtype):
         return False
-    return bool(column.nunique() > 2 and (column.dropna() >= 0).all())
+    return bool(column.nunique() > 2 and (column.dropna() >= 0).mean() > _MOST)
 
 
 def _is_entry(column: pd.Series, time: pd.Series) -> bool:
@@ -172,19 +185,24 @@ def _event_value(column: pd.Series, unknown: list[str]) -> Iterator[Guess]:
 
 
 def _follow_up(frame: pd.DataFrame, dates: list[str]) -> list[str] | None:
-    """Start and end of follow-up: two dates, the second called as an end is, or never before the first."""
+    """Start and end of follow-up: two dates, the second called as an end is, or rarely before the first."""
     found = []
     for end in dates:
         for start in dates:
             if start == end:
                 continue
+            named, ordered, complete, days = bool(_END.search(end)), True, False, 0.0
             try:
                 first, last = dates_of([frame[start], frame[end]], None)
             except DataError:  # reported by the check of the run
-                continue
-            if first.notna().all() and last.notna().all() and bool((last >= first).all()):
-                found.append((bool(_END.search(end)), float(np.mean((last - first).dt.days)), start, end))
-    return None if not found else list(max(found)[2:])
+                named = named and not _END.search(start)
+            else:
+                known = first.notna() & last.notna()
+                ordered, complete = bool((last >= first)[known].mean() > _MOST), bool(known.mean() > _MOST)
+                days = float((last - first)[known].dt.days.mean())
+            if ordered and (complete or named):
+                found.append((complete, named, days, start, end))
+    return None if not found else list(max(found)[3:])
 
 
 def with_guess(options: FileOptions, guess: Guess) -> FileOptions:

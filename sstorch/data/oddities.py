@@ -40,9 +40,9 @@ _SUBJECT = re.compile(
 # Rows of a first, cheap check of whether numbers can be those of an identifier.
 _MANY_ROWS = 10_000
 _FEW_EVENTS = 10
-# Repdigits that represent "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign.
+# Repdigits that represent "unknown" in data entry, besides 9 itself: 77, 88, 99, 777 ...; either sign; -1.
 _CODES = np.array([9.0, *(float(digit * count) for digit in "789" for count in range(2, 7))])
-_CODES = np.concatenate([_CODES, -_CODES, [99.9, 999.9, 99.99, 999.99]])
+_CODES = np.concatenate([_CODES, -_CODES, [99.9, 999.9, 99.99, 999.99, -1.0]])
 # A code within the reach of the measurements is one if it is this often as frequent as other values are.
 _FREQUENT = 5
 
@@ -94,7 +94,7 @@ def odd_columns(frame: pd.DataFrame, time: FloatArray, event: BoolArray) -> list
         elif isinstance(column.dtype, pd.CategoricalDtype):
             found += _odd_labels(column)
         else:
-            found += _odd_numbers(frame, str(name))
+            found += _odd_numbers(frame, str(name), time)
     return [*found, *leaks(frame, time, event), *missing_columns(frame)]
 
 
@@ -172,7 +172,7 @@ def _odd_labels(column: pd.Series) -> Iterator[Oddity]:
         )
 
 
-def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
+def _odd_numbers(frame: pd.DataFrame, name: str, time: FloatArray) -> Iterator[Oddity]:
     values: FloatArray = frame[name].to_numpy()
     if _identifies(frame, name):
         text = f"column {name!r} has a different whole number in every row, as an identifier has"
@@ -181,13 +181,17 @@ def _odd_numbers(frame: pd.DataFrame, name: str) -> Iterator[Oddity]:
     codes = _codes_of_missing(values)
     if codes.size:
         named = [int(code) if code.is_integer() else code for code in codes.tolist()]
-        option = option_text("missing", named, "")
+        others = frame.drop(columns=name).select_dtypes("number")
+        # Elsewhere it can be a number.
+        elsewhere = others.isin(codes).to_numpy().any() or np.isin(time, codes).any()
+        remedy = [f"{name}={code}" if elsewhere else code for code in named]
+        option = option_text("missing", remedy, "")
         yield Oddity(
             f"column {name!r} is {' or '.join(map(str, named))} in {rows_text(np.isin(values, codes))}, "
             "far from its other values, as a code for a missing value is",
             f"if it is one, {f'give {option}' if option else 'set these cells to missing (NaN)'}",
             True,
-            missing=tuple(named),
+            missing=tuple(remedy),
         )
         return
     yield from odd_values(values, f"column {name!r}")
@@ -228,7 +232,8 @@ def _codes_of_missing(values: FloatArray) -> FloatArray:
     found = []
     for code in np.unique(values[is_code]):
         count, gap = int((values == code).sum()), max(low - code, code - high)
-        far = gap > 0.5 * (high - low) or (code < 0 <= low)
+        # Of numbers from 0 on, -1 can be one; of those from 1 on it is none.
+        far = low >= 1 if code == -1 else gap > 0.5 * (high - low) or code < 0 <= low
         frequent = gap > 0 and count >= _FREQUENT and count > _FREQUENT * usual
         # A single 9 may well be a number of something.
         if (far and (abs(code) > 9 or count > 1)) or (frequent and abs(code) > 9):

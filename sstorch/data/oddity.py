@@ -16,7 +16,7 @@ class Oddity:
     remedy: str  # what to do
     accident: bool = False  # true if it is hardly ever meant: such a column is refused in strict mode
     drop: tuple[str, ...] = ()  # columns that would be left out for it
-    missing: tuple[float, ...] = ()  # values that would be set to missing for it
+    missing: tuple[float | str, ...] = ()  # codes that would be set to missing for it
 
     @classmethod
     def of_columns(cls, text: str, names: list[str], accident: bool = True, before: str = "") -> Self:

@@ -211,7 +211,8 @@ class SurvivalData:
             time: Column of the times.
             event: Column of the event indicators, or with `causes` of the causes.
             drop: Columns that are not features, such as identifiers.
-            missing: Codes of missing values in all columns, such as ``[-999, "unknown"]``.
+            missing: Codes of missing values in all columns, such as ``[-999, "unknown"]``; text
+                ``COLUMN=VALUE``, such as ``"nodes=9"``, is a code of one column.
             strict: Raise an error for suspicious features: constant or mostly missing columns, identifiers,
                 leaks of the time or the event, codes for missing values, and categories that differ only by
                 case or blanks.

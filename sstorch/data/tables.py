@@ -1,7 +1,7 @@
 """Tables from files of any kind, as they stand there."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -25,10 +25,11 @@ def read_table(
     decimal: str | None = None,
     encoding: str | None = None,
     table: str | None = None,
+    texts: Collection[str] = (),
 ) -> Table:
     """Read the rows of a file or of a database, at least one, as `load_file` does with these options.
 
-    Blanks around texts are cut off.
+    Blanks around texts are cut off. In a text file the columns named in `texts` stay text.
     """
     codes, file = list(missing), Path(source).expanduser()
     if formats.URL.match(str(source)):
@@ -36,7 +37,7 @@ def read_table(
     elif not file.is_file():
         raise DataError("a folder, not a file" if file.is_dir() else "no such file")
     elif file.name.lower().endswith(_TEXTS):
-        read = read_text(file, sep, [str(code) for code in codes], decimal, encoding)
+        read = read_text(file, sep, [str(code) for code in codes], decimal, encoding, texts)
     elif file.suffix.lower() in formats.DATABASES:
         read = formats.read_database(f"{formats.DATABASES[file.suffix.lower()]}:///{file}", table)
     elif file.suffix.lower() in formats.SUFFIXES:
@@ -46,12 +47,15 @@ def read_table(
     if len(read.frame) == 0:
         raise DataError("the file has no rows below its header")
     check_unique([str(name) for name in read.frame.columns])
-    frame = set_missing(_stripped(read.frame, read.line == "line"), codes)
+    frame = set_missing(_stripped(read.frame, read.line == "line", texts), codes)
     return Table(frame, read.lines, read.line, read.found)
 
 
-def _stripped(frame: pd.DataFrame, of_text: bool) -> pd.DataFrame:
-    """Texts without blanks around them; those that are empty then, and in a text file others, are missing."""
+def _stripped(frame: pd.DataFrame, of_text: bool, texts: Collection[str]) -> pd.DataFrame:
+    """Texts without blanks around them; those that are empty then, and in a text file others, are missing.
+
+    What then are numbers in a text file becomes numbers, but in `texts`.
+    """
     frame, missing = frame.copy(deep=False), MISSING if of_text else ("",)
     for place, kind in enumerate(frame.dtypes):
         column = frame.iloc[:, place]
@@ -67,6 +71,6 @@ def _stripped(frame: pd.DataFrame, of_text: bool) -> pd.DataFrame:
                 continue
             cut = cut.mask(empty)
             number = pd.to_numeric(cut, errors="coerce")
-            whole = of_text and number.notna().equals(cut.notna())
+            whole = of_text and frame.columns[place] not in texts and number.notna().equals(cut.notna())
             frame.isetitem(place, (number if whole else cut).array)
     return frame

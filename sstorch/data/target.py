@@ -249,8 +249,14 @@ def _events_of_value(column: pd.Series, where: str, value: str) -> BoolArray:
     if (bad := np.array([word is None for word in words], dtype=bool)).any():
         raise DataError(f"{where} is missing in {rows_text(bad)}; remove these rows")
     events = np.asarray(words == value, dtype=bool)
+    known = sorted(set(words))
+    alike = [word for word in known if word.strip().casefold() == value.casefold() and word != value]
+    if events.any() and alike:
+        raise DataError(
+            f"{where} is {alike[0]!r} in {rows_text(words == alike[0])}, which would be censored, but "
+            f"{value!r} in rows with an event; write both in one way"
+        )
     if not events.any():
-        known = sorted(set(words))
         raise DataError(
             f"{where} is {value!r} in no row; its values are {names_text(known)}.{nearest_text(value, known)}"
         )

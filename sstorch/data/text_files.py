@@ -5,7 +5,8 @@ import csv
 import gzip
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
@@ -14,6 +15,7 @@ import pandas as pd
 
 from sstorch._types import IntArray
 from sstorch.checks import check_unique
+from sstorch.data.columns import codes_of_missing
 from sstorch.data.table import Table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -25,15 +27,24 @@ _CHUNK, _HEAD, _SAMPLE = 2**20, 4096, 1000
 # Bytes that cp1252 leaves undefined.
 _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d*\.\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}[.,]\d{3}")
+# First line by which Excel knows the separator.
+_EXCEL = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 
 
 def read_text(
-    file: Path, sep: str | None, missing: Iterable[str], decimal: str | None, encoding: str | None
+    file: Path,
+    sep: str | None,
+    missing: Iterable[str],
+    decimal: str | None,
+    encoding: str | None,
+    texts: Collection[str] = (),
 ) -> Table:
     """Read a text file with a header.
 
     None finds `sep` in the header (tab for .tsv), `decimal` in the cells and `encoding` in the bytes: UTF-8,
-    UTF-16, cp1252 or Latin-1. `missing` represents a missing value besides the usual words.
+    UTF-16, cp1252 or Latin-1. `missing` represents a missing value besides the usual words. Columns named in
+    `texts` stay text, such as the number 007 of a subject.
     """
     for name, sign in (("sep", sep), ("decimal", decimal)):
         if sign is not None and len(sign) != 1:
@@ -49,11 +60,13 @@ def read_text(
             first = next((line for line in handle if line.strip()), "")
         if not first:
             raise DataError("the file is empty")
-        sep = sep or _separator(file, first)
-        if sep == decimal:
+        excel = _EXCEL.fullmatch(first.strip())
+        skip = int(excel is not None)
+        sep = sep or (excel[1] if excel else _separator(file, first))
+        header, lines, sample, blank = _scanned(opened, sep, skip)
+        sign = decimal or _decimal_sign(sample)
+        if sep == decimal and not any(_COMMA.fullmatch(cell) for cell in sample):
             raise ConfigError(f"decimal={decimal!r} is the separator of the cells too; give another sep")
-        header, lines, sample = _scanned(opened, sep)
-        sign = decimal or _decimal_sign(sample, sep)
         with opened() as handle, warnings.catch_warnings():
             # pandas would cut off cells beyond the header and only warn.
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -62,10 +75,15 @@ def read_text(
                 sep=sep,
                 header=0,
                 names=header,
+                skiprows=skip,
+                usecols=range(len(header)) if blank else None,
                 index_col=False,
                 keep_default_na=False,
-                na_values=[*MISSING, *missing],
+                na_values={
+                    name: [*MISSING, *codes] for name, codes in codes_of_missing(missing, header).items()
+                },
                 decimal=sign,
+                dtype=dict.fromkeys(texts, str),
                 skipinitialspace=True,
                 low_memory=False,  # reading in pieces can give one column two types
             )
@@ -73,7 +91,8 @@ def read_text(
         raise DataError(f"not {encoding} text ({error}); leave encoding out to have it detected") from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
         raise DataError(
-            f"not every row has the {len(header)} cells of the header ({' '.join(str(error).split())})"
+            f"not every row has the {len(header)} cells of the header ({' '.join(str(error).split())}); the "
+            "names of the columns have to be the first line: remove what stands above them"
         ) from error
     except (OSError, EOFError) as error:
         raise DataError(f"cannot be read ({' '.join(str(error).split())})") from error
@@ -149,56 +168,68 @@ def _separator(file: Path, header: str) -> str:
     return max(",;\t|", key=bare.count)  # the comma wins a tie
 
 
-def _decimal_sign(rows: Sequence[Sequence[str]], sep: str) -> str:
-    """A comma where cells have one, some of them without grouping thousands, and none has a point."""
-    cells = [cell.strip() for row in rows for cell in row]
-    commas = [cell for cell in cells if _COMMA.fullmatch(cell)]
-    if sep == "," or any(_POINT.fullmatch(cell) for cell in cells):
-        return "."
-    return "," if any(len(cell.partition(",")[2]) != 3 for cell in commas) else "."
+def _decimal_sign(cells: Sequence[str]) -> str:
+    """A comma where cells have one and none a point; three digits behind either can be thousands."""
+    point, comma = (
+        any(sign.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
+        for sign in (_POINT, _COMMA)
+    )
+    return "," if comma and not point else "."
 
 
-def _scanned(opened: Callable[[], IO[str]], sep: str) -> tuple[list[str], IntArray, list[list[str]]]:
-    """Names of the columns, the line where each row below the header begins, and the first rows.
+def _scanned(
+    opened: Callable[[], IO[str]], sep: str, skip: int
+) -> tuple[list[str], IntArray, list[str], bool]:
+    """Names of the columns, the line where each row below the header begins, and cells of the first rows.
 
-    Rows with fewer cells than the header, which pandas would fill up, are refused: the file may be cut off.
+    The last value is true if the header ends with empty names: of columns that are empty, which are no
+    columns then. Rows with fewer cells than the header, which pandas would fill up, are refused: the file may
+    be cut off. `skip` lines stand above the header.
     """
     begins: list[int] = []
     short: list[tuple[int, int]] = []
-    sample: list[list[str]] = []
+    sample: list[str] = []
     with opened() as handle:
-        header = _header(handle, sep)
-    width = len(header)
+        names = [cell.strip() for cell in _header(handle, sep, skip)]
+    width = max((k for k, name in enumerate(names, 1) if name), default=0)
+    if not width:
+        raise DataError("the file has no header")
     with opened() as handle:
-        rows = csv.reader(handle, delimiter=sep, skipinitialspace=True)
-        end = 0
+        rows = csv.reader(islice(handle, skip, None), delimiter=sep, skipinitialspace=True)
+        end = skip
         for row in rows:
-            begin, end = end + 1, rows.line_num
+            begin, end = end + 1, rows.line_num + skip
             if len(row) < width and any(cell.strip() for cell in row):
                 short.append((end, len(row)))
             if row and (len(row) > 1 or width == 1 or row[0].strip()):
                 begins.append(begin)
                 if 1 < len(begins) <= _SAMPLE:
-                    sample.append(row)
+                    sample += [cell.strip() for cell in row]
+            if width < len(names) and any(cell.strip() for cell in row[width:]):
+                width = len(names)  # cells without a name, which `check_header` refuses
+    header = check_header(names[:width])
     if short:
         (line, cells), more = short[0], f" and {len(short) - 1} more" if len(short) > 1 else ""
         raise DataError(
             f"not every row has the {width} cells of the header: line {line} has {cells}{more}; complete the "
             "file, and leave a cell empty where a value is missing"
         )
-    return header, np.array(begins[1:], dtype=np.int64), sample
+    return header, np.array(begins[1:], dtype=np.int64), sample, width < len(names)
 
 
-def _header(handle: IO[str], sep: str) -> list[str]:
+def _header(handle: IO[str], sep: str, skip: int) -> list[str]:
     """Names as they stand in the file; pandas would rename duplicates without a word."""
-    rows = csv.reader(handle, delimiter=sep, skipinitialspace=True)
-    return check_header(next(row for row in rows if any(cell.strip() for cell in row)))
+    rows = csv.reader(islice(handle, skip, None), delimiter=sep, skipinitialspace=True)
+    return next((row for row in rows if any(cell.strip() for cell in row)), [""])
 
 
 def check_header(cells: Iterable[str]) -> list[str]:
     """Names of columns without blanks around them, each once; only the first may be empty."""
     names = [name.strip() for name in cells]
-    check_unique(names)
     if "" in names[1:]:
-        raise DataError(f"column {names.index('', 1) + 1} of the header has no name; name or remove it")
+        raise DataError(
+            f"column {names.index('', 1) + 1} of the header has no name; name or remove it, and whatever "
+            "stands above the names of the columns"
+        )
+    check_unique(names)
     return names

@@ -17,6 +17,7 @@ from sstorch.exceptions import ConfigError
 
 # Columns of the nodes of a quadrature that are not integers, and names that a step must not have.
 _NUMBERS = ("q_weight", "q_log_time", "q_time")
+_LARGEST = "1e300"  # cumulative hazard of a density
 _NAMES = ("q_panel", "q_side", *_NUMBERS, "q_row", "q_rows", "q_largest", "q_lost", "q_hazard")
 
 
@@ -179,7 +180,9 @@ class SQL(Printer):
         parts.append(self._table("q_moments", moments, f"{before} CROSS JOIN q_nodes"))
         last = self._levels(parts, "q_moment", "q_moments", moving)
         *log_hazards, total = (self.text(a, 7) for a in curves)
-        densities = [f"{each} + q_log_time - {total} AS q_density_{k}" for k, each in enumerate(log_hazards)]
+        # Of an infinite hazard all densities would be -inf, and differences of two of them no numbers.
+        finite = self.call("minimum", [total, _LARGEST])
+        densities = [f"{each} + q_log_time - {finite} AS q_density_{k}" for k, each in enumerate(log_hazards)]
         of_panel = [*ids, "q_panel", *until]
         found = [*of_panel, "q_side", "q_weight", f"{total} AS q_hazard", *densities]
         parts.append(self._table("q_densities", found, last))

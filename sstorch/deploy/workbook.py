@@ -45,7 +45,7 @@ class _Cells(Printer):
     """Expressions as formulas of cells: `inputs` by column, and of a category that of its text."""
 
     truths = ("FALSE", "TRUE")
-    infinity = "9.9E+307"
+    infinity = "1E+300"  # sums of it, and products with coefficients, are numbers still
     nan = "NA()"
     signs: ClassVar = {**SIGNS, "equal": "="}
     words: ClassVar = {"minimum": "MIN", "maximum": "MAX", "absolute": "ABS", "and": "AND", "or": "OR"}

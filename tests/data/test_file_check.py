@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sstorch.checking import main
-from sstorch.data import check, load_file
+from sstorch.data import SurvivalData, check, load_file
 from sstorch.exceptions import ConfigError, DataError
 from tests.app import sstorch
 
@@ -153,6 +153,59 @@ def test_start_stop_rows_have_the_column_of_their_subjects_guessed() -> None:
     found = check(rows.assign(died=[0, 1] * 30, age=rng.normal(60, 9, 60)))
     assert found.options.id == "pat_id"
     assert "60 rows of 30 subjects" in found.data
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"Tage": -4}, "column 'Tage' is negative in 1 row (row 4)"),
+        (
+            {"Letzter Kontakt": "31.02.2016"},
+            "a date of the form %d.%m.%Y, in 1 row (row 4)",
+        ),
+        ({"Letzter Kontakt": "01.01.2001"}, "date 'Letzter Kontakt' is before 'Aufnahme' in 1 row (row 4)"),
+    ],
+)
+def test_one_bad_value_does_not_hide_the_outcome(change: dict[str, object], text: str) -> None:
+    frame = dirty()[["Aufnahme", "Letzter Kontakt", "Geschlecht"]].assign(Verstorben=["FALSCH", "WAHR"] * 60)
+    if "Tage" in change:
+        frame = frame[["Geschlecht", "Verstorben"]].assign(Tage=np.arange(1, N + 1))
+    assert not check(frame).left
+    frame.loc[3, list(change)] = list(change.values())
+    assert text in check(frame).left[0]
+
+
+def test_dates_of_death_alone_end_no_follow_up_of_the_living() -> None:
+    frame = dirty()[["Aufnahme", "Letzter Kontakt", "Geschlecht"]]
+    frame = frame.rename(columns={"Letzter Kontakt": "Todesdatum"})
+    frame.loc[frame.index % 2 == 0, "Todesdatum"] = None
+    found = check(frame)
+    assert "'Todesdatum' is missing in 60 rows" in found.left[0]
+    assert "by the last contact" in found.left[0]
+    assert "add a column of 1 where it is present" in found.notes[0]
+
+
+def test_codes_of_missing_values_stay_numbers_in_other_columns(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    frame = pd.DataFrame({"grade": draws.choice([1, 2, 3, 9], N), "nodes": draws.integers(0, 15, N)})
+    frame = frame.assign(lvef=np.where(frame.index % 9, draws.integers(20, 70, N), -1))
+    frame = frame.assign(hb=draws.normal(13, 2, N).round(1).astype(str), days=np.arange(1, N + 1), died=1)
+    frame.loc[::2, "died"] = 0
+    frame.loc[[5, 8], "hb"] = "?"
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    found = check(tmp_path / "c.csv", missing=["hb=?"])
+    assert found.options.missing == ["hb=?", "grade=9", -1]
+    read = load_file(tmp_path / "c.csv", **found.options.to_dict()).frame
+    assert read.isna().sum().to_dict() == {
+        "grade": (frame["grade"] == 9).sum(),
+        "nodes": 0,
+        "lvef": (frame["lvef"] == -1).sum(),
+        "hb": 2,
+    }
+    np.testing.assert_array_equal(read["nodes"], frame["nodes"])
+    frame = frame.drop(columns="hb")
+    again = SurvivalData.from_frame(frame, time="days", event="died", missing=["grade=9", "lvef=-1"])
+    assert again.frame["grade"].isna().sum() == (frame["grade"] == 9).sum()
 
 
 def test_codes_of_an_event_that_cannot_be_guessed_are_named() -> None:

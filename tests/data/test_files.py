@@ -36,6 +36,8 @@ def write(tmp_path):
         ("\n\n" + GOOD, "data.csv"),
         (GOOD.replace(",", " , "), "data.csv"),
         (GOOD.replace("age,grade", '"age","grade"'), "data.csv"),
+        ("sep=|\n" + GOOD.replace(",", "|"), "data.csv"),
+        (GOOD.replace("\n", ",,\n"), "data.csv"),
     ],
 )
 def test_text_files(write, text, name):
@@ -82,13 +84,12 @@ def test_row_names_are_left_out(write):
             "age,time,event\n50,5,1\n60,late,0\n",
             r"column 'time' holds 'late'.*1 row \(line 3\); correct or remove",
         ),
-        (
-            'age,time,event\n50,"5,5",1\n60,"3,1",0\n',
-            "column 'time' holds numbers written as text.*give decimal=','",
-        ),
         ("age,age,time,event\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'age'"),
         ("age,time,event,time\n50,1,5,1\n60,2,3,0\n", "duplicate column name 'time'"),
-        ("age,time,event,\n50,1,1,\n60,2,0,\n", "column 4 of the header has no name"),
+        ("age,time,event,\n50,1,1,\n60,2,0,x\n", "column 4 of the header has no name"),
+        ("Lab,,Outcome,\nage,hb,time,event\n50,8,1,1\n60,9,2,0\n", "column 2 .* whatever stands above"),
+        ("Export of 1 May\nage,time,event\n50,1,1\n", "first line: remove what stands above them"),
+        ("sep=;\nage;time;event\n50;5;1\n60;late;0\n", r"'late'.*1 row \(line 4\)"),
         (
             "age,Time,event\n50,5,1\n60,3,0\n",
             "no column 'time'; the columns are 'age', 'Time', 'event'.*mean 'Time'",
@@ -136,7 +137,10 @@ def test_missing_file(tmp_path):
         (["1,234.50", "2,345.60"], "numbers written as text"),
         (["1.234,5", "2.345,6"], "numbers written as text"),
         (["1 234", "2 345"], "numbers written as text"),
+        (["1.234,5", "2.345,6"], "write plain numbers into the file, without units"),
         (["12%", "7.5 %"], "numbers written as text"),
+        (["12 mg/l", "7.5 mg/l"], "written as text, such as '.* mg/l'; write plain numbers"),
+        (["\u22121.2", "7.5"], "numbers written as text"),
         (["2001-06-02", "2001-06-03"], "dates written as text"),
         (["02.06.2001", "3/6/2001"], "dates written as text"),
     ],

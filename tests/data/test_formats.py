@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from sstorch import SurvivalRegression, load_dataset
-from sstorch.data import SurvivalData, load_file
+from sstorch.data import SurvivalData, check, load_file
 from sstorch.data.tables import read_table
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 
@@ -111,11 +111,25 @@ def test_encoding_and_decimal_comma_are_detected(encoding: str, tmp_path: Path) 
 def test_grouped_thousands_are_no_decimals(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("cost;time;event\n1,234;3;1\n2,345;4;0\n")
     assert read_table(tmp_path / "c.csv").frame["cost"].tolist() == ["1,234", "2,345"]
+    for text in ("cells;crp\n250.000;0,5\n1.234;3,1\n", 'cells,crp\n250.000,"0,5"\n1.234,"3,1"\n'):
+        (tmp_path / "c.csv").write_text(text)
+        with pytest.warns(DataWarning, match="with decimal commas"):
+            frame = read_table(tmp_path / "c.csv").frame
+        assert frame.to_numpy().tolist() == [["250.000", 0.5], ["1.234", 3.1]]
     with pytest.raises(ConfigError, match="encoding='klingon' does not exist"):
         read_table(tmp_path / "c.csv", encoding="klingon")
     (tmp_path / "c.csv").write_bytes("größe,time\n1,2\n".encode("cp1252"))
     with pytest.raises(DataError, match=r"not utf-8 text .*; leave encoding out"):
         read_table(tmp_path / "c.csv", encoding="utf-8")
+
+
+def test_empty_first_sheet_names_the_others(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    with pd.ExcelWriter(tmp_path / "c.xlsx") as book:
+        pd.DataFrame(columns=["Export"]).to_excel(book, sheet_name="Info", index=False)
+        COHORT.to_excel(book, sheet_name="Data", index=False)
+    with pytest.raises(DataError, match=r"the sheet 'Info' has no rows.*choose one of 'Info', 'Data'"):
+        check(tmp_path / "c.xlsx")
 
 
 def test_database_without_table_and_failing_query_raise(tmp_path: Path) -> None:
@@ -187,11 +201,18 @@ def test_bad_dates_name_rows(tmp_path: Path) -> None:
     frame = _dated()
     frame.loc[3, "ende"] = "31.02.2016"
     frame.to_csv(tmp_path / "c.csv", index=False)
-    with pytest.raises(DataError, match=r"'31.02.2016', which is not a date, in 1 row \(line 5\)"):
+    with pytest.raises(
+        DataError, match=r"'31.02.2016', which is not a date of the form %d.%m.%Y, in 1 row \(line 5\)"
+    ):
         load_file(tmp_path / "c.csv", date=["beginn", "ende"], event="tot")
     _dated().to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(DataError, match="'beginn' is before 'ende' in 60 rows"):
         load_file(tmp_path / "c.csv", date=["ende", "beginn"], event="tot")
+    frame = _dated()
+    frame.loc[3, "ende"] = "01.01.2090"
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    with pytest.warns(DataWarning, match=r"'ende' is in the future in 1 row \(line 5\)"):
+        load_file(tmp_path / "c.csv", date=["beginn", "ende"], event="tot")
     days = {"a": ["01/02/2015"] * 4, "b": ["03/04/2016"] * 4}
     pd.DataFrame({**days, "x": [1, 2, 3, 4], "e": [1, 0, 1, 0]}).to_csv(tmp_path / "d.csv", index=False)
     with pytest.raises(DataError, match=r"choose date_format='%d/%m/%Y' or %m/%d/%Y"):

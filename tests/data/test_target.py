@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.data import parse_target
+from sstorch.data import Surv, parse_target
 from sstorch.exceptions import ConfigError, DataError
 
 TIMES = [5.0, 3.0, 0.0, 8.5]
@@ -132,6 +132,12 @@ def test_refusals(y, match):
 def test_first_rows_and_total_are_named():
     with pytest.raises(DataError, match=r"in 40 rows \(0-based positions 10, 11, 12, 13, 14, \.\.\.\)"):
         parse_target((np.r_[np.ones(10), -np.ones(40)], np.ones(50)))
+
+
+def test_event_value_in_two_spellings_raises():
+    frame = pd.DataFrame({"time": [1, 2, 3], "state": ["dead", "Dead ", "alive"]})
+    with pytest.raises(DataError, match=r"'state' is 'Dead ' in 1 row .*, which would be censored"):
+        Surv.of(frame, time="time", event="state", event_value="dead")
 
 
 def test_coding_one_two():

@@ -90,6 +90,8 @@ def by_postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def check(name: str, dialect: DialectName, run: Run, after: float | None = None) -> None:
     model = MODELS[name]()
     frame = patients("mgus2" if name == "causes" else "pbc") if model.causes_ else subjects(60, 3).frame
+    if name == "causes" and not after:  # hazards become infinite
+        frame = frame.assign(creat=frame["creat"].where(frame.index != 9, -1e6))
     rng = np.random.default_rng(0)
     shuffled = frame.assign(v1=rng.normal(size=len(frame)), site="a", pid=rng.permutation(len(frame)))
     shuffled = shuffled.sample(frac=1, random_state=1)
