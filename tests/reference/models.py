@@ -552,7 +552,7 @@ EXACT: dict[str, Case] = {
         for choose in ("nodes", "depth", "budget")
     },
     "survival cv, integrated_brier": partial(
-        exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3, one_standard_error=True
+        exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3
     ),
     **{f"classifier, {name}": partial(exact_classifier, objective=name) for name in SCORES},
     "classifier, weights": partial(exact_classifier, weighted=True, leaf_penalty=0.01, max_depth=3),
