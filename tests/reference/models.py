@@ -131,7 +131,7 @@ WRITTEN = ("survival", "predict", "predict_proba", "quantile 0.5", "rmst", "leaf
 METHODS = ("summary", "leaf_texts")
 OF_RULES = ("export_text",)
 OF_SOFT_TREES = (
-    "export_graphviz", "gate_terms", "gate_table", "gate_coefficients", "leaf_table", "leaf_coefficients",
+    "export_graphviz", "gate_table", "gate_coefficients", "leaf_table", "leaf_coefficients",
     "importance",
 )  # fmt: skip
 ATTRIBUTES = (
