@@ -114,7 +114,7 @@ def test_settings_tell_searches_apart() -> None:
         {"candidates": ENTRY["candidates"] | {"three": {"depth": 1}}},
         {"candidates": None},
         {"scoring": "ibs"},
-        {"prefer": "simplest"},
+        {"prefer": "accuracy"},
         {"cv": 3},
         {"random_state": 3},
     ):

@@ -344,7 +344,7 @@ CANDIDATES = {
 SEARCHES: dict[str, dict[str, Any]] = {
     "log_likelihood": {},
     "c_harrell": {"scoring": "c_harrell", "prefer": "accuracy"},
-    "ibs": {"scoring": "ibs", "prefer": "simplest"},
+    "ibs": {"scoring": "ibs"},
     "nested": {"nested": True},
 }
 

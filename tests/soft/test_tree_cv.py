@@ -273,8 +273,6 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, scores: dict[str, list[float]]) -
         ([0.695, 0.69, 0.699], "groups", "trained"),  # always a little worse
         ([0.69, 0.71, 0.69], "accuracy", "trained"),
         ([0.72, 0.71, 0.72], "accuracy", "two"),
-        ([0.69, 0.71, 0.69], "simplest", "two"),
-        ([0.6, 0.6, 0.6], "simplest", "trained"),
     ],
 )
 def test_preferred_candidate_is_chosen_unless_it_is_clearly_worse(
@@ -363,7 +361,7 @@ def test_default_search_of_causes_predicts_and_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"prefer": "leaves"}, "prefer must be one of groups, accuracy, simplest, got 'leaves'"),
+        ({"prefer": "leaves"}, "prefer must be one of groups, accuracy, got 'leaves'"),
         ({"scoring": "auc"}, "scoring must be one of auto, log_likelihood, c_harrell, ibs, or a scorer"),
         ({"cv": 1}, "cv must be at least 2"),
         ({"random_state": None}, "random_state must be at least 0"),
