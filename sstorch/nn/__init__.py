@@ -17,13 +17,11 @@ from sstorch.nn.hazards import (
     make_family,
     register_family,
 )
-from sstorch.nn.routing import MAX_DEPTH, GateParameters, Topology
-from sstorch.nn.soft_tree import PREDICTIONS, LeafParameters, Prediction, SoftTree
+from sstorch.nn.routing import GateParameters, Topology
+from sstorch.nn.soft_tree import LeafParameters, Prediction, SoftTree
 
 __all__ = [
     "FAMILIES",
-    "MAX_DEPTH",
-    "PREDICTIONS",
     "DesignMatrix",
     "Exponential",
     "GateParameters",

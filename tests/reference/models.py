@@ -28,8 +28,6 @@ from sstorch import (
     reading,
 )
 from sstorch.bench import (
-    BASELINES,
-    BaselineModel,
     cross_validate,
     fairness_path,
     leaf_table,
@@ -38,7 +36,9 @@ from sstorch.bench import (
     score_predictor,
     score_tree,
 )
+from sstorch.bench.baselines import BASELINES
 from sstorch.bench.flat import soft_tree
+from sstorch.bench.study_model import BaselineModel
 from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
 from sstorch.deploy import export_program
