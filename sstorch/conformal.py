@@ -27,6 +27,8 @@ _CHUNK_ELEMENTS = 2**22
 _LATER = 1e-9
 # A censoring model that is farther from Kaplan-Meier at the cutoff, and not by chance, is warned of.
 _FAR = 0.1
+# Share of the population that is not censored at the default cutoff.
+_UNCENSORED = 0.2
 
 
 class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
@@ -58,10 +60,8 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         calibration: share of the rows for calibration, stratified by event, in (0, 1).
         censoring: ``"kaplan_meier"``, or a model of the censoring time given x, such as
             ``SoftSurvivalTree(depth=0)``: cloned and fitted with event and censoring exchanged.
-        cutoff: c > 0, original units; None for the last training time at which a share ``uncensored`` of the
-            population is not censored yet.
-        uncensored: share for the default cutoff, in (0, 1): smaller values allow larger bounds and larger
-            weights.
+        cutoff: c > 0, original units; None for the last training time at which 20 % of the population are not
+            censored yet. A later one allows larger bounds and larger weights.
         random_state: seed of the division, an integer.
 
     Attributes:
@@ -103,7 +103,6 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         calibration: float = 0.5,
         censoring: Literal["kaplan_meier"] | SurvivalEstimator = "kaplan_meier",
         cutoff: float | None = None,
-        uncensored: float = 0.2,
         random_state: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -111,7 +110,6 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         self.calibration = calibration
         self.censoring = censoring
         self.cutoff = cutoff
-        self.uncensored = uncensored
         self.random_state = random_state
 
     def fit(self, X: object, y: object) -> Self:
@@ -250,7 +248,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
                 )
             return float(self.cutoff)
         censoring, times = censoring_distribution(train.y), np.unique(train.time)
-        return float(times[censoring.before(times) >= self.uncensored].max())
+        return float(times[censoring.before(times) >= _UNCENSORED].max())
 
     def _calibration_rows(self, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         draws = np.random.default_rng(check_integer("random_state", self.random_state, 0))
@@ -266,7 +264,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         return held
 
     def _check(self) -> None:
-        for name in ("level", "calibration", "uncensored"):
+        for name in ("level", "calibration"):
             check_share(getattr(self, name), name)
         if self.cutoff is not None and not (np.isfinite(self.cutoff) and self.cutoff > 0):
             raise ConfigError(f"cutoff must be a finite time > 0, or None, got {self.cutoff!r}")

@@ -150,7 +150,6 @@ def test_levels_cutoffs_and_data_without_censoring(small_data: SurvivalData) -> 
     [
         ({"level": 1.0}, r"level must be a number in \(0, 1\), got 1.0"),
         ({"calibration": 0}, r"calibration must be a number in \(0, 1\)"),
-        ({"uncensored": "half"}, r"uncensored must be a number in \(0, 1\)"),
         ({"cutoff": -1.0}, "cutoff must be a finite time > 0"),
         ({"estimator": "tree"}, "estimator must be an estimator of sstorch, got 'tree'"),
         ({"censoring": "cox"}, "censoring must be an estimator of sstorch, or 'kaplan_meier', got 'cox'"),

@@ -24,29 +24,20 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sstorch.bench import (
-    GROUP_SCORES,
-    CrossValidation,
-    ResultStore,
-    RunFolder,
-    StudyModel,
-    baseline_models,
-    cross_validate,
-    make_folds,
-    soft_search_models,
-    soft_tree_models,
-    split_names,
-)
+from sstorch.bench import CrossValidation, ResultStore, cross_validate, make_folds
 from sstorch.bench.arguments import as_hydra_takes, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
+from sstorch.bench.cross_validation import split_names
 from sstorch.bench.engines import make_engine
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.performance import performance_lines
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
-from sstorch.bench.run_folder import versions
+from sstorch.bench.run_folder import RunFolder, versions
+from sstorch.bench.scores import GROUP_SCORES
 from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
+from sstorch.bench.study_model import StudyModel, baseline_models, soft_search_models, soft_tree_models
 from sstorch.checks import nearest_text
 from sstorch.exceptions import (
     EXIT_FAILED,

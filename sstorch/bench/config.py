@@ -22,7 +22,8 @@ from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
 from sstorch.objective.parity import Gates, Pairs, ParityRule
-from sstorch.optim import JOINT_RACE, Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim import Joint, LBFGSOptions, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim.joint import JOINT_RACE
 from sstorch.soft import SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
 from sstorch.soft.setting import Setting

@@ -346,7 +346,6 @@ def fairness_path(
     rhos: Sequence[float],
     n_folds: int = 5,
     seed: int = 0,
-    callbacks: Sequence[Callback] = (),
 ) -> FairnessPath:
     """Cross-validate a tree at every strength of its fairness penalty, all as one batch.
 
@@ -358,7 +357,6 @@ def fairness_path(
         rhos: coefficients, >= 0, different.
         n_folds: folds, stratified by event.
         seed: of the folds.
-        callbacks: called at every step of the training.
 
     Raises:
         ConfigError: no penalty is chosen, the groups are unknown, or a rho is out of range.
@@ -379,7 +377,7 @@ def fairness_path(
     batches = list[TrainedBatch]()
 
     def train(splits: list[SurvivalData]) -> Iterator[tuple[int, tuple[dict[str, Any], SoftEstimator]]]:
-        batch = train_batch(splits, settings, Schema.of(data.frame), callbacks, coefficients=strengths)
+        batch = train_batch(splits, settings, Schema.of(data.frame), coefficients=strengths)
         batches.append(batch)
         for fold, rows in enumerate(splits):
             for k, rho in enumerate(values):

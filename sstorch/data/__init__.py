@@ -10,7 +10,7 @@ from sstorch.data.preprocessing import Preprocessor
 from sstorch.data.schema import Schema
 from sstorch.data.surv import Surv, as_surv, outcome_of
 from sstorch.data.survival_data import SurvivalData
-from sstorch.data.target import Groups, parse_groups, parse_target
+from sstorch.data.target import Groups, parse_target
 
 __all__ = [
     "Causes",
@@ -30,7 +30,6 @@ __all__ = [
     "load_dataset",
     "load_file",
     "outcome_of",
-    "parse_groups",
     "parse_target",
     "stratified_folds",
 ]

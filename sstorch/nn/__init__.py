@@ -18,13 +18,11 @@ from sstorch.nn.hazards import (
     register_family,
 )
 from sstorch.nn.leaves import LeafParameters
-from sstorch.nn.routing import MAX_DEPTH, GateParameters, Topology
-from sstorch.nn.soft_tree import PREDICTIONS, Prediction, SoftTree
+from sstorch.nn.routing import GateParameters, Topology
+from sstorch.nn.soft_tree import Prediction, SoftTree
 
 __all__ = [
     "FAMILIES",
-    "MAX_DEPTH",
-    "PREDICTIONS",
     "DesignMatrix",
     "Exponential",
     "GateParameters",

@@ -1,6 +1,6 @@
 """Training objectives: small modules with one value per problem."""
 
-from sstorch.objective.parity import FAIRNESS, GroupParity, L2Parity
+from sstorch.objective.parity import GroupParity, L2Parity
 from sstorch.objective.penalties import (
     Fused,
     FusedShape,
@@ -18,10 +18,9 @@ from sstorch.objective.penalties import (
 from sstorch.objective.row_penalties import RowPenalty
 from sstorch.objective.rows import Sample, Shards, counted_weight
 from sstorch.objective.small_leaves import SmallLeaves
-from sstorch.objective.training import TrainingObjective, expected_loss, leaf_losses, row_losses
+from sstorch.objective.training import TrainingObjective, leaf_losses
 
 __all__ = [
-    "FAIRNESS",
     "Fused",
     "FusedShape",
     "GateGroupLasso",
@@ -42,7 +41,5 @@ __all__ = [
     "SmallLeaves",
     "TrainingObjective",
     "counted_weight",
-    "expected_loss",
     "leaf_losses",
-    "row_losses",
 ]

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.nn import HazardFamily
-from sstorch.objective import Sample, row_losses
+from sstorch.objective import Sample
+from sstorch.objective.training import row_losses
 from sstorch.optim.hessian import Hessian
 from sstorch.optim.linear_design import LinearDesign, Moments, row_blocks
 

@@ -28,21 +28,19 @@ def plot_incidence(
     X: object,
     y: object,
     time_unit: str | None = None,
-    end: float | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> list[Axes]:
     """Draw stacked cumulative incidences of the causes, one panel per group.
 
     The height of a colour is the mean predicted incidence of a cause in the group; white is event-free
     survival. Lines are Aalen-Johansen estimates of the rows of the group. Lines that differ from the edges of
-    the colours show lack of fit.
+    the colours show lack of fit. The axis of time ends at the 95 % quantile of the times.
 
     Args:
         tree: fitted to competing causes.
         X: rows, preferably held-out rows: on training rows differences between groups are too large.
         y: outcome of the rows, as in ``fit``.
         time_unit: unit of time for the axis label; None for that of the training data.
-        end: last time of the axis; None for the 95 % quantile of the times.
         sample_weight: weights >= 0, (n,), for mean predictions and Aalen-Johansen estimates; None for the
             weights of ``y``, or 1. Counts of rows and events are not weighted.
 
@@ -57,7 +55,7 @@ def plot_incidence(
     observed = ObservedGroups.of(tree, tree.apply(X), y, sample_weight, "Aalen-Johansen")
     outcome, time, weight, cause = observed.outcome, observed.time, observed.weight, observed.outcome.cause
     assert cause is not None
-    last = float(np.quantile(time[weight > 0], 0.95)) if end is None else end
+    last = float(np.quantile(time[weight > 0], 0.95))
     grid = np.linspace(0.0, last, 121)
     predicted = tree.predict_cumulative_incidence(X, grid, after=0.0)
     rows = {number: observed.rows(number) for number in observed.numbers}

@@ -11,7 +11,7 @@ import pandas as pd
 from sstorch.fitted.tree import FittedTree
 from sstorch.reading.hooks import HasText, ReadableTree, fitted_tree, readable
 from sstorch.reading.rules import branch_index
-from sstorch.reading.scores import Score, terms_of, to_numbers
+from sstorch.reading.scores import Score, to_numbers
 from sstorch.reading.slopes import against_modes, leaf_rows, leaf_slopes, stacked
 
 # Of a quantity, in the order of the columns of a table of groups.
@@ -74,16 +74,6 @@ def gate_table(tree: ReadableTree, n_terms: int | None = 4) -> pd.DataFrame:
     return pd.DataFrame(
         rows, index=branch_index(fitted), columns=["rows", "events", "yes", "rule", "features"]
     )
-
-
-def gate_terms(tree: ReadableTree) -> list[str]:
-    """Names of the encoded features used by gates."""
-    fitted = fitted_tree(tree)
-    if not fitted.module.topology.branches:
-        return []
-    used = (fitted.module.gate_parameters().weight != 0).any(dim=-2).cpu().numpy()
-    terms = terms_of(fitted.preprocessor, fitted.preprocessor.gate_features)
-    return [term.name for term in terms if used[list(term.places)].any()]
 
 
 def gate_coefficients(tree: ReadableTree) -> pd.DataFrame:

@@ -30,7 +30,6 @@ from sstorch.optim import (
     Nodec,
     NodecJoint,
     Trainer,
-    gates_of_targets,
     initialize_cox,
     initialize_kmeans,
     initialize_random,
@@ -38,6 +37,7 @@ from sstorch.optim import (
     problem_seed,
 )
 from sstorch.optim.checkpoint import kept
+from sstorch.optim.starts.distilled import gates_of_targets
 from sstorch.optim.trainer import environment
 from sstorch.progress import TRAINING, report
 from sstorch.soft.encoding import fit_preprocessors, gate_columns

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sstorch.data import Preprocessor, Schema, SurvivalData
-from sstorch.optim import GateColumns
+from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.soft.fixed_columns import check_fixed_columns
 from sstorch.soft.settings import BatchSettings
 

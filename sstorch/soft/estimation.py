@@ -22,12 +22,11 @@ from sstorch.nn import GateParameters, LeafParameters, SoftTree
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import most_probable_leaf
 from sstorch.objective import Sample, counted_weight
-from sstorch.optim import GateColumns, gates_of_targets
 from sstorch.optim.checkpoint import Checkpoint, kept
 from sstorch.optim.evidence import HELD, Estimates, Kinds, estimate
 from sstorch.optim.newton import LinearHazards
-from sstorch.optim.starts.distilled import gates_of_splits, single_leaf
-from sstorch.optim.starts.gate_rows import GateRows, Split
+from sstorch.optim.starts.distilled import gates_of_splits, gates_of_targets, single_leaf
+from sstorch.optim.starts.gate_rows import GateColumns, GateRows, Split
 from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.starts.residuals import model_tree, residual_bag
 from sstorch.progress import report

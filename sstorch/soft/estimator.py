@@ -33,7 +33,8 @@ from sstorch.groups.resampling import resamples
 from sstorch.groups.table import frame_of_state, frame_state, incidence_table, table_of, usual_horizons
 from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
-from sstorch.inference import FitCovariance, term_facts
+from sstorch.inference import FitCovariance
+from sstorch.inference.terms import term_facts
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.optim import Checkpoint

@@ -20,7 +20,9 @@ from sstorch.data import Preprocessor, Schema
 from sstorch.data.coded import RowFeatures
 from sstorch.data.subjects import CONSTANT_COVARIATES
 from sstorch.data.time_unit import round_horizons
-from sstorch.deploy import Deployable, Deployed, Formula
+from sstorch.deploy import Deployable
+from sstorch.deploy.deployable import Deployed
+from sstorch.deploy.expression import Formula
 from sstorch.exceptions import ConfigError, DataWarning
 from sstorch.fitted import FittedTree
 from sstorch.fitted.program import export_program
@@ -28,8 +30,8 @@ from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.resampling import Partition
 from sstorch.groups.table import CHOSEN_RULES, groups_text, incidence_lines
-from sstorch.inference import honest_text
 from sstorch.inference.coefficients import terms
+from sstorch.inference.groups import honest_text
 from sstorch.inference.model import covariance_of, no_covariance
 from sstorch.metrics.landmark import check_alive
 from sstorch.nn import Prediction, SoftTree

@@ -12,8 +12,10 @@ import numpy as np
 
 from sstorch.checks import check_choice, check_device, check_integer, is_number_of
 from sstorch.exceptions import ConfigError
-from sstorch.objective import FAIRNESS, GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
-from sstorch.optim import JOINT_RACE, Joint, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.objective import GatePenalty, L2Parity, LeafPenalty, Penalty, RowPenalty
+from sstorch.objective.parity import FAIRNESS
+from sstorch.optim import Joint, Leaves, Nodec, NodecJoint, Race, Trainer
+from sstorch.optim.joint import JOINT_RACE
 
 # By name trainers come with a race, which only batches of starts have; the classes are plain.
 TRAINERS: dict[str, Callable[[], Trainer]] = {

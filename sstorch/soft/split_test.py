@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from threadpoolctl import threadpool_limits
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_integer, check_tree, is_number_of
+from sstorch.checks import check_choice, check_integer, check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.causes import cause_number
 from sstorch.data.coded import dense
@@ -29,6 +29,8 @@ Tested = Literal["all", "level"]
 
 # Splits of a numeric column that are looked at; of more distinct values as many, evenly among the rows.
 _MOST_SPLITS = 200
+# Smallest share of the rows of a leaf on each side of a numeric split.
+_TRIM = 0.1
 # Sums of squares below this share of the rows are errors of zero, such as the scores of the level in a
 # category that has a slope of its own.
 _ROUNDING = 1e-9
@@ -94,7 +96,6 @@ def split_test(
     parameters: Tested = "all",
     sample_weight: object = None,
     n_draws: int = 999,
-    trim: float = 0.1,
     random_state: int = 0,
     cause: int | str = 1,
 ) -> SplitTest:
@@ -103,8 +104,9 @@ def split_test(
     Scores are derivatives of the log-likelihood of each row in intercept, slopes and shapes. If the
     parameters are equal for all rows, cumulative sums of scores along a column fluctuate about zero; a
     systematic drift supports a split. Sums are decorrelated and squared, in units of their mean under the
-    null hypothesis. The statistic of a numeric column is the maximum over its splits (supLM), that of a
-    categorical column the mean over its categories, as in model-based recursive partitioning.
+    null hypothesis. The statistic of a numeric column is the maximum over its splits with at least a tenth of
+    the rows on each side (supLM), that of a categorical column the mean over its categories, as in
+    model-based recursive partitioning.
 
     P-values are from a parametric bootstrap: event times are drawn from the regression of the leaf,
     conditional on entry, and follow-up from Kaplan-Meier; p is the share of draws with a statistic at least
@@ -127,7 +129,6 @@ def split_test(
             shared slopes.
         sample_weight: (n,), >= 0, as in ``fit``.
         n_draws: number of bootstrap draws.
-        trim: minimum share of the rows of the leaf on each side of a numeric split, in (0, 1/2).
         random_state: seed of the draws.
         cause: competing cause of the tested hazard, by number or name.
 
@@ -153,7 +154,7 @@ def split_test(
         fitted, data = fitted.of_cause(name), data.of_cause(name)
     # A second thread gains nothing on small matrices.
     with torch_threads(1), threadpool_limits(1, user_api="blas"):
-        test = leaf_tests(fitted, data, group, parameters, n_draws, trim, random_state)
+        test = leaf_tests(fitted, data, group, parameters, n_draws, random_state)
     return replace(test, same_rows=len(fitted.group_numbers) > 1 and on_training_rows(tree, X, y))
 
 
@@ -163,14 +164,11 @@ def leaf_tests(
     group: int | None = None,
     parameters: Tested = "all",
     n_draws: int = 999,
-    trim: float = 0.1,
     seed: int = 0,
 ) -> SplitTest:
     """:func:`split_test` of a fitted tree and scored rows."""
     check_choice(parameters, "parameters", get_args(Tested))
     count = check_integer("n_draws", n_draws, 1)
-    if not is_number_of(trim, float) or not 0 < trim < 0.5:
-        raise ConfigError(f"trim must be a share in (0, 1/2), got {trim!r}")
     check_integer("random_state", seed, 0)
     numbers = tree.group_numbers
     if group is not None and check_integer("group", group, 1) > len(numbers):
@@ -186,7 +184,7 @@ def leaf_tests(
         if len(inside):
             part = data.subset(inside)
             of_leaf = dense(x[torch.as_tensor(inside, device=x.device)])
-            columns = {name: _Column.of(tree, part.frame[name], trim) for name in part.frame.columns}
+            columns = {name: _Column.of(tree, part.frame[name]) for name in part.frame.columns}
             try:
                 leaf = LeafLikelihood.of(tree, of_leaf, part, number)
                 tables[number] = _table(leaf, columns, parameters, count, seed)
@@ -247,7 +245,7 @@ class _Column(NamedTuple):
     is_ordered: bool  # whether a split parts the sections before from those after; else each is a group
 
     @classmethod
-    def of(cls, tree: FittedTree, values: pd.Series, trim: float) -> _Column | None:
+    def of(cls, tree: FittedTree, values: pd.Series) -> _Column | None:
         """A column as the gates have it, numbers that are missing filled; None if no split is possible."""
         preprocessor, n, name = tree.preprocessor, len(values), str(values.name)
         if name in preprocessor.schema.categories:
@@ -260,7 +258,7 @@ class _Column(NamedTuple):
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
         ends = np.flatnonzero(np.diff(ordered) > 0) + 1
-        ends = ends[(ends >= trim * n) & (ends <= n - trim * n)]
+        ends = ends[(ends >= _TRIM * n) & (ends <= n - _TRIM * n)]
         if len(ends) > _MOST_SPLITS:
             ends = ends[np.linspace(0, len(ends) - 1, _MOST_SPLITS).round().astype(np.int64)]
         cuts = ordered[ends - 1] + (ordered[ends] - ordered[ends - 1]) / 2

@@ -11,7 +11,7 @@ from sstorch.base import median_event_time
 from sstorch.data import SurvivalData
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample
-from sstorch.optim import log_hazard_targets, predicted_log_time
+from sstorch.optim.starts.distilled import log_hazard_targets, predicted_log_time
 
 
 def log_hazards(

@@ -45,7 +45,7 @@ FORMAT = "sstorch.prognostic_tree_cv"
 FORMAT_VERSION = 3
 TREE_FOLDER = "tree"
 
-Preference = Literal["groups", "accuracy", "simplest"]
+Preference = Literal["groups", "accuracy"]
 Evaluated = Mapping[str, FoldScores]
 
 
@@ -83,8 +83,7 @@ class PrognosticTreeCV(FrameEstimator):
             has the smallest variance with few rows; with at most twelve distinct event times, such as whole
             years, it is ``"ibs"``, since likelihoods of different families are then not comparable.
         prefer: ``"groups"`` chooses the best groups, unless the best candidate is better by more than one
-            standard error of the difference, paired by fold; ``"simplest"`` chooses the first candidate
-            within one standard error of the best; ``"accuracy"`` chooses the best.
+            standard error of the difference, paired by fold; ``"accuracy"`` chooses the best.
         nested: True scores the choice itself: it is repeated within the training rows of each fold, at a cost
             of as many searches as folds.
         device: ``"cpu"`` or a CUDA device such as ``"cuda"``; None for the device of each candidate.
@@ -265,8 +264,6 @@ class PrognosticTreeCV(FrameEstimator):
     def _choice(self, table: pd.DataFrame) -> Any:
         """The name of the candidate that is chosen."""
         near = table[-table["less_best"] <= table["less_best_standard_error"]]
-        if self.prefer == "simplest" and len(near):
-            return near.index[0]
         groups = table[table["family"] == "groups"]
         if self.prefer == "groups" and len(groups):
             best = groups["rank"].idxmin()

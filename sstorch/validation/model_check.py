@@ -17,8 +17,8 @@ from sstorch.checks import check_choice, check_share
 from sstorch.data import SurvivalData
 from sstorch.data.coded import CODED_LEVELS
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference import HazardRows, Refitted, coefficients
-from sstorch.inference.model import covariance_of
+from sstorch.inference import HazardRows, coefficients
+from sstorch.inference.model import Refitted, covariance_of
 from sstorch.threads import torch_threads
 from sstorch.validation.residuals import dfbeta, of_events, row_labels
 from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary, likelihood_ratio

@@ -13,8 +13,8 @@ from sstorch.checks import check_choice, check_tree
 from sstorch.data import SurvivalData
 from sstorch.data.columns import to_pandas
 from sstorch.exceptions import DataError
-from sstorch.inference import HazardRows, Refitted
-from sstorch.inference.model import covariance_of
+from sstorch.inference import HazardRows
+from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts
 
 ResidualKind = Literal["martingale", "deviance", "cox_snell", "score", "dfbeta"]

@@ -10,7 +10,8 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from sstorch.inference import AddedFeatures, HazardRows
+from sstorch.inference import HazardRows
+from sstorch.inference.added import AddedFeatures
 from sstorch.nn import DesignMatrix
 
 # Share of a direction's information that the model must leave free, else it has the direction already.

@@ -19,18 +19,19 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, list_datasets
-from sstorch.bench import SCORES
 from sstorch.bench.cli import _Interruption
 from sstorch.bench.config import REGISTERED, Config, DatasetConfig
 from sstorch.bench.flat import soft_tree
 from sstorch.bench.run_folder import RunFolder
+from sstorch.bench.scores import SCORES
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.installing import install_extra
 from sstorch.monitoring import History
 from sstorch.nn import FAMILIES, HazardFamily, make_family
 from sstorch.objective import L2Parity
-from sstorch.optim import JOINT_RACE, Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
+from sstorch.optim import Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
+from sstorch.optim.joint import JOINT_RACE
 from sstorch.prediction import load_tree
 from tests.app import compose, sstorch
 

@@ -8,7 +8,6 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -182,15 +181,11 @@ def test_the_paper_studies_are_those_of_the_paper(experiment: str) -> None:
     assert config.cv.n_folds == 5
 
 
-@pytest.mark.parametrize("experiment", ["curved", "own"])
-def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
-    def trees(name: str) -> dict[tuple[str, int], Any]:
-        config = compose(f"experiment={name}")
-        assert config.study is not None
-        config.study.baselines = {}
-        return {(model.name, model.depth): model for model in study_models(config, config.study)}
-
-    models = trees(experiment)
+def test_curved_trees_stand_beside_straight_ones() -> None:
+    config = compose("experiment=own")
+    assert config.study is not None
+    config.study.baselines = {}
+    models = {(model.name, model.depth): model for model in study_models(config, config.study)}
     curved = {key: model for key, model in models.items() if key[0].endswith("_curved")}
     assert {depth for _, depth in curved} == {0, 1, 2}
     assert len(models) == 2 * len(curved)
@@ -203,9 +198,6 @@ def test_curved_trees_stand_beside_straight_ones(experiment: str) -> None:
         assert make_family(ours.leaf).name == make_family(theirs.leaf).name
         assert str(ours.numeric.default) == "spline(4)"
         assert "spline(4)" not in map(str, straight.settings().values())
-    if experiment == "curved":  # what is done in a study of the paper is not done again
-        for key, model in trees("paper").items():
-            assert key[0].endswith("_gated") or models[key].settings() == model.settings()
 
 
 def test_curves_of_a_study(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from sstorch import (
     inference,
     metrics,
 )
-from sstorch.bench import GROUP_SCORES, SCORES, CrossValidation, cross_validate, make_folds
+from sstorch.bench import CrossValidation, cross_validate, make_folds
+from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec

@@ -6,7 +6,6 @@ import pytest
 
 from sstorch import Penalties, PrognosticTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
 from sstorch.bench import (
-    DISPARITIES,
     FairnessPath,
     cross_validate,
     fairness_path,
@@ -14,6 +13,7 @@ from sstorch.bench import (
     pareto_front,
     score_fairness,
 )
+from sstorch.bench.scores import DISPARITIES
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec

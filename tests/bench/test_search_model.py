@@ -9,11 +9,12 @@ import pytest
 from sklearn.base import clone
 
 from sstorch import PrognosticTreeCV, SurvivalData, default_candidates
-from sstorch.bench import ResultStore, SoftTreeCVModel, make_folds, soft_search_models
+from sstorch.bench import ResultStore, make_folds
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.engines import Serial
 from sstorch.bench.study import plan
 from sstorch.bench.study import run_tasks as run
+from sstorch.bench.study_model import SoftTreeCVModel, soft_search_models
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
@@ -114,7 +115,7 @@ def test_settings_tell_searches_apart() -> None:
         {"candidates": ENTRY["candidates"] | {"three": {"depth": 1}}},
         {"candidates": None},
         {"scoring": "ibs"},
-        {"prefer": "simplest"},
+        {"prefer": "accuracy"},
         {"cv": 3},
         {"random_state": 3},
     ):

@@ -12,21 +12,14 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData, metrics
-from sstorch.bench import (
-    CURVE_SCORES,
-    GROUP_SCORES,
-    ResultStore,
-    baseline_models,
-    make_folds,
-    score_predictor,
-    score_tree,
-    soft_tree_models,
-)
+from sstorch.bench import ResultStore, make_folds, score_predictor, score_tree
 from sstorch.bench.baselines import trees as r_trees
 from sstorch.bench.config import DatasetConfig
 from sstorch.bench.engines import Failure, Processes, Serial, make_engine
+from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
 from sstorch.bench.study import Outcome, plan
 from sstorch.bench.study import run_tasks as run
+from sstorch.bench.study_model import baseline_models, soft_tree_models
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.soft import train_batch
@@ -253,7 +246,7 @@ class Broken:
 def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
     cohort: DatasetConfig, tmp_path: Path
 ) -> None:
-    from sstorch.bench import BaselineModel
+    from sstorch.bench.study_model import BaselineModel
 
     store, told = ResultStore(tmp_path / "study"), []
     models = [

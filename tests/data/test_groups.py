@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sstorch.data import SurvivalData, parse_groups
+from sstorch.data import SurvivalData
+from sstorch.data.target import parse_groups
 from sstorch.exceptions import ConfigError, DataError
 
 Y = ([5.0, 3.0, 7.0, 8.0], [1, 0, 1, 0])

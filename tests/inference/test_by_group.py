@@ -8,7 +8,8 @@ from lifelines import WeibullAFTFitter
 
 from sstorch import Columns, PrognosticTree, Surv, SurvivalRegression
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.inference import AddedFeatures, HazardRows, coefficients, effect_by_group
+from sstorch.inference import HazardRows, coefficients, effect_by_group
+from sstorch.inference.added import AddedFeatures
 
 N = 2500
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sstorch.exceptions import ConfigError
-from sstorch.nn import FAMILIES, PREDICTIONS, DesignMatrix, HazardFamily, Prediction, SoftTree, Spline
+from sstorch.nn import FAMILIES, DesignMatrix, HazardFamily, Prediction, SoftTree, Spline
+from sstorch.nn.soft_tree import PREDICTIONS
 from tests.batches import random_tree
 from tests.conftest import covering, devices
 

@@ -15,8 +15,9 @@ from sstorch.data import Schema, SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.nn import FAMILIES, Topology
 from sstorch.objective import TrainingObjective
-from sstorch.optim import Distillation, GateColumns, Joint, LBFGSOptions, Leaves, Nodec
+from sstorch.optim import Distillation, Joint, LBFGSOptions, Leaves, Nodec
 from sstorch.optim.leaves import most_probable
+from sstorch.optim.starts.gate_rows import GateColumns
 from sstorch.optim.starts.regression_tree import regression_tree
 from sstorch.optim.steps import LeafStep, SharedSlopesStep
 from sstorch.reading import gate_coefficients

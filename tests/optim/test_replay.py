@@ -8,7 +8,8 @@ from torch import Tensor
 
 from sstorch.monitoring import Callback, Columns, StepContext
 from sstorch.nn import SoftTree
-from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective import Sample, TrainingObjective, leaf_losses
+from sstorch.objective.training import expected_loss
 from sstorch.optim import Engine, LBFGSOptions, Nodec, Thresholds, initialize_random, problem_seed
 from tests.batches import random_sample
 from tests.conftest import nightly

@@ -7,7 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from sstorch.nn import HazardFamily, LogLogistic, SoftTree, Spline
-from sstorch.objective import Monotone, Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective import Monotone, Sample, TrainingObjective, leaf_losses
+from sstorch.objective.training import expected_loss
 from sstorch.optim import LBFGSOptions, minimize
 from sstorch.optim.steps import BranchStep, JointStep, LeafStep, LogisticStep, Step
 from tests.batches import random_sample, random_tree, to_device

@@ -28,8 +28,6 @@ from sstorch import (
     reading,
 )
 from sstorch.bench import (
-    BASELINES,
-    BaselineModel,
     cross_validate,
     fairness_path,
     leaf_table,
@@ -38,7 +36,9 @@ from sstorch.bench import (
     score_predictor,
     score_tree,
 )
+from sstorch.bench.baselines import BASELINES
 from sstorch.bench.flat import soft_tree
+from sstorch.bench.study_model import BaselineModel
 from sstorch.conformal import ConformalLowerBound
 from sstorch.data import Schema
 from sstorch.deploy import export_program
@@ -131,7 +131,7 @@ WRITTEN = ("survival", "predict", "predict_proba", "quantile 0.5", "rmst", "leaf
 METHODS = ("summary", "leaf_texts")
 OF_RULES = ("export_text",)
 OF_SOFT_TREES = (
-    "export_graphviz", "gate_terms", "gate_table", "gate_coefficients", "leaf_table", "leaf_coefficients",
+    "export_graphviz", "gate_table", "gate_coefficients", "leaf_table", "leaf_coefficients",
     "importance",
 )  # fmt: skip
 ATTRIBUTES = (
@@ -344,7 +344,7 @@ CANDIDATES = {
 SEARCHES: dict[str, dict[str, Any]] = {
     "log_likelihood": {},
     "c_harrell": {"scoring": "c_harrell", "prefer": "accuracy"},
-    "ibs": {"scoring": "ibs", "prefer": "simplest"},
+    "ibs": {"scoring": "ibs"},
     "nested": {"nested": True},
 }
 
@@ -552,7 +552,7 @@ EXACT: dict[str, Case] = {
         for choose in ("nodes", "depth", "budget")
     },
     "survival cv, integrated_brier": partial(
-        exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3, one_standard_error=True
+        exact_survival, OptimalSurvivalTreeCV, objective=BRIER, n_folds=3
     ),
     **{f"classifier, {name}": partial(exact_classifier, objective=name) for name in SCORES},
     "classifier, weights": partial(exact_classifier, weighted=True, leaf_penalty=0.01, max_depth=3),

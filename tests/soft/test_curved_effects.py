@@ -19,7 +19,7 @@ from sstorch.data.encodings import NaturalSpline, Piecewise, parse_interactions
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError
 from sstorch.optim import Joint, LBFGSOptions
-from sstorch.reading import export_text, gate_terms, importance, leaf_coefficients
+from sstorch.reading import export_text, gate_coefficients, importance, leaf_coefficients
 from sstorch.soft.batch import train_batch
 from tests.conftest import nightly
 
@@ -184,7 +184,7 @@ def test_tables_speak_of_columns(depth: int) -> None:
     assert shares["leaves"].sum() == pytest.approx(1)
     assert shares.loc["age", "leaves"] > 0
     if depth:
-        names = gate_terms(tree)
+        names = gate_coefficients(tree).index.unique("feature")
         assert {"s(age)", "pnodes", "progrec"} <= set(names)
         assert not {"s(progrec)", "log(pnodes)"} & set(names)
         assert " s(age)" in export_text(tree, n_terms=None)

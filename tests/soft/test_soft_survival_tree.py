@@ -18,7 +18,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.nn import LogLogistic
 from sstorch.optim import Nodec
-from sstorch.reading import gate_terms
+from sstorch.reading import gate_coefficients
 from tests.conftest import covering, nightly
 
 FAST = Nodec(macro_iterations=2)
@@ -329,11 +329,11 @@ def test_sparse_gates_forget_features_that_do_not_help(
     dense = soft_tree(**settings).fit(x, y)
     sparse = soft_tree(gate_sparsity=4e-3, **settings).fit(x, y)
     none = soft_tree(gate_sparsity=10.0, **settings).fit(x, y)
-    assert gate_terms(dense) == list(x)
-    assert 0 < len(gate_terms(sparse)) < 9
-    assert gate_terms(none) == []
-    assert gate_terms(SurvivalRegression().fit(x, y)) == []
-    unused = [name for name in x if name not in gate_terms(sparse)]
+    assert gate_coefficients(SurvivalRegression().fit(x, y)).empty
+    used = [gate_coefficients(tree)["coefficient"].unstack().any() for tree in (dense, sparse, none)]
+    assert [each.sum() for each in (used[0], used[2])] == [9, 0]
+    assert 0 < used[1].sum() < 9
+    unused = [name for name in x if not used[1][name]]
     shuffled = x.copy()
     shuffled[unused] = shuffled[unused].to_numpy()[::-1]
     np.testing.assert_array_equal(sparse.apply(shuffled), sparse.apply(x))

@@ -316,7 +316,7 @@ def test_ties_that_leave_a_part_of_a_spline_without_slope_are_tested(gbsg2: Surv
 def test_arguments_that_do_not_exist_are_refused() -> None:
     frame, y, _ = _simulated(60, seed=10)
     tree = REGRESSION.fit(frame, y)
-    for wrong in ({"parameters": "some"}, {"n_draws": 0}, {"trim": 0.5}, {"group": 2}, {"random_state": -1}):
+    for wrong in ({"parameters": "some"}, {"n_draws": 0}, {"group": 2}, {"random_state": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             split_test(tree, frame, y, **wrong)
     with pytest.raises(ConfigError, match="must be a fitted soft survival tree, got OptimalSurvivalTree"):

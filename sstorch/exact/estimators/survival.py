@@ -18,8 +18,10 @@ from sstorch.checks import check_after, counted
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.oddity import report
 from sstorch.data.time_unit import round_horizons
-from sstorch.deploy import Counts, Deployable, Deployed, Formula
+from sstorch.deploy import Deployable
 from sstorch.deploy.calculator import Field
+from sstorch.deploy.deployable import Counts, Deployed
+from sstorch.deploy.expression import Formula
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.base import ExactTree, LoadableTree
 from sstorch.exact.estimators.competing_risks import CauseLeaves

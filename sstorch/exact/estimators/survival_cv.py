@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import IntArray
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
 from sstorch.data.folds import split, train_outside_score_inside
@@ -52,7 +52,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
             Brier score, convention ``"osst"``. Or a scorer of scikit-learn, ``scorer(tree, X, y)``, higher is
             better.
         n_folds: folds, stratified by event; all rows of a subject are in one.
-        one_standard_error: take the smallest tree whose mean score is within one standard error of the best.
         random_state: seed of the folds.
 
     Attributes:
@@ -91,7 +90,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         choose: Choice = "nodes",
         scoring: Literal["loss"] | Callable[[Any, Any, Any], float] = "loss",
         n_folds: int = 5,
-        one_standard_error: bool = False,
         random_state: int = 0,
         time_unit: str | None = None,
         search: Search = SEARCH,
@@ -104,7 +102,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         self.choose = choose
         self.scoring = scoring
         self.n_folds = n_folds
-        self.one_standard_error = one_standard_error
         self.random_state = random_state
         self.time_unit = time_unit
 
@@ -142,7 +139,7 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
         parts = split(data, folds_of(data, n_folds, seed))
         found = np.array(list(train_outside_score_inside(parts, train, score)))  # (n_folds, C, 2)
         scores, leaves = np.ascontiguousarray(found[..., 0].T), np.ascontiguousarray(found[..., 1].T)
-        best = self._choose(scores)
+        best = int(scores.mean(axis=1).argmax())  # the smaller tree of a tie: sizes increase
         self.best_depth_, self.best_nodes_ = sizes[best]
         self.best_score_ = float(scores[best].mean())
         self.cv_results_ = pd.DataFrame(
@@ -173,15 +170,6 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
     @property
     def _seed(self) -> int:
         return check_integer("random_state", self.random_state, 0)
-
-    def _choose(self, scores: FloatArray) -> int:
-        """Number of the best size; they come from small to large trees, the first of a tie is taken."""
-        mean = scores.mean(axis=1)
-        best = int(mean.argmax())
-        if not self.one_standard_error:
-            return best
-        error = float(scores[best].std(ddof=1)) / math.sqrt(scores.shape[1])
-        return int((mean >= mean[best] - error).argmax())
 
 
 def _sizes(solution: Solution, choose: Choice) -> list[Size]:

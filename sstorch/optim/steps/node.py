@@ -12,14 +12,14 @@ from typing_extensions import override
 from sstorch.batched import SHARED
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.nn.functional import softplus
-from sstorch.objective import Sample, TrainingObjective, expected_loss, leaf_losses
+from sstorch.objective import Sample, TrainingObjective, leaf_losses
 from sstorch.objective.closed_form import (
     gate_value_and_gradient,
     leaf_value_and_gradient,
     logistic_value_and_gradient,
 )
 from sstorch.objective.row_penalties import GateTerm, LeafTerm
-from sstorch.objective.training import parameter_losses
+from sstorch.objective.training import expected_loss, parameter_losses
 from sstorch.optim.steps.base import (
     LOSS_CEILING,
     MAX_BLOCK,

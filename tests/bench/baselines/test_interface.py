@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sstorch import Surv, SurvivalData
-from sstorch.bench import BASELINES, Baseline, make_baseline
+from sstorch.bench import Baseline, make_baseline
+from sstorch.bench.baselines import BASELINES
 from sstorch.bench.baselines.base import Curves, Requirement
 from sstorch.data import Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning
