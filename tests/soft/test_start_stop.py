@@ -10,6 +10,7 @@ import pytest
 from sstorch import (
     Columns,
     OptimalSurvivalTree,
+    Penalties,
     PrognosticTree,
     PrognosticTreeCV,
     Surv,
@@ -22,6 +23,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.inference import with_covariance
 from sstorch.reading import leaf_coefficients, path_table
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
@@ -318,3 +320,13 @@ def test_id_or_entry_among_the_features_raises(gbsg2: SurvivalData) -> None:
     # A measurement at baseline differs between subjects and stays: it is a covariate.
     baseline = np.random.default_rng(0).normal(size=60)[number]
     assert "marker" in SurvivalData(features.assign(marker=baseline), y).feature_names
+
+
+def test_recurrent_events_have_cautions_until_errors_are_robust() -> None:
+    data = load_dataset("cgd")
+    model = SurvivalRegression("exponential", Penalties(ridge=0), Columns(numeric="linear")).fit(
+        data.frame, data.y
+    )
+    assert "Estimates count every event of a subject" in model.describe()
+    assert "with_covariance" in model.summary()
+    assert "with_covariance" not in with_covariance(model, "sandwich", data.frame, data.y).summary()
