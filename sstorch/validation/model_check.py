@@ -170,7 +170,10 @@ def check(
     data = model._scored(X, y, sample_weight)
     if data.intervals is not None:
         raise DataError("check() needs exact or right-censored times, got intervals")
-    labels, table_of_errors = row_labels(X, len(data)), coefficients(model)["standard error"]
+    # Rows without weight have no part in ranks and groups either.
+    counted = np.flatnonzero(data.sample_weight > 0.0)
+    labels, data = row_labels(X, len(data))[counted], data.subset(counted)
+    table_of_errors = coefficients(model)["standard error"]
     tests, groups, influence, effects = [], [], [], []
     for rows in HazardRows.by_cause(model, data):
         if not is_stationary(rows):
