@@ -257,8 +257,8 @@ def _measures(run: Run) -> list[str]:
     else:
         texts.append(
             "Survival of groups is estimated by Kaplan-Meier with limits on the scale of log(-log S), "
-            "medians with limits of Brookmeyer and Crowley (1982). Hazard ratios of groups are those of a Cox "
-            "model of the groups alone."
+            "medians with limits of Brookmeyer and Crowley (1982). Hazard ratios of groups are those of a "
+            "Cox model of the groups alone."
         )
         if run.data.uneven_weight is not None or run.data.outcome_type.recurrent:
             texts.append("Variances are robust, by subject (Lin and Wei, 1989).")
