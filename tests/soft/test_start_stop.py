@@ -330,3 +330,20 @@ def test_recurrent_events_have_cautions_until_errors_are_robust() -> None:
     assert "Estimates count every event of a subject" in model.describe()
     assert "with_covariance" in model.summary()
     assert "with_covariance" not in with_covariance(model, "sandwich", data.frame, data.y).summary()
+
+
+def test_first_visits_without_events_leave_the_fit_to_the_second_ones() -> None:
+    """Rows of first and second visits alternate: a sample of every second row would be first visits only."""
+    data = load_dataset("gbsg2")
+    both = np.repeat(np.arange(len(data)), 2)
+    late = np.arange(len(both)) % 2
+    begin, end = late * data.time[both] / 2, (1 + late) * data.time[both] / 2
+    frame = data.frame.loc[both, ["age", "pnodes"]].reset_index(drop=True)
+    y = Surv(end, data.event[both] & (late == 1), entry=begin, id=both)
+    settings = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
+    fit = SurvivalRegression("exponential", **settings).fit(frame.assign(late=late), y)
+    second = SurvivalRegression("exponential", **settings).fit(frame[late == 1], y[late == 1])
+    terms = ["age", "pnodes"]
+    np.testing.assert_allclose(
+        fit.coefficients().loc[terms, "estimate"], second.coefficients().loc[terms, "estimate"], atol=1e-5
+    )
