@@ -29,8 +29,8 @@ def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray
 
 
 def events_recur(rows: Observed) -> bool:
-    """True if a subject has several events: these are not independent, so variances are by subject."""
-    if rows.id is None:
+    """True if start-stop rows of a subject have several events, which are not independent."""
+    if rows.id is None or rows.entry is None:
         return False
     _, counts = np.unique(rows.id[rows.event], return_counts=True)
     return bool((counts > 1).any())
