@@ -132,7 +132,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Categories: one feature per category. With more than `n_categories` categories, the `n_categories` - 1
     most frequent and "another category". For two categories without missing values only the second;
-    ``"osst"`` omits the first. Every rule is false for a missing value; a column with missing values also has the rule "is missing".
+    ``"osst"`` omits the first. Every rule is false for a missing value; a column with missing values also has
+    the rule "is missing".
 
     Features that are constant on the training rows, or equal or complementary to another feature, are
     excluded. With `merge_columns=False` only features of the same column are compared.

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from sstorch._types import BoolArray, FloatArray
 from sstorch.checks import check_share
+from sstorch.data.fingerprint import on_training_rows
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.inference.added import AddedFeatures
-from sstorch.inference.groups import intervals_of
+from sstorch.inference.groups import SAME_ROWS, honest_text
 from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.inference.terms import Contrasts, Values
@@ -80,7 +81,8 @@ def effect_by_group(
 
     Args:
         model: fitted groups.
-        X: the training rows.
+        X: the training rows, or other ones: coefficients are re-estimated from these rows, and ``intervals``
+            of the result states which rows chose the gates.
         y: outcome of the rows.
         column: the covariate, such as a treatment.
         value: compared with
@@ -134,9 +136,14 @@ def effect_by_group(
         table if tree.competing else table.droplevel("cause"),
         pd.DataFrame(tests).set_index("cause"),
         f"{column} {pair.text}",
-        intervals_of(model),
+        SAME_ROWS if on_training_rows(model, X, y) else _other_rows(model),
         level,
     )
+
+
+def _other_rows(model: Refitted) -> str:
+    """Condition of intervals from rows that are not all rows of the training."""
+    return honest_text(vars(model).get("gate_subjects_", 0)) or "given the gates, which other rows chose"
 
 
 def _unknown(z: FloatArray, event: BoolArray) -> str:

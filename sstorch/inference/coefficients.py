@@ -162,7 +162,8 @@ def _only_hazard(model: Inferable, covariance: FitCovariance, several: str) -> _
 def _limits(estimate: Estimate, level: float, ratio: bool) -> tuple[float, float, float]:
     width = norm.ppf((1 + level) / 2) * estimate.error
     ends = estimate.value, estimate.value - width, estimate.value + width
-    return tuple(np.exp(ends)) if ratio else ends
+    with np.errstate(over="ignore"):  # where the estimate is infinite, so is its upper limit
+        return tuple(np.exp(ends)) if ratio else ends
 
 
 @torch_threads(1)  # a second one gains nothing on small matrices

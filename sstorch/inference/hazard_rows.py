@@ -11,11 +11,15 @@ from torch import Tensor
 
 from sstorch.data import SurvivalData
 from sstorch.data.coded import dense
+from sstorch.exceptions import DataError
 from sstorch.inference.covariance import HazardCovariance
 from sstorch.inference.model import Inferable, covariance_of
 from sstorch.inference.rows import LeafDerivatives, sample_of
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, counted_weight
+
+# Size of the penalised gradient, in standard errors, above which rows are not those of training.
+_STATIONARY = 0.25
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,16 @@ class HazardRows:
             rows = groups == group
             out[rows] = by_leaf[rows] @ self.covariance.by_group[group]
         return out
+
+    def check_training(self) -> None:
+        """Check that the penalised gradient vanishes at the estimates, as it does at the training rows."""
+        hazard = self.covariance
+        gradient = self.gradients().sum(0) + hazard.precision * hazard.theta
+        if (gradient @ hazard.posterior @ gradient).sqrt() >= _STATIONARY:
+            raise DataError(
+                "the model was not fitted to these rows with these weights: give the training rows, and "
+                "sample_weight if training had it"
+            )
 
     def cumulative_hazard(self) -> Tensor:
         """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""

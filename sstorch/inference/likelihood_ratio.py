@@ -5,7 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from scipy.stats import chi2
 
+from sstorch.checks import rows_text
 from sstorch.exceptions import ConfigError, DataError
+from sstorch.inference.hazard_rows import HazardRows
 from sstorch.inference.model import Refitted, covariance_of
 
 
@@ -20,8 +22,8 @@ def likelihood_ratio_test(
         larger: fitted regression of the same family without penalties.
         X: training rows of both, with the columns of both.
         y: outcome of the rows.
-        sample_weight: weights, which must be counts of rows. With sampling weights the statistic has another
-            distribution: use :func:`wald_test` with the sandwich.
+        sample_weight: weights of the training, which must be counts of rows. With sampling weights the
+            statistic has another distribution: use :func:`wald_test` with the sandwich.
 
     Returns:
         ``statistic``, twice the difference of the log-likelihoods, ``df``, the difference of the numbers of
@@ -29,7 +31,8 @@ def likelihood_ratio_test(
 
     Raises:
         ConfigError: a model has no covariance, or has penalties (the statistic is then not chi-squared).
-        DataError: the larger model has no more coefficients than the smaller one, or a lower likelihood.
+        DataError: the larger model has no more coefficients than the smaller one, or a lower likelihood;
+            weights are not counts, subjects have several events, or the rows are not the training rows.
     """
     found = []
     for model in (smaller, larger):
@@ -40,6 +43,19 @@ def likelihood_ratio_test(
                 "penalties=Penalties(ridge=0, roughness=0), or see wald_test()"
             )
         data = model._scored(X, y, sample_weight)
+        if (fractions := data.sample_weight % 1.0 != 0.0).any():
+            raise DataError(
+                f"sample_weight must be counts of rows for a likelihood-ratio test, got "
+                f"{data.sample_weight[fractions][0]:g} in {rows_text(fractions)}: for sampling weights see "
+                "wald_test() with the sandwich"
+            )
+        if data.outcome_type.recurrent:
+            raise DataError(
+                "a likelihood-ratio test needs independent rows, and subjects may have several events: see "
+                "wald_test() with the sandwich"
+            )
+        for rows in HazardRows.by_cause(model, data):
+            rows.check_training()
         tree = model._tree
         total = tree.log_likelihood(tree.encode(data.frame), data) * float(data.sample_weight.sum())
         found.append((total, sum(len(each.theta) - each.null.shape[1] for each in hazards)))

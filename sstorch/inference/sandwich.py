@@ -60,6 +60,7 @@ def with_covariance(
     labels = _clusters(data, cluster)
     meats = {}
     for rows in HazardRows.by_cause(model, data):
+        rows.check_training()
         scores = rows.gradients()
         sums = scores.new_zeros(int(labels.max()) + 1, scores.shape[1])
         sums.index_add_(0, torch.as_tensor(labels), scores)

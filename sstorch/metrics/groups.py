@@ -15,7 +15,12 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics.censoring import KaplanMeier
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.outcome import Observed, Outcome, read_rows
-from sstorch.metrics.robust import covariance_of, log_survival_variance, logrank_residuals
+from sstorch.metrics.robust import (
+    covariance_of,
+    events_recur,
+    log_survival_variance,
+    logrank_residuals,
+)
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
@@ -83,9 +88,9 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
 class KaplanMeierBand:
     """Kaplan-Meier with pointwise confidence limits on the scale of log(-log S).
 
-    The variance is Greenwood's, or the infinitesimal jackknife for unequal sampling weights. A step function,
-    1 before the first time. At S = 1 both limits are 1; at S = 0 the lower limit is 0 and the upper limit
-    keeps its value.
+    The variance is Greenwood's, or the infinitesimal jackknife by subject for unequal sampling weights and
+    for subjects with several events, as in R's ``survfit(id=)``. A step function, 1 before the first time. At
+    S = 1 both limits are 1; at S = 0 the lower limit is 0 and the upper limit keeps its value.
 
     Attributes:
         times: distinct times of events, increasing, shape (n_times,).
@@ -171,9 +176,11 @@ def survival_and_error(
 ) -> tuple[FloatArray, FloatArray]:
     """Kaplan-Meier of each group and the standard error of log(-log S), each (n_groups, n_times).
 
-    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`.
+    Arguments are as in :func:`risk_table`; weights and ``robust`` are as in `Weighting`. Errors of unweighted
+    subjects with several events are robust, too.
     """
     table = risk_table(rows, group, n_groups, times)
+    robust = robust or (rows.weight is None and events_recur(rows))
     variance = log_survival_variance(rows, group, times, *table) if robust else None
     return table.survival(), log_log_error(table, variance)
 
@@ -229,10 +236,10 @@ def logrank_test(
 ) -> LogrankTest:
     """Log-rank test of no difference between two or more groups, optionally stratified.
 
-    With unequal sampling weights it is the robust score test of the weighted Cox model, as in R's
-    ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed minus expected events is the sum
-    over subjects of squared weighted score residuals; the result does not depend on the scale of the weights.
-    Equal weights give the unweighted test.
+    With unequal sampling weights, or several events of a subject, it is the robust score test of the
+    (weighted) Cox model, as in R's ``coxph(..., ties="breslow", robust=TRUE)``. The variance of observed
+    minus expected events is the sum over subjects of squared weighted score residuals; the result does not
+    depend on the scale of the weights. Equal weights give the unweighted test.
 
     Groups defined on the same rows, such as leaves of a tree on its training rows, differ by construction:
     the p-value is valid only on other rows.
@@ -279,6 +286,7 @@ def logrank_test(
     codes, n_groups, inside_strata = groups_and_strata(group, strata, n)
     weight, robust = check_weighting(rows.weight, n, weights)
     rows = rows._replace(weight=weight)
+    robust = robust or (weight is None and events_recur(rows))
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))
     residuals = np.zeros((n if robust else 0, n_groups))
     for inside in inside_strata:
@@ -292,8 +300,8 @@ def logrank_test(
         covariance += own_covariance
         if robust:
             residuals[inside] = logrank_residuals(part, codes[inside], times, *table)
-    if robust and weight is not None:
-        covariance = covariance_of(weight[:, None] * residuals, rows.id)
+    if robust:
+        covariance = covariance_of(rows.weights[:, None] * residuals, rows.id)
     return score_test(excess, covariance)
 
 

@@ -1,4 +1,4 @@
-"""Variances of Kaplan-Meier and of the log-rank score for sampling weights, from influences of subjects."""
+"""Variances of Kaplan-Meier and of the log-rank score by subject: sampling weights, recurrent events."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray
     total = np.zeros((len(subjects), *influence.shape[1:]))
     np.add.at(total, subject, influence)
     return total
+
+
+def events_recur(rows: Observed) -> bool:
+    """True if start-stop rows of a subject have several events, which are not independent."""
+    if rows.id is None or rows.entry is None:
+        return False
+    _, counts = np.unique(rows.id[rows.event], return_counts=True)
+    return bool((counts > 1).any())
 
 
 def covariance_of(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:

@@ -16,6 +16,8 @@ from sstorch.memory import at_once
 # Where copies of the rows of each problem cost more than they save.
 MAX_TILE_FEATURES = 32
 MAX_TILE_ELEMENTS = 2**24
+# Multiples of the golden ratio modulo one are evenly spread and never periodic.
+_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,29 @@ class DesignMatrix(Batched):
         return torch.nn.functional.pad(scores, (0, self.stored.n_rows - scores.shape[-1]))
 
     def spread(self, values: Tensor, stride: int = 1) -> Tensor:
-        """Sums of values (R, ..., M) of kept rows at every `stride`-th of all rows, (R, ..., n)."""
+        """Sums of values (R, ..., M) of kept rows at one in `stride` of all rows, (R, ..., n)."""
         if self.rows is not None:
             lead = values.shape[1:-1]
             rows = self.rows.reshape(-1, *(1,) * len(lead), self.rows.shape[-1]).expand(values.shape)
             whole = values.new_zeros(*values.shape[:-1], self.stored.shape[1])
             values = whole.scatter_add_(-1, rows, values)
-        return values[..., ::stride]
+        return values[..., self._thinned(stride, values.device)]
 
     def thin(self, stride: int) -> DesignMatrix:
-        """Every stride-th of all rows, kept or not, for all problems."""
-        return DesignMatrix(self.matrices[:, ::stride], self.counts)
+        """One in `stride` of all rows, kept or not, for all problems."""
+        matrices = self.matrices
+        return DesignMatrix(matrices[:, self._thinned(stride, matrices.device)], self.counts)
+
+    def _thinned(self, stride: int, device: torch.device) -> slice | Tensor:
+        """One row in each `stride`, at places that do not repeat.
+
+        Every stride-th row would be the same visit of every subject where all have as many.
+        """
+        if stride == 1:
+            return slice(None)
+        first = torch.arange(0, self.stored.shape[1], stride, device=device)
+        place = (first / stride * _GOLDEN % 1.0 * stride).long()
+        return (first + place).clamp(max=self.stored.shape[1] - 1)
 
     def pull_back(self, weight: Tensor) -> Tensor:
         """Weighted sums of x and of ones, the adjoint of :meth:`project`: (R, K, M) -> (R, K, p + 1)."""

@@ -112,7 +112,7 @@ class Sample(Batched):
         return replace(part, weight=weight, merged_weight=merged)
 
     def thin(self, stride: int) -> Sample:
-        """Every stride-th of all rows of the design matrix; those that a problem has not kept at weight zero.
+        """One in stride of all rows of the design matrix; those that a problem has not kept at weight zero.
 
         Their log times and events are zero.
         """

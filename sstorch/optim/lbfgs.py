@@ -289,6 +289,7 @@ class _Problems(Batched):
     n_evaluations: Tensor
     n_iterations: Tensor
     direction: Tensor
+    steepest: Tensor  # bool, where the direction is that of steepest descent, without a metric
     low_gradient: Tensor
     search: LineSearch
     history: CurvatureHistory
@@ -305,10 +306,11 @@ class _Problems(Batched):
         status = torch.full_like(zero, Status.MAX_ITER if spent else Status.RUNNING)
         status = status.masked_fill(norm <= options.gradient_tolerance, Status.CONVERGED)
         status = status.masked_fill(~(torch.isfinite(value) & torch.isfinite(norm)), Status.NON_FINITE)
-        direction = _steepest(gradient)
+        direction, steepest = _steepest(gradient), torch.ones_like(norm, dtype=torch.bool)
         if metric is not None:
             scaled = -metric(gradient)
-            direction = torch.where((_dot(gradient, scaled) < 0)[:, None], scaled, direction)
+            steepest = ~(_dot(gradient, scaled) < 0)
+            direction = torch.where(steepest[:, None], direction, scaled)
         direction = torch.where((status == Status.RUNNING)[:, None], direction, 0.0)
         return cls(
             number=torch.arange(x.shape[0], device=x.device),
@@ -321,6 +323,7 @@ class _Problems(Batched):
             n_evaluations=zero + 1,
             n_iterations=zero,
             direction=direction,
+            steepest=steepest,
             low_gradient=gradient,
             search=LineSearch.start(value, _dot(gradient, direction)),
             history=CurvatureHistory.empty(x, options.history),
@@ -354,7 +357,7 @@ class _Problems(Batched):
 
         # A failed search is repeated once, along steepest descent, unless it promised only rounding error.
         failed = ended & ~moved
-        hopeless = failed & (self.history.count == 0)
+        hopeless = failed & self.steepest
         converged = converged | (failed & (-self.search.origin[:, SLOPE] <= rounding_error(self.value)))
 
         # The later line overrides the earlier.
@@ -390,8 +393,9 @@ class _Problems(Batched):
         slope = _dot(self.gradient, direction)
         downhill = torch.isfinite(slope) & (slope < 0.0)
         self.history.forget(problems & (failed | ~downhill))
-        fresh = (self.history.count == 0)[:, None]
-        direction = torch.where(fresh, _steepest(self.gradient), direction)
+        fresh = self.history.count == 0
+        self.steepest = torch.where(problems, fresh, self.steepest)
+        direction = torch.where(fresh[:, None], _steepest(self.gradient), direction)
         self.direction = torch.where(problems[:, None], direction, self.direction)
         self.search = self.search.restart(problems, self.value, _dot(self.gradient, self.direction))
 

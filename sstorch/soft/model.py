@@ -361,6 +361,11 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
+        if self.outcome_type_.recurrent:
+            lines.append(
+                "Estimates count every event of a subject; they hold for the first event only if earlier "
+                "events do not change the risk."
+            )
         return "\n".join(lines)
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
@@ -403,6 +408,11 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         cautions = [*self.late_fit_]
         if effects and (reason := no_covariance(self)):
             cautions.append(f"Effects have no confidence intervals: {reason}")
+        elif effects and self.outcome_type_.recurrent and self.covariance_.kind != "sandwich":
+            cautions.append(
+                "Intervals of effects take the events of a subject as independent given the covariates; "
+                "without penalties, inference.with_covariance(model, 'sandwich', X, y) is robust"
+            )
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
         if len(shown_leaves(self.node_table_)) > 1 and not self._other_gates:

@@ -21,7 +21,7 @@ from sstorch.inference import HazardRows, coefficients
 from sstorch.inference.model import Refitted, covariance_of
 from sstorch.threads import torch_threads
 from sstorch.validation.residuals import dfbeta, of_events, row_labels
-from sstorch.validation.score_tests import ScoreTest, episodes, is_stationary, likelihood_ratio
+from sstorch.validation.score_tests import ScoreTest, episodes, likelihood_ratio
 
 Transform = Literal["rank", "log"]
 # Periods of the test of effects in time, risk groups of the test of calibration, events of each at least.
@@ -175,11 +175,7 @@ def check(
     data, labels = data.subset(counted), labels[counted]
     tests, groups, influence, effects = [], [], [], []
     for rows in HazardRows.by_cause(model, data):
-        if not is_stationary(rows):
-            raise DataError(
-                "the model was not fitted to these rows with these weights: give the training rows, and "
-                "sample_weight if training had it"
-            )
+        rows.check_training()
         in_time, table = _in_time(model, rows, transform)
         tests += [(rows.cause, "time", *each) for each in in_time]
         effects.append(pd.concat({rows.cause: table}, names=["cause"]))

@@ -34,7 +34,7 @@ def residuals(
 
     Args:
         model: fitted regression, or groups.
-        X: n rows; the training rows for ``"dfbeta"``.
+        X: n rows; the training rows for ``"dfbeta"``, with their weights.
         y: outcome of the rows.
         kind: ``"cox_snell"``, the cumulative hazard H between entry and time; ``"martingale"``, event minus
             H; ``"deviance"``, a nearly symmetric transformation of it; ``"score"``, derivatives of the
@@ -70,6 +70,7 @@ def residuals(
     tables: dict[tuple[str, ...], pd.DataFrame] = {}
     for rows in HazardRows.by_cause(model, data):
         if kind == "dfbeta":
+            rows.check_training()
             tables |= dfbeta(model, rows)
         elif kind == "score":
             names = _parameter_names(model, rows)

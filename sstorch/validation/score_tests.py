@@ -16,8 +16,6 @@ from sstorch.nn import DesignMatrix
 
 # Share of a direction's information that the model must leave free, else it has the direction already.
 _FREE = 1e-6
-# Size of the penalised gradient, in standard errors, above which rows are not those of training.
-_STATIONARY = 0.25
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,6 @@ def likelihood_ratio(rows: HazardRows, added: Tensor) -> tuple[float, int, float
     before, after = AddedFeatures.at_zero(rows, added), AddedFeatures.at_optimum(rows, added)
     statistic = max(2 * (before.value() - after.value()), 0.0)
     return statistic, df, float(chi2.sf(statistic, df))
-
-
-def is_stationary(rows: HazardRows) -> bool:
-    """Whether the penalised gradient vanishes at the estimates, as it does at the training rows."""
-    hazard = rows.covariance
-    gradient = rows.gradients().sum(0) + hazard.precision * hazard.theta
-    return bool((gradient @ hazard.posterior @ gradient).sqrt() < _STATIONARY)
 
 
 def episodes(rows: HazardRows, cuts: Tensor) -> tuple[HazardRows, Tensor, Tensor]:

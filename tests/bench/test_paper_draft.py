@@ -18,7 +18,7 @@ from sstorch.bench.paper.methods import methods
 from sstorch.bench.paper.tables import hazard_ratios
 from sstorch.bench.performance import performance
 from sstorch.bench.report.characteristics import columns_table, standardised_difference
-from sstorch.bench.report.run import Run
+from sstorch.bench.report.run import Run, median_name, median_text
 from sstorch.bench.reporting import read_run
 from sstorch.data.sources import read_survset
 from sstorch.document import Bullets, Document, Paragraph, Section, Table
@@ -152,6 +152,12 @@ def test_follow_up_and_hazard_ratios_are_those_of_lifelines(run: Run) -> None:
     ratios = hazard_ratios(weighted, group)
     assert ratios is not None
     np.testing.assert_allclose(ratios.iloc[1:], robust.summary[columns], rtol=2e-2)
+
+
+def test_median_of_recurrent_events_is_to_the_first_one_as_in_r() -> None:
+    """survfit(Surv(stop, status) ~ 1, cgd[start == 0, ], conf.type = "log-log"), survival 3.5-3."""
+    data = load_dataset("cgd")
+    assert (median_name(data), median_text(data)) == ("time to the first event", "373 (318 to -)")
 
 
 def test_standardised_differences() -> None:

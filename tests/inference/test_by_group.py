@@ -123,6 +123,8 @@ def test_groups_that_say_nothing_of_the_effect_have_a_reason(
     X, y = trial
     group, treated = tree.apply(X), (X["arm"] == "b").to_numpy()
     silent = Surv(y.time, y.event & (group == 1))
+    assert "the same rows chose" in str(effect_by_group(tree, X, y, "arm", "b", "a"))
+    assert "other rows chose" in str(effect_by_group(tree, X, silent, "arm", "b", "a"))
     row = effect_by_group(tree, X, silent, "arm", "b", "a").table.loc[2]
     assert row["reason"] == "no events in the group"
     assert row[["estimate", "standard error", "time ratio", "lower", "upper", "p"]].isna().all()

@@ -170,6 +170,8 @@ def test_bad_arguments_raise(lines: SurvivalRegression) -> None:
         inference.with_covariance(lines, "sandwich")
     with pytest.raises(DataError, match="one label for all rows"):
         inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y, cluster=np.zeros(len(DATA.frame)))
+    with pytest.raises(DataError, match="not fitted to these rows with these weights"):
+        inference.with_covariance(lines, "sandwich", DATA.frame, DATA.y, DATA.frame["age"])
     with pytest.raises(ConfigError, match="kind must be one of"):
         inference.with_covariance(lines, "robust")
     with pytest.raises(ConfigError, match="level"):

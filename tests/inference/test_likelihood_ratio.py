@@ -40,6 +40,11 @@ def test_what_cannot_be_compared(gbsg2: SurvivalData) -> None:
         likelihood_ratio_test(larger, smaller, X, gbsg2.y)
     with pytest.raises(ConfigError, match="without penalties"):
         likelihood_ratio_test(smaller, SurvivalRegression("weibull").fit(X, gbsg2.y), X, gbsg2.y)
+    half = range(343)
+    with pytest.raises(DataError, match="not fitted to these rows"):
+        likelihood_ratio_test(smaller, larger, X.iloc[half], gbsg2.y[half])
+    with pytest.raises(DataError, match="counts of rows"):
+        likelihood_ratio_test(smaller, larger, X, gbsg2.y, X["age"] / 10)
     age = free("weibull").fit(X[["pnodes"]], gbsg2.y)
     noise = X.assign(a=X["age"] % 5, b=X["age"] % 7)[["a", "b"]]
     other = free("weibull").fit(noise, gbsg2.y)

@@ -170,7 +170,7 @@ def test_survival_that_underflows_has_no_limits(weibull: SurvivalRegression) -> 
 def test_left_truncated_start_stop_rows_have_errors() -> None:
     half = DATA.time / 2
     frame = DATA.frame.loc[DATA.frame.index.repeat(2)].reset_index(drop=True)
-    frame["late"] = np.tile([0.0, 1.0], len(DATA.frame))
+    frame["changes"] = np.arange(len(frame)) // 3 % 2.0
     entry = np.stack([np.zeros_like(half), half], 1).ravel()
     time = np.stack([half, DATA.time], 1).ravel()
     event = np.stack([np.zeros(len(half), dtype=bool), np.asarray(DATA.event, dtype=bool)], 1).ravel()

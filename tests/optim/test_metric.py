@@ -8,7 +8,7 @@ from sstorch.nn import HazardFamily, LogisticHazard, LogLogistic
 from sstorch.objective import TrainingObjective
 from sstorch.objective.rows import problem_blocks
 from sstorch.optim import LBFGSOptions, minimize
-from sstorch.optim.lbfgs import BlockMetric
+from sstorch.optim.lbfgs import AutogradFunction, BlockMetric, Status
 from sstorch.optim.steps import (
     BranchStep,
     JointStep,
@@ -125,3 +125,11 @@ def test_blocks_that_are_not_definite() -> None:
     gradient = torch.rand(1, 8, dtype=torch.float64)
     expected = torch.einsum("nij,nj->ni", metric.inverses[0][0], gradient.reshape(4, 2)).flatten()
     torch.testing.assert_close(metric(gradient)[0], expected)
+
+
+def test_first_search_that_fails_along_the_metric_is_repeated_along_steepest_descent() -> None:
+    function = AutogradFunction(lambda x, _: (x.exp() - x).sum(-1), 1)
+    far = BlockMetric((torch.full((1, 1, 1, 1), 1e12, dtype=torch.float64),))
+    result = minimize(function, -torch.ones(1, 1, dtype=torch.float64), LBFGSOptions(), far)
+    assert result.status.item() == Status.CONVERGED
+    assert result.x.item() == pytest.approx(0.0, abs=1e-3)

@@ -10,6 +10,7 @@ import pytest
 from sstorch import (
     Columns,
     OptimalSurvivalTree,
+    Penalties,
     PrognosticTree,
     PrognosticTreeCV,
     Surv,
@@ -22,6 +23,7 @@ from sstorch.bench.flat import soft_tree
 from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.inference import with_covariance
 from sstorch.reading import leaf_coefficients, path_table
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
@@ -297,3 +299,30 @@ def test_cross_validation_joins_rows_too(gbsg2: SurvivalData) -> None:
     scores = cross_validate(tree, whole, 3).scores
     for name in ("objective", "c_harrell"):
         np.testing.assert_allclose(cut_scores[name], scores[name], atol=1e-9)
+
+
+def test_recurrent_events_have_cautions_until_errors_are_robust() -> None:
+    data = load_dataset("cgd")
+    model = SurvivalRegression("exponential", Penalties(ridge=0), Columns(numeric="linear")).fit(
+        data.frame, data.y
+    )
+    assert "Estimates count every event of a subject" in model.describe()
+    assert "with_covariance" in model.summary()
+    assert "with_covariance" not in with_covariance(model, "sandwich", data.frame, data.y).summary()
+
+
+def test_first_visits_without_events_leave_the_fit_to_the_second_ones() -> None:
+    """Rows of first and second visits alternate: a sample of every second row would be first visits only."""
+    data = load_dataset("gbsg2")
+    both = np.repeat(np.arange(len(data)), 2)
+    late = np.arange(len(both)) % 2
+    begin, end = late * data.time[both] / 2, (1 + late) * data.time[both] / 2
+    frame = data.frame.loc[both, ["age", "pnodes"]].reset_index(drop=True)
+    y = Surv(end, data.event[both] & (late == 1), entry=begin, id=both)
+    settings = {"penalties": Penalties(ridge=0), "columns": Columns(numeric="linear")}
+    fit = SurvivalRegression("exponential", **settings).fit(frame.assign(late=late), y)
+    second = SurvivalRegression("exponential", **settings).fit(frame[late == 1], y[late == 1])
+    terms = ["age", "pnodes"]
+    np.testing.assert_allclose(
+        fit.coefficients().loc[terms, "estimate"], second.coefficients().loc[terms, "estimate"], atol=1e-5
+    )

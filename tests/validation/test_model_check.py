@@ -153,6 +153,16 @@ def test_influential_row_is_named_by_its_label() -> None:
     assert any("Row subject 7 moves estimates" in text for text in found.findings)
 
 
+def test_rows_of_weight_zero_change_no_test() -> None:
+    data = load_dataset("gbsg2")
+    kept = data.frame["age"] < 60  # others would change the ranks
+    few = data.subset(np.flatnonzero(kept))
+    model = SurvivalRegression("weibull", **PLAIN).fit(data.frame, data.y, kept)
+    pd.testing.assert_frame_equal(
+        check(model, data.frame, data.y, kept).tests, check(model, few.frame, few.y).tests, rtol=1e-6
+    )
+
+
 def test_competing_causes_have_checks_of_their_own() -> None:
     X, y = simulated("fades")
     cause = np.where(y.event, 1 + (np.arange(len(X)) % 2), 0)

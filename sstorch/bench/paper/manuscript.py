@@ -17,6 +17,7 @@ from sstorch.bench.report.run import (
     characteristics,
     groups_section,
     kind_text,
+    median_name,
     median_text,
     tree_section,
     verdict_of_groups,
@@ -81,9 +82,8 @@ class _Numbered:
 
 def _results(run: Run, parts: _Numbered) -> Section:
     data = run.data
-    until = "survival" if data.causes is None else "time free of any event"
-    median = median_text(data, run.in_unit)
-    text = f"{run.data.n_subjects} subjects had {data.n_events} events; median {until} was {median}."
+    median = f"median {median_name(data)} was {median_text(data, run.in_unit)}"
+    text = f"{run.data.n_subjects} subjects had {data.n_events} events; {median}."
     first = parts.table("characteristics", characteristics(run))
     subjects: list[Block] = [
         Paragraph(f"{text} {follow_up_text(run)}".strip()),

@@ -106,11 +106,14 @@ def _outcome(run: Run) -> list[str]:
         what = f"the time to the first of the competing events {listed(list(data.cause_names))}"
         columns = f"{dataset['time']} and {dataset['cause']}"
     else:
-        what, columns = "the time to an event", f"{dataset['time']} and {dataset['event']}"
+        what = "the time to each event" if data.outcome_type.recurrent else "the time to an event"
+        columns = f"{dataset['time']} and {dataset['event']}"
     texts = [f"The outcome is {what}{unit}{f' (columns {columns})' if named else ''}."]
     if not run.model.time_unit_:
         texts.append(gap("unit of time"))
     texts.append(gap("definition of the event and of time zero, and how the event was assessed"))
+    if data.outcome_type.recurrent:
+        texts.append("Events recur: a subject stays at risk after an event (Andersen and Gill, 1982).")
     if late := int(np.count_nonzero(data.entry)):
         texts.append(f"Entry is delayed in {late} rows, which count as at risk from their entry on.")
     if data.time_varying:
@@ -243,9 +246,10 @@ def _measures(run: Run) -> list[str]:
         titles = [(name.partition(":")[0], title_of(name)) for name in scores]
         names = [_CONVENTIONS.get(name, f"{title[0].lower()}{title[1:]}") for name, title in titles]
         texts.append(f"Scores of held-out rows are the {listed(list(dict.fromkeys(names)))}.")
+    if not run.data.entry.any():
+        texts.append("Calibration is shown of the predictions for held-out rows.")
     texts.append(
-        "Calibration is shown of the predictions for held-out rows. Characteristics of groups are compared "
-        "by standardised differences (Yang and Dalton, 2012)."
+        "Characteristics of groups are compared by standardised differences (Yang and Dalton, 2012)."
     )
     if run.data.causes is not None:
         texts.append("Cumulative incidences of groups are Aalen-Johansen estimates.")
@@ -254,10 +258,11 @@ def _measures(run: Run) -> list[str]:
     else:
         texts.append(
             "Survival of groups is estimated by Kaplan-Meier with limits on the scale of log(-log S), "
-            "medians "
-            "with limits of Brookmeyer and Crowley (1982). Hazard ratios of groups are those of a Cox model "
-            "of the groups alone."
+            "medians with limits of Brookmeyer and Crowley (1982). Hazard ratios of groups are those of a "
+            "Cox model of the groups alone."
         )
+        if run.data.uneven_weight is not None or run.data.outcome_type.recurrent:
+            texts.append("Variances are robust, by subject (Lin and Wei, 1989).")
     return texts
 
 

@@ -6,6 +6,10 @@ from sstorch.document import Block, Bullets, Paragraph, Section
 
 # By what stands in the text where it is cited.
 _REFERENCES = {
+    "Andersen": (
+        "Andersen PK, Gill RD (1982). Cox's regression model for counting processes: a large sample study. "
+        "Annals of Statistics 10, 1100-1120."
+    ),
     "Antolini": (
         "Antolini L, Boracchi P, Biganzoli E (2005). A time-dependent discrimination index for survival "
         "data. Statistics in Medicine 24, 3927-3944."
@@ -26,6 +30,10 @@ _REFERENCES = {
     "Graf": (
         "Graf E, Schmoor C, Sauerbrei W, Schumacher M (1999). Assessment and comparison of prognostic "
         "classification schemes for survival data. Statistics in Medicine 18, 2529-2545."
+    ),
+    "Lin and Wei": (
+        "Lin DY, Wei LJ (1989). The robust inference for the Cox proportional hazards model. Journal of the "
+        "American Statistical Association 84, 1074-1078."
     ),
     "Nadeau": (
         "Nadeau C, Bengio Y (2003). Inference for the generalization error. Machine Learning 52, 239-281."

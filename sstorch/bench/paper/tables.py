@@ -15,7 +15,7 @@ from sstorch.groups.table import interval_text, table_of, usual_horizons
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.cox import fit_cox
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.robust import covariance_of
+from sstorch.metrics.robust import covariance_of, events_recur
 from sstorch.reading.nodes import group_of, shown_leaves
 from sstorch.reading.rules import conditions
 
@@ -94,14 +94,13 @@ def hazard_ratios(data: SurvivalData, group: IntArray) -> pd.DataFrame | None:
     x = (group[:, None] == numbers[1:]).astype(np.float64)
     entry = data.entry if data.entry.any() else None
     try:
-        found = fit_cox(Observed(data.time, data.event, entry, data.uneven_weight), x)
+        rows = Observed(data.time, data.event, entry, data.uneven_weight, data.subject)
+        found = fit_cox(rows, x)
     except DataError:
         return None  # a group without an event, of which the table shows the count
     covariance = found.covariance
-    subject = data.subject
-    repeated = subject is not None and bool((np.bincount(subject, data.event) > 1).any())
-    if data.uneven_weight is not None or repeated:
-        covariance = covariance_of(found.influence, subject)
+    if rows.weight is not None or events_recur(rows):
+        covariance = covariance_of(found.influence, rows.id)
     half = half_width(0.95) * np.sqrt(np.diag(covariance))
     middle = found.coefficients
     ratios = np.exp(np.column_stack([middle, middle - half, middle + half]))

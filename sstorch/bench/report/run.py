@@ -173,14 +173,13 @@ def _rows(run: Run) -> Section:
         ]
     else:
         followed = median_follow_up(data.weighted_y.any_cause()).value
-        until = "median survival" if data.causes is None else "median time to any event"
         facts += [
             ("times", f"{data.time.min():.4g} to {run.unit_of(float(data.time.max()))}"),
             (
                 "median follow-up (reverse Kaplan-Meier)",
                 run.unit_of(followed) if math.isfinite(followed) else "not reached",
             ),
-            (f"{until} (Kaplan-Meier, 95 %)", survival),
+            (f"median {median_name(data)} (Kaplan-Meier, 95 %)", survival),
         ]
     if late := int(np.count_nonzero(data.entry)):
         facts.append(("left-truncated rows", str(late)))
@@ -209,8 +208,19 @@ def characteristics(run: Run, most: int | None = None) -> Table:
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
-    """Kaplan-Meier of some rows, with their weights and entry times; of any event with competing causes."""
+    """Kaplan-Meier of some rows, with their weights and entry times, to the first event of any cause."""
+    if data.outcome_type.recurrent and data.subject is not None:
+        first = np.full(data.n_subjects, np.inf)
+        np.minimum.at(first, data.subject[data.event], data.time[data.event])
+        data = data.subset(data.time <= first[data.subject])
     return KaplanMeierBand.fit(data.weighted_y.any_cause())
+
+
+def median_name(data: SurvivalData) -> str:
+    """What :func:`median_text` is the median of."""
+    if data.causes is not None:
+        return "time to any event"
+    return "time to the first event" if data.outcome_type.recurrent else "survival"
 
 
 def median_text(data: SurvivalData, in_unit: str = "") -> str:

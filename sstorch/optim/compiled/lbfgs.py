@@ -158,7 +158,8 @@ def _descend(model, rows, weights, penalties, x, options, room, of_gates, of_lea
     for j in range(d):
         direction[j] = -direction[j]
     slope = inner(g, direction, d)
-    if not slope < 0:
+    steepest = not slope < 0
+    if steepest:
         _steepest(g, direction)
         slope = inner(g, direction, d)
     while True:
@@ -233,7 +234,7 @@ def _descend(model, rows, weights, penalties, x, options, room, of_gates, of_lea
             return Result(before, value, norm, CONVERGED, evaluations)
         if spent or iterations >= options.max_iterations:
             return Result(before, value, norm, MAX_ITER, evaluations)
-        if not moved and count == 0:
+        if not moved and steepest:
             return Result(before, value, norm, STALLED if finite else NON_FINITE, evaluations)
         if moved and weights.what == LOGISTIC and iterations <= _NEWTON and d**3 < rows.x.shape[1]:
             put_metric(model, rows, weights, penalties, x, of_gates, of_leaves, room)
@@ -241,7 +242,8 @@ def _descend(model, rows, weights, penalties, x, options, room, of_gates, of_lea
         if moved:
             _direction(g, of_gates, of_leaves, scale, s, y, rho, count, direction, alpha, spare)
             slope = inner(g, direction, d)
-        if not moved or not (slope < 0 and math.isfinite(slope)):
+        steepest = not moved or not (slope < 0 and math.isfinite(slope))
+        if steepest:
             # A failed search is repeated once, along steepest descent.
             count, scale = 0, 1.0
             _steepest(g, direction)
