@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, stack_module_state, vmap
 
-from sstorch.nn import FAMILIES, PREDICTIONS, Prediction, SoftTree
+from sstorch.nn import FAMILIES, Prediction, SoftTree
+from sstorch.nn.soft_tree import PREDICTIONS
 from tests.batches import random_tree
 from tests.conftest import covering, nightly, nightly_but
 from tests.nn.test_hazards import CASES
