@@ -22,8 +22,8 @@ import numpy as np
 from sstorch._types import FloatArray, IntArray
 from sstorch.exact.compiled.search import CompiledProblem
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.problem import INFINITY, Budget, Found, budget
-from sstorch.exact.tree import Nested, nested_size
+from sstorch.exact.problem import INFINITY, Budget, Found
+from sstorch.exact.tree import Nested
 
 # Depth of the small trees by which splits are put in order.
 _SCOUT_DEPTH = 3
@@ -71,16 +71,9 @@ class Deep:
             found = self._best(everything, deeper, best.cost, deadline)
             better = found.cost < best.cost - self._slack
             best = found if better else best._replace(bound=min(found.bound, best.cost))
-        tree = best.tree()
-        size = nested_size(tree)
         # No less than the best tree, but for rounding: proved.
         bound = best.cost if best.bound >= best.cost - 8.0 * self._slack else best.bound
-        costs = {budget(*size): best.cost - self.penalty * (size.nodes + 1)}
-
-        def lower(target: Budget) -> float:
-            return bound - self.penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
-
-        return Found(costs, lambda target: tree, self.n_cells, bound >= best.cost, bound, lower)
+        return Found.of_tree(best.tree(), best.cost, bound, self.penalty, depth, self.n_cells)
 
     @cached_property
     def _slack(self) -> float:
@@ -101,8 +94,7 @@ class Deep:
         """The best tree of a depth that is searched at once."""
         found = part.problem.search(depth, 2**depth - 1, deadline, self.n_threads)
         self.n_cells += found.n_cells
-        target = self._cheapest(found)
-        cost = found.costs[target] + self.penalty * (target.nodes + 1)
+        cost, target = found.best(self.penalty)
         if not found.complete:
             return _Best(cost, part.proved, partial(found.tree, target))
         return _Best(cost, cost, partial(self._again, part.path, depth))
@@ -113,10 +105,7 @@ class Deep:
         for feature, sign in path:
             part = self._half(part, feature, sign)
         found = part.problem.search(depth, 2**depth - 1, n_threads=self.n_threads)
-        return found.tree(self._cheapest(found))
-
-    def _cheapest(self, found: Found) -> Budget:
-        return min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
+        return found.tree(found.best(self.penalty)[1])
 
     def _best(self, part: _Part, depth: int, cutoff: float, deadline: Deadline) -> _Best:
         """The best tree on some rows, unless bounds say that it costs at least a cutoff."""

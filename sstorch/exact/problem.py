@@ -18,7 +18,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.exact.moments import Moments
 from sstorch.exact.packed import FEW_ROWS, PackedCells, members
 from sstorch.exact.task import BranchCostTask, Task, has_branch_costs
-from sstorch.exact.tree import BinaryTree, Nested
+from sstorch.exact.tree import BinaryTree, Nested, nested_size
 from sstorch.exceptions import ConfigError, DataError
 
 INFINITY = float("inf")
@@ -85,6 +85,23 @@ class Found:
     # no tree of the depth searched costs less, with the penalties of its leaves; -inf if there is no bound
     objective_bound: float = -INFINITY
     bound: Callable[[Budget], float] | None = None  # below any tree within a budget; None: costs if complete
+
+    @classmethod
+    def of_tree(
+        cls, tree: Nested, objective: float, bound: float, penalty: float, depth: int, n_cells: int
+    ) -> Found:
+        """A tree and a bound of all trees of a depth, the penalties of their leaves in both."""
+        size = nested_size(tree)
+
+        def lower(target: Budget) -> float:
+            return bound - penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
+
+        costs = {budget(*size): objective - penalty * (size.nodes + 1)}
+        return cls(costs, lambda target: tree, n_cells, bound >= objective, bound, lower)
+
+    def best(self, penalty: float) -> tuple[float, Budget]:
+        """The least cost with a penalty of each leaf, and its budget."""
+        return min((cost + penalty * (size.nodes + 1), size) for size, cost in self.costs.items())
 
     def lower_bound(self, target: Budget) -> float:
         """No tree within a budget costs less, without penalties; -inf if there is no bound."""

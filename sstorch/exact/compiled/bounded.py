@@ -33,8 +33,8 @@ from sstorch.exact.compiled.two_levels import (
     two_levels,
 )
 from sstorch.exact.deadline import NEVER, Deadline
-from sstorch.exact.problem import INFINITY, Budget, Found, Work, budget
-from sstorch.exact.tree import Nested, nested_size
+from sstorch.exact.problem import INFINITY, Found, Work
+from sstorch.exact.tree import Nested
 
 # Features of the search over a part of the thresholds, whose tree is the first one known.
 _FIRST_FEATURES = 120
@@ -73,13 +73,7 @@ class Bounded:
             best, tree = self._stump(self._order)
             bound = best
         n_cells = sum(int(space.n_leaves[0]) for space in self.spaces)
-        size = nested_size(tree)
-        costs = {budget(*size): best - self.penalty * (size.nodes + 1)}
-
-        def lower(target: Budget) -> float:
-            return bound - self.penalty * (target.nodes + 1) if target.depth <= depth else -INFINITY
-
-        return Found(costs, lambda target: tree, n_cells, bound >= best, bound, lower)
+        return Found.of_tree(tree, best, bound, self.penalty, depth, n_cells)
 
     @cached_property
     def _chains(self) -> tuple[list[int], list[int]]:
@@ -150,9 +144,8 @@ class Bounded:
             kept = np.concatenate([_spread(*part) for part in zip(begins, ends, shares, strict=True)])
         chain = np.searchsorted(kept, self.problem.chain[kept])
         found = self.problem.of_features(kept, chain).search(depth, 2**depth - 1)
-        target = min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
-        tree = found.tree(target)
-        return found.costs[target] + self.penalty * (nested_size(tree).nodes + 1), tree
+        cost, target = found.best(self.penalty)
+        return cost, found.tree(target)
 
     def _stump(self, order: Rows) -> tuple[float, Nested]:
         """The best tree of depth 1 on some rows, a leaf if no stump costs less."""

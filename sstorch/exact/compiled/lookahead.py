@@ -227,5 +227,5 @@ class Lookahead:
             return left + right, (name, absent, present), here + there
         depth = self.depth - max(level, self.levels)
         found = problem.search(depth, 2**depth - 1, deadline, self.n_threads)
-        best = min(found.costs, key=lambda s: found.costs[s] + self.penalty * (s.nodes + 1))
+        best = found.best(self.penalty)[1]
         return found.costs[best], found.tree(best), found.n_cells
