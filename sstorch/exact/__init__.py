@@ -2,17 +2,12 @@
 
 from sstorch.exact.binarize import Binarizer, Rule
 from sstorch.exact.check import check_task
+from sstorch.exact.horizon import HorizonLabels, horizon_labels
 from sstorch.exact.policy import Policy, policy_scores
 from sstorch.exact.reference import reference_costs
 from sstorch.exact.solution import Counters, Optimum, PathStep, Solution
 from sstorch.exact.solve import solve
-from sstorch.exact.survival_tasks import (
-    CompetingLogLikelihood,
-    HorizonLabels,
-    IntegratedBrier,
-    LogLikelihood,
-    horizon_labels,
-)
+from sstorch.exact.survival_tasks import CompetingLogLikelihood, IntegratedBrier, LogLikelihood
 from sstorch.exact.task import BranchCostTask, DecisionTask, Entries, SurvivalTask, Task
 from sstorch.exact.tasks import Classification, CostSensitive, DecisionCosts, FeatureCosts, LeastSquares
 from sstorch.exact.tree import BinaryTree

@@ -1,4 +1,4 @@
-"""The search for fronts: sets of nondominated totals, fairness balances, bounds."""
+"""The cheapest tree of depth up to 3 within limits on balances, by bounds of the trees below each root."""
 
 from __future__ import annotations
 
@@ -13,93 +13,15 @@ from torch import Tensor
 
 from sstorch._types import FloatArray
 from sstorch.exact.deadline import Deadline, OutOfTimeError
-from sstorch.exact.fronts.nondominated import nondominated, nondominated_rows
 from sstorch.exact.fronts.problem import REACHED, UNREACHABLE, FrontProblem
+from sstorch.exact.fronts.small import CHUNK, Rate, cheapest_first, with_prices
 from sstorch.exact.problem import Budget, splits
 
-# Sums of points at a time, and points of subtrees at a time.
-_CHUNK = 1 << 20
+# Points of subtrees at a time.
 _PART = 1 << 22
 # Rates tried for the bound of all trees, for each balance, and the share of the distance to a known tree that
 # more of them would have to be able to add.
 _DUAL_STEPS, _LITTLE = 10, 0.1
-
-# A price of each balance, in units of cost.
-Rate = tuple[float, ...]
-
-
-def nondominated_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The front (2, n) of all trees within a budget of depth 0, 1 or 2.
-
-    Sums take at most `memory` bytes at a time.
-    """
-    front = problem.leaf[:, nondominated(*problem.leaf)]
-    if target.nodes == 0 or problem.n_features == 0:
-        return front
-    for halves in splits(target):
-        left, right = problem.children(halves[0])[:, 0], problem.children(halves[1])[:, 1]
-        left, right = (torch.stack(nondominated_rows(*half)) for half in (left, right))
-        step = max(1, memory // (64 * left.shape[-1] * right.shape[-1] + 1))
-        for begin in range(0, left.shape[1], step):
-            part = slice(begin, begin + step)
-            front, _ = join(front, left[:, part], right[:, part])
-    return front
-
-
-def join(front: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """The front (2, m) of points (2, n) and all sums of (2, ..., l) and (2, ..., r), and its origin (m,).
-
-    That is a point's number among the points, or n and its number among the sums.
-    """
-    sums = (left.unsqueeze(-1) + right.unsqueeze(-2)).flatten(1)
-    points = torch.cat([front, sums], dim=1)
-    index = nondominated(*points)
-    return points[:, index], index
-
-
-def balance_front(problem: FrontProblem, target: Budget, memory: int) -> Tensor:
-    """The points (2, n) that no tree within a budget of depth up to 2 beats in cost and absolute balance.
-
-    This is for tasks with one balance.
-    """
-    limit = int(problem.limits)
-    front = _best(problem.leaf, limit)
-    if target.nodes == 0 or problem.n_features == 0:
-        return front
-    for halves in splits(target):
-        left = _cheapest_first(problem.children(halves[0])[:, 0], (0.0,))[0]
-        right = _cheapest_first(problem.children(halves[1])[:, 1], (0.0,))[0]
-        order = torch.argsort(left[0, :, 0] + right[0, :, 0])
-        left, right = left[:, order], right[:, order]
-        chunk, begin = min(_CHUNK, memory // 64), 0
-        while begin < problem.n_features:
-            # What costs more than a tree in balance is beaten by it.
-            most = int(front[0, front[1] == 0].amin()) if (front[1] == 0).any() else REACHED
-            fits_left = (left[0, begin:] + right[0, begin:, :1] <= most).sum(1).cummax(0).values
-            fits_right = (right[0, begin:] + left[0, begin:, :1] <= most).sum(1).cummax(0).values
-            n_roots = torch.arange(1, len(fits_left) + 1, device=left.device)
-            end = begin + max(1, int((fits_left * fits_right * n_roots <= chunk).sum()))
-            first = left[:, begin:end, : int(fits_left[end - begin - 1])].unsqueeze(-1)
-            second = right[:, begin:end, : int(fits_right[end - begin - 1])].unsqueeze(-2)
-            balance = (first[1] + second[1]).flatten()
-            kept = torch.nonzero(balance.abs() <= limit)[:, 0]
-            sums = torch.stack([(first[0] + second[0]).flatten()[kept], balance[kept]])
-            front = _best(torch.cat([front, _not_beaten(sums, front)], dim=1), limit)
-            begin = end
-    return front
-
-
-def _best(points: Tensor, limit: int) -> Tensor:
-    points = points[:, points[1].abs() <= limit]
-    return points[:, nondominated(points[0], points[1].abs())]
-
-
-def _not_beaten(points: Tensor, balance_front: Tensor) -> Tensor:
-    """The points that no point of a front by increasing cost beats."""
-    cost = torch.cat([balance_front[0], balance_front.new_full((1,), REACHED)])
-    # The cheapest point of the front that is as near to balance.
-    cheapest = torch.searchsorted(-balance_front[1].abs(), -points[1].abs())
-    return points[:, points[0] < cost[cheapest]]
 
 
 class Subtrees:
@@ -119,9 +41,9 @@ class Subtrees:
 
         Where there are very many, they come in parts.
         """
-        part = [self.leaf[:, _priced(self.leaf, rate) <= most]]
+        part = [self.leaf[:, with_prices(self.leaf, rate) <= most]]
         for left, right in self.halves:
-            for sums in _sums(_cheapest_first(left, rate), _cheapest_first(right, rate), most):
+            for sums in _sums(cheapest_first(left, rate), cheapest_first(right, rate), most):
                 part.append(sums)
                 if sum(points.shape[1] for points in part) > _PART:
                     part = [_one_for_each_balance(torch.cat(part, dim=1))]
@@ -129,20 +51,6 @@ class Subtrees:
                         yield part.pop()
         if part:
             yield _one_for_each_balance(torch.cat(part, dim=1))
-
-
-def _priced(points: Tensor, rate: Rate) -> Tensor:
-    """Cost + rate * balance in float64, infinite where there is no point."""
-    priced = points[0].to(torch.float64)
-    for price, balance in zip(rate, points[1:], strict=True):
-        if price:
-            priced.add_(balance, alpha=price)
-    return priced.masked_fill_(points[0] >= REACHED, float("inf"))
-
-
-def _cheapest_first(points: Tensor, rate: Rate) -> tuple[Tensor, Tensor]:
-    priced, order = _priced(points, rate).sort(-1)
-    return points.gather(-1, order.expand_as(points)), priced
 
 
 def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float) -> Iterator[Tensor]:
@@ -154,7 +62,7 @@ def _sums(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], most: float
     if not len(roots):
         return
     size = int(fits_left[roots].sum(1).max()), int(fits_right[roots].sum(1).max())
-    step = max(1, _CHUNK // (size[0] * size[1]))
+    step = max(1, CHUNK // (size[0] * size[1]))
     for begin in range(0, len(roots), step):
         part = roots[begin : begin + step]
         price = left_price[part, : size[0]].unsqueeze(2) + right_price[part, : size[1]].unsqueeze(1)
@@ -195,7 +103,7 @@ def cheapest_pair(
     n_pairs, _, order, begin, count = min(spans, key=lambda span: span[:2])
     before, numbers = count.cumsum(0), torch.arange(len(count), device=count.device)
     best: tuple[int, Tensor, Tensor] | None = None
-    chunks = torch.arange(_CHUNK, n_pairs + _CHUNK, _CHUNK, device=count.device)
+    chunks = torch.arange(CHUNK, n_pairs + CHUNK, CHUNK, device=count.device)
     stops = torch.searchsorted(before, chunks).tolist()
     for start, stop in pairwise([0, *(min(stop + 1, len(count)) for stop in stops)]):
         first = torch.repeat_interleave(numbers[start:stop], count[start:stop])
@@ -310,7 +218,7 @@ class _Sides:
         # (T, 2, R, F, M) and (2, R, F, M)
         self._points = {b: torch.stack([problem.children(b) for problem in problems], 2) for b in below}
         free = (0.0,) * (len(self._leaf) - 1)  # a rate for each balance
-        self._costs = {b: _priced(points, free) for b, points in self._points.items()}
+        self._costs = {b: with_prices(points, free) for b, points in self._points.items()}
         sizes = []
         for points in (self._leaf, *self._points.values()):
             low, high = points.masked_fill(points[0] >= REACHED, 0).flatten(1).aminmax(dim=1)
@@ -327,7 +235,7 @@ class _Sides:
 
         And a point (T, R) of each.
         """
-        least, place = _priced(self._leaf, rate).min(-1)
+        least, place = with_prices(self._leaf, rate).min(-1)
         every = torch.arange(len(place), device=place.device)
         point = self._leaf[:, every, place]
         for halves in splits(target) if target.nodes and self._n_features else ():
@@ -336,7 +244,7 @@ class _Sides:
             sums = torch.zeros_like(point)
             for sign, below in enumerate(halves):
                 row = self._points[below][:, sign, every, root]
-                sums += row[:, every, _priced(row, rate).argmin(-1)]
+                sums += row[:, every, with_prices(row, rate).argmin(-1)]
             point = torch.where(value < least, sums, point)
             least = torch.minimum(value, least)
         return least, point
@@ -364,7 +272,7 @@ class _Roots:
         (n_totals, k), n = problem.leaf.shape, problem.n_features
         size = n * (k * k * n + 2 * k)  # of the children of a literal
         self._keep = 2 * n * (16 * (n_totals + 1) * size) <= memory
-        self._step = max(1, _CHUNK // max(1, size)) if self._keep else 1
+        self._step = max(1, CHUNK // max(1, size)) if self._keep else 1
         self._parts: dict[int, tuple[_Sides, _Sides]] = {}
         self.scale = torch.zeros(n_totals, dtype=torch.float64)
 

@@ -17,12 +17,8 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.checks import check_choice
 from sstorch.exact.deadline import Deadline
 from sstorch.exact.fronts.problem import REACHED, FrontProblem, FrontTask
-from sstorch.exact.fronts.search import (
-    balance_front,
-    cheapest_tree,
-    join,
-    nondominated_front,
-)
+from sstorch.exact.fronts.search import cheapest_tree
+from sstorch.exact.fronts.small import balance_front, join, nondominated_front
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import INFINITY, Budget, Origin, budget, budgets, check_limits, check_rows, splits
 from sstorch.exact.tree import BinaryTree, Nested

@@ -9,10 +9,10 @@ from sstorch.exact.fronts import (
     ConfusionFront,
     FairSurvival,
     GroupFairness,
+    search,
+    small,
     solve_front,
 )
-from sstorch.exact.fronts import search as balance
-from sstorch.exact.fronts import search as bounded
 from sstorch.exact.fronts.problem import FrontProblem
 from sstorch.exact.moments import Patterns
 from sstorch.exact.problem import budget, splits
@@ -161,11 +161,12 @@ def test_large_costs_that_differ_by_one_are_distinguished():
     assert found.tree().tree.n_leaves == 2
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
-    if small:
-        monkeypatch.setattr(balance, "_CHUNK", 50)
-        monkeypatch.setattr(balance, "_PART", 60)
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_depth_three_in_parts_and_with_a_binding_limit(in_parts, monkeypatch):
+    if in_parts:
+        monkeypatch.setattr(small, "CHUNK", 50)
+        monkeypatch.setattr(search, "CHUNK", 50)
+        monkeypatch.setattr(search, "_PART", 60)
     rng = np.random.default_rng(1)
     group = rng.integers(0, 2, 300)
     features = rng.random((300, 8)) < 0.3 + 0.4 * group[:, None] * (np.arange(8) < 5)
@@ -173,7 +174,7 @@ def test_depth_three_in_parts_and_with_a_binding_limit(small, monkeypatch):
     errors = []
     for limit in (0.01, 0.05, 0.2, 1.0):
         task = GroupFairness(y, group, max_disparity=limit)
-        found = solve_front(features, task, 3, memory=1 << 19 if small else 1 << 32)
+        found = solve_front(features, task, 3, memory=1 << 19 if in_parts else 1 << 32)
         assert abs(found.values[0, 1]) <= limit
         errors.append(int(found.totals[0, 0]))
     assert errors == sorted(errors, reverse=True)
@@ -258,12 +259,12 @@ def test_bounds_leave_no_fair_tree_out(seed, nodes):
         found = solve_front(features, task, 3, nodes, min_leaf=5)
         problem = FrontProblem.of(task, Patterns.of(features), task.channels(), 5, torch.device("cpu"))
         target = budget(3, nodes)
-        least = balance.balance_front(problem, budget(2, nodes), 1 << 30)[0].min().item()
+        least = small.balance_front(problem, budget(2, nodes), 1 << 30)[0].min().item()
         for root in range(problem.n_features):
             children = problem.split(root)
             for halves in splits(target):
                 sides = [
-                    torch.cat(list(balance.Subtrees(child, half).within((0.0,), 250.0)), dim=1)
+                    torch.cat(list(search.Subtrees(child, half).within((0.0,), 250.0)), dim=1)
                     for child, half in zip(children, halves, strict=True)
                 ]
                 sums = (sides[0][:, :, None] + sides[1][:, None]).flatten(1)
@@ -288,15 +289,15 @@ def test_a_limit_of_time_leaves_a_bound(monkeypatch):
         assert not cut.certified
         assert cut.lower_bound <= whole.totals[0, 0] <= cut.totals[0, 0]
     calls = []
-    original = bounded.cheapest_pair
+    original = search.cheapest_pair
 
     def late(*args):
         calls.append(None)
         if len(calls) > 1:
-            raise bounded.OutOfTimeError
+            raise search.OutOfTimeError
         return original(*args)
 
-    monkeypatch.setattr(bounded, "cheapest_pair", late)
+    monkeypatch.setattr(search, "cheapest_pair", late)
     task = GroupFairness(y, group, max_disparity=0.002)
     later = solve_front(features, task, 3, time_limit=1000.0)
     monkeypatch.undo()

@@ -45,7 +45,7 @@ def test_a_front_of_nothing():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_cheapest_pair_is_that_of_a_loop(seed, monkeypatch):
-    monkeypatch.setattr(search, "_CHUNK", 7)
+    monkeypatch.setattr(search, "CHUNK", 7)
     rng = np.random.default_rng(seed)
     n_balances = 1 + seed % 3
     sides = [torch.from_numpy(rng.integers(-40, 40, (1 + n_balances, rng.integers(1, 30)))) for _ in range(2)]
