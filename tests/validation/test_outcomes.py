@@ -27,6 +27,7 @@ from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
 from sstorch.validation import split_test
 from tests.conftest import nightly
+from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
@@ -97,20 +98,8 @@ def _causes(n: int = 250, seed: int = 5) -> tuple[pd.DataFrame, Surv]:
 
 def _split(X: pd.DataFrame, y: Surv, seed: int = 0) -> tuple[pd.DataFrame, Surv]:
     """Each row in two, at a random time: the second rows follow all first ones."""
-    assert y.time is not None
-    rng, n = np.random.default_rng(seed), len(y)
-    start = np.zeros(n) if y.entry is None else y.entry
-    middle = start + rng.uniform(0.1, 0.9, n) * (y.time - start)
-    outcome = y.event if y.cause is None else y.cause
-    assert outcome is not None
-    both = Surv(
-        np.concatenate([middle, y.time]),
-        np.concatenate([np.zeros_like(outcome), outcome]),
-        entry=np.concatenate([start, middle]),
-        id=np.tile(np.arange(n), 2),
-        causes=y.causes,
-    )
-    return pd.concat([X, X], ignore_index=True), both
+    share = np.random.default_rng(seed).uniform(0.1, 0.9, len(y))
+    return pd.concat([X, X], ignore_index=True), halved(y, share)
 
 
 def _table(model: Any, X: Any, y: Any, **options: Any) -> pd.DataFrame:
