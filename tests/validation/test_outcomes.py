@@ -189,6 +189,20 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
 
 
+@pytest.mark.parametrize("after", [None, 0.1])
+def test_rows_without_weight_are_not_observed(after: float | None) -> None:
+    """One that was observed longer than all others made a horizon beyond their follow-up pass."""
+    X, y = _cohort(80)
+    weight = np.where(np.arange(80) % 4, 1.0, 0.0)
+    counted, last = weight > 0, float(y.time[weight > 0].max())
+    y = Surv(np.where(counted, y.time, 2 * last), y.event)
+    options = {"after": after, "thresholds": [0.3]}
+    found = _table(Known(), X, y, sample_weight=weight, **options)
+    pd.testing.assert_frame_equal(found, _table(Known(), X[counted], y[counted], **options))
+    with pytest.raises(DataError, match="horizon must be a time within the observed ones"):
+        _table(Known(), X, y, sample_weight=weight, horizon=1.5 * last, **options)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("outcome", ["right", "late", "competing"])
 def test_limits_do_not_depend_on_the_scale_of_weights(outcome: str) -> None:
