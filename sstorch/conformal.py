@@ -7,12 +7,11 @@ import warnings
 from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.base import SurvivalEstimator
 from sstorch.checks import blocks, check_integer, check_share
 from sstorch.data import Schema, SurvivalData, as_surv
@@ -250,7 +249,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         censoring, times = censoring_distribution(train.y), np.unique(train.time)
         return float(times[censoring.before(times) >= _UNCENSORED].max())
 
-    def _calibration_rows(self, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _calibration_rows(self, event: BoolArray) -> BoolArray:
         draws = np.random.default_rng(check_integer("random_state", self.random_state, 0))
         held = np.zeros(len(event), dtype=bool)
         for kind in (True, False):
