@@ -119,7 +119,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
             y: right-censored outcome, a :class:`~sstorch.Surv` or a (time, event) tuple.
 
         Raises:
-            DataError: the data are invalid, or too few rows can calibrate.
+            DataError: the data are invalid or have weights, or too few rows can calibrate.
             ConfigError: a parameter has an invalid value.
         """
         self._check()
@@ -128,6 +128,11 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"conformal bounds need right-censored times, and y is {outcome.type}: their weights come "
                 "from the censoring distribution of subjects observed from time zero"
+            )
+        if outcome.weight is not None and np.ptp(outcome.weight) > 0:
+            raise DataError(
+                "y has weights, and conformal bounds do not support them: leave them out for bounds that hold "
+                "in the population of the rows as they are"
             )
         data = SurvivalData(X, outcome)
         self._schema = Schema.of(data.frame)
