@@ -131,8 +131,8 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
             )
         if outcome.weight is not None and np.ptp(outcome.weight) > 0:
             raise DataError(
-                "y has weights, and conformal bounds do not support them: leave them out for bounds that hold "
-                "in the population of the rows as they are"
+                "y has weights, and conformal bounds do not support them: leave them out for bounds in the "
+                "population of the rows as they are"
             )
         data = SurvivalData(X, outcome)
         self._schema = Schema.of(data.frame)
