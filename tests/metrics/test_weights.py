@@ -206,6 +206,22 @@ def test_training_rows_without_weight_are_not_there(name: str) -> None:
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["sampling", "frequency"])
+def test_groups_without_weight_are_not_compared(kind: Any) -> None:
+    random = np.random.default_rng(0)
+    group = np.arange(90) % 3
+    for without in range(3):
+        time, cause = random.exponential(size=90), random.integers(0, 3, 90)
+        weight = np.where(group == without, 0.0, random.choice([1.0, 2.0], 90))
+        counted = weight > 0
+        outcomes = Surv(time, cause > 0, weight=weight), Surv(time, cause, causes=("a", "b"), weight=weight)
+        tests: Any = logrank_test, metrics.gray_test
+        for test, outcome in zip(tests, outcomes, strict=True):
+            expected = test(outcome[counted], group[counted], weights=kind)
+            assert expected.degrees_of_freedom == 1
+            np.testing.assert_allclose(test(outcome, group, weights=kind), expected)
+
+
 def test_wrong_weights_raise() -> None:
     light = Surv([1.0, 2.0, 5.0], [1, 1, 1], weight=[1, 1, 0])
     with pytest.raises(DataError, match="tau must be a time within the observed ones, 1 to 2, got 4"):
