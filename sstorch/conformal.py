@@ -7,12 +7,11 @@ import warnings
 from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
 from sstorch.base import SurvivalEstimator
 from sstorch.checks import blocks, check_integer, check_share
 from sstorch.data import Schema, SurvivalData, as_surv
@@ -120,7 +119,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
             y: right-censored outcome, a :class:`~sstorch.Surv` or a (time, event) tuple.
 
         Raises:
-            DataError: the data are invalid, or too few rows can calibrate.
+            DataError: the data are invalid or have weights, or too few rows can calibrate.
             ConfigError: a parameter has an invalid value.
         """
         self._check()
@@ -129,6 +128,11 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"conformal bounds need right-censored times, and y is {outcome.type}: their weights come "
                 "from the censoring distribution of subjects observed from time zero"
+            )
+        if outcome.weight is not None and np.ptp(outcome.weight) > 0:
+            raise DataError(
+                "y has weights, and conformal bounds do not support them: leave them out for bounds in the "
+                "population of the rows as they are"
             )
         data = SurvivalData(X, outcome)
         self._schema = Schema.of(data.frame)
@@ -250,7 +254,7 @@ class ConformalLowerBound(BaseEstimator):  # type: ignore[misc]
         censoring, times = censoring_distribution(train.y), np.unique(train.time)
         return float(times[censoring.before(times) >= _UNCENSORED].max())
 
-    def _calibration_rows(self, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _calibration_rows(self, event: BoolArray) -> BoolArray:
         draws = np.random.default_rng(check_integer("random_state", self.random_state, 0))
         held = np.zeros(len(event), dtype=bool)
         for kind in (True, False):

@@ -84,13 +84,13 @@ def at_once(width: int, most: int) -> int:
     return max(1, min(most, limit // BYTES_PER_ELEMENT) // max(1, width))
 
 
-def check_room(n_rows: int, n_columns: int, what: str) -> None:
-    """Refuse a float64 result that memory cannot hold, before the system ends the process for it."""
-    wanted = 8 * n_rows * n_columns
+def check_room(n_rows: int, n_times: int) -> None:
+    """Refuse float64 curves that memory cannot hold, before the system ends the process for them."""
+    wanted = 8 * n_rows * n_times
     if wanted > _SMALL and wanted > (free := free_memory()):
         raise ConfigError(
-            f"{n_rows} rows at {n_columns} {what} take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
-            f"are free; ask for fewer {what}, or for fewer rows at a time"
+            f"{n_rows} rows at {n_times} times take {wanted / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB "
+            "are free; ask for fewer times, or for fewer rows at a time"
         )
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression
+from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, Surv, SurvivalData, SurvivalRegression
 from sstorch.base import SurvivalEstimator
 from sstorch.conformal import ConformalLowerBound
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -171,6 +171,8 @@ def test_too_little_to_calibrate_or_to_weigh_is_refused(small_data: SurvivalData
         ConformalLowerBound(PLAIN, calibration=0.001).fit(X, (time, event))
     with pytest.raises(ConfigError, match="cutoff=1000 is beyond the last training time"):
         ConformalLowerBound(PLAIN, cutoff=1000.0).fit(X, (time, event))
+    with pytest.raises(DataError, match="y has weights, and conformal bounds do not support them"):
+        ConformalLowerBound(PLAIN).fit(X, Surv(time, event, weight=1.0 + event))
     with pytest.raises(DataError, match="all but certain to be censored before the cutoff"):
         ConformalLowerBound(PLAIN, censoring=Gone()).fit(X, (time, event))
 

@@ -116,7 +116,7 @@ def _app(composed: DictConfig) -> None:
         if config.study is None:
             run(config, text, folder)
             return
-        if config.study.datasets is not None and (unread := _overrides_of("dataset")):
+        if config.study.datasets is not None and (unread := _dataset_overrides()):
             raise ConfigError(
                 f"{unread} would not be read: study.datasets names the data sets. Leave it out, or set "
                 "study.datasets=null"
@@ -358,10 +358,10 @@ def _is_swept() -> bool:
     return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
-def _overrides_of(group: str) -> str:
-    """Overrides of a group as they were typed on the command line, which may be none."""
+def _dataset_overrides() -> str:
+    """Overrides of the data set as they were typed on the command line, which may be none."""
     given = HydraConfig.get().overrides.task
-    return " ".join(text for text in given if re.match(rf"[+~]*{group}[.=@]", text))
+    return " ".join(text for text in given if re.match(r"[+~]*dataset[.=@]", text))
 
 
 def _job_text() -> str:

@@ -16,10 +16,10 @@ from typing import Any
 import jinja2
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from sstorch._types import FloatArray
 from sstorch.document.live import curves_json, inline_svg
 
 FIGURES = "figures"
@@ -186,7 +186,7 @@ def signed(value: float, digits: int = DIGITS) -> str:
     return f"+{text}" if value > 0 and float(f"{value:.{digits}f}") != 0.0 else text
 
 
-def digits_of(values: npt.NDArray[np.float64]) -> int:
+def digits_of(values: FloatArray) -> int:
     """Decimals to print: three for scores, one where finite values go into the hundreds."""
     return 1 if (np.abs(values[np.isfinite(values)]) >= 100.0).any() else DIGITS
 

@@ -173,7 +173,7 @@ class FittedTree:
         Returns:
             shape (n, n_times), float64 in Fortran order; scores compare all rows at a time.
         """
-        check_room(len(x), len(times), "times")
+        check_room(len(x), len(times))
         out, at = np.empty((len(times), len(x))), torch.as_tensor(times, device=x.device)
         width = len(x) * (self._n_leaves if self.prediction == "mixture" else 1)
         with torch.no_grad():
@@ -414,7 +414,7 @@ class FittedTree:
             for start in range(0, max(1, len(x)), size):
                 part = function(*(tensor[start : start + size] for tensor in rows)).cpu().numpy()
                 if start == 0:
-                    check_room(len(x), part[0].size if len(part) else 0, "times")
+                    check_room(len(x), part[0].size if len(part) else 0)
                     # The result is filled in place: a list of parts would need its memory twice.
                     out = np.empty((len(x), *part.shape[1:]), dtype=part.dtype)
                 out[start : start + size] = part

@@ -47,7 +47,6 @@ class Contrast:
     term: str  # column, or two of them, ``"a:b"``
     text: str  # the values that are compared, ``"10 vs 1"``, ``"II vs I"`` or ``"per unit"``
     features: Tensor  # difference of the encoded features of leaves, (p,)
-    whole: bool = False  # whether it is one of the values between which terms are compared with each other
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import BoolArray, FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers
 from sstorch.exceptions import ConfigError
 from sstorch.metrics.censoring import NOT_FOLLOWED, followed_to
@@ -85,9 +85,7 @@ def benefits_of(rows: HorizonRows, thresholds: npt.ArrayLike) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.Index(at, name="threshold"))
 
 
-def net_benefits(
-    rows: HorizonRows, thresholds: FloatArray
-) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
+def net_benefits(rows: HorizonRows, thresholds: FloatArray) -> tuple[FloatArray, FloatArray, IntArray]:
     """Net benefit of the model and of treating all, and how many rows the model treats, each (n_thresholds,).
 
     For thresholds that passed `check_thresholds`; NaN where it is unknown.

@@ -57,9 +57,9 @@ def gray_test(
         strata=strata,
     )
     n, number = rows.time.size, cause_number(y, cause)
-    codes, n_groups, inside_strata = groups_and_strata(group, strata, n)
     given, robust = check_weighting(rows.weight, n, weights)
     rows, weight = rows._replace(weight=given), np.ones(n) if given is None else given
+    codes, n_groups, inside_strata = groups_and_strata(group, strata, weight)
     influence = np.zeros((n, n_groups))
     for inside in inside_strata:
         influence[inside] = _influence(rows.take(inside), number, codes[inside], n_groups)

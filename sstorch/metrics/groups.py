@@ -283,7 +283,7 @@ def logrank_test(
         strata=strata,
     )
     n = rows.time.size
-    codes, n_groups, inside_strata = groups_and_strata(group, strata, n)
+    codes, n_groups, inside_strata = groups_and_strata(group, strata, rows.weights)
     weight, robust = check_weighting(rows.weight, n, weights)
     rows = rows._replace(weight=weight)
     robust = robust or (weight is None and events_recur(rows))
@@ -450,11 +450,18 @@ def group_codes(group: npt.ArrayLike, n_rows: int, name: str = "group") -> tuple
 
 
 def groups_and_strata(
-    group: npt.ArrayLike, strata: npt.ArrayLike | None, n_rows: int
+    group: npt.ArrayLike, strata: npt.ArrayLike | None, weight: FloatArray
 ) -> tuple[IntArray, int, list[BoolArray]]:
-    """Number of each row's group, (n,), how many there are, and the rows of each stratum."""
+    """Number of each row's group, (n,), how many groups have weight, and the rows of each stratum.
+
+    A row without weight may have any number.
+    """
+    n_rows = len(weight)
     stratum, n_strata = group_codes(np.zeros(n_rows) if strata is None else strata, n_rows, "strata")
-    return *group_codes(group, n_rows), [stratum == number for number in range(n_strata)]
+    codes, _ = group_codes(group, n_rows)
+    compared = np.unique(codes[weight > 0])
+    codes = np.minimum(np.searchsorted(compared, codes), len(compared) - 1)
+    return codes, len(compared), [stratum == number for number in range(n_strata)]
 
 
 def _steps(values: FloatArray) -> FloatArray:

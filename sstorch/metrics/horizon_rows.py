@@ -94,7 +94,6 @@ class HorizonRows:
         n = seen.time.size
         horizon = check_horizon(t, "t")
         predicted = check_probability(survival, "survival", n)
-        check_observed_horizon(horizon, seen.time, "t")
         id = y.id if isinstance(y, Surv | Observed) else None
         weight = seen.weight
         rows = cls(
@@ -111,11 +110,11 @@ class HorizonRows:
             expected,
             path,
         )
-        if weight is None:
-            return rows
-        rows = rows.take(np.flatnonzero(weight > 0.0))
-        assert rows.weight is not None
-        return replace(rows, weight=None) if np.ptp(rows.weight) == 0.0 else rows
+        if weight is not None:
+            rows = rows.take(np.flatnonzero(weight > 0.0))
+            rows = replace(rows, weight=None if np.ptp(rows.weights) == 0.0 else rows.weight)
+        check_observed_horizon(horizon, rows.time, "t")
+        return rows
 
     def __len__(self) -> int:
         return int(self.time.size)

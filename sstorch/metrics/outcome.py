@@ -199,7 +199,7 @@ def bounds_of(
 
 
 def training(train: Outcome, test_time: FloatArray | None = None, *, causes: bool = False) -> Observed:
-    """Training rows that give the censoring distribution or Kaplan-Meier, with their weights.
+    """Training rows of positive weight that give the censoring distribution or Kaplan-Meier.
 
     Each cause ends observation as an event does; with `causes` a tuple is (time, cause). Times have to be in
     the unit of `test_time`, if it is given.
@@ -210,6 +210,8 @@ def training(train: Outcome, test_time: FloatArray | None = None, *, causes: boo
         known = read_causes(given, _CENSORING, **options).any_event
     else:
         known = read_rows(given, _CENSORING, **options)
+    if known.weight is not None:
+        known = known.take(known.weight > 0.0)
     if test_time is not None:
         check_same_unit(test_time, known.time, ("time", "train time"))
     return known

@@ -121,13 +121,13 @@ def mean_absolute_error_margin(
         >>> mean_absolute_error_margin(([1.0, 2.0], [1, 1]), [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
         0.5
     """
-    rows, known, predicted, weight = _checked(y, predicted_time, train, sample_weight)
+    rows, known, predicted = _checked(y, predicted_time, train, sample_weight)
     row_time, row_event = rows.time, rows.event
     survival = LineExtendedKaplanMeier(known)
     left = survival.at(row_time)
     beyond = np.divide(survival.area_from(row_time), left, out=np.zeros_like(left), where=left > 0.0)
     target = np.where(row_event, row_time, row_time + beyond)
-    return _weighted_mean(np.abs(predicted - target), np.where(row_event, 1.0, 1.0 - left) * weight)
+    return _weighted_mean(np.abs(predicted - target), np.where(row_event, 1.0, 1.0 - left) * rows.weights)
 
 
 def mean_absolute_error_pseudo(
@@ -153,14 +153,14 @@ def mean_absolute_error_pseudo(
         >>> mean_absolute_error_pseudo(([1.0, 2.0], [1, 1]), [2.0, 2.0], train=([1, 2, 3], [1, 1, 1]))
         0.5
     """
-    rows, known, predicted, weight = _checked(y, predicted_time, train, sample_weight)
+    rows, known, predicted = _checked(y, predicted_time, train, sample_weight)
     row_time, row_event = rows.time, rows.event
     survival = LineExtendedKaplanMeier(known)
     n = float(known.time.size)
     pseudo = (n + 1.0) * survival.mean_with_censored(row_time) - n * survival.mean()
     target = np.where(row_event, row_time, pseudo)
     known_share = np.where(row_event, 1.0, 1.0 - survival.at(row_time))
-    return _weighted_mean(np.abs(predicted - target), known_share * weight)
+    return _weighted_mean(np.abs(predicted - target), known_share * rows.weights)
 
 
 def rmst_error(
@@ -203,7 +203,7 @@ def rmst_error(
     """
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, survival=survival)
     horizon = check_horizon(tau, "tau")
-    check_observed_horizon(horizon, rows.time, "tau")
+    check_observed_horizon(horizon, rows.time[rows.weights > 0.0], "tau")
     row_time, row_event, known_rows = rows.time, rows.event, training(train, rows.time)
     predicted = restricted_mean_survival_time(survival, times, tau=horizon)
     check_vector(predicted, "survival", row_time.size)
@@ -216,8 +216,8 @@ def rmst_error(
 
 def _checked(
     y: Outcome, predicted_time: npt.ArrayLike, train: Outcome, sample_weight: npt.ArrayLike | None
-) -> tuple[Observed, Observed, FloatArray, FloatArray]:
-    """Rows, training rows, predicted times and weights of the rows."""
+) -> tuple[Observed, Observed, FloatArray]:
+    """Rows, training rows and predicted times."""
     rows = read_rows(y, _NAME, weight=True, sample_weight=sample_weight, predicted_time=predicted_time)
     predicted = check_vector(predicted_time, "predicted_time", rows.time.size)
     if (predicted < 0.0).any():
@@ -230,7 +230,7 @@ def _checked(
         raise DataError(
             "train event: no training row has an event at a time > 0; no mean time can be estimated."
         )
-    return rows, known, predicted, rows.weights
+    return rows, known, predicted
 
 
 def _weighted_mean(error: FloatArray, weight: FloatArray) -> float:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray
 from sstorch.monitoring import Callback, History, StepContext
 from sstorch.nn import SoftTree
 from sstorch.objective import Sample, Shards, TrainingObjective
@@ -277,7 +278,7 @@ class TrainingRun:
         self,
         problems: Tensor,
         node: int,
-        records: npt.NDArray[np.float64],
+        records: FloatArray,
         before: SoftTree | None,
     ) -> Tensor:
         """Record steps of the compiled engine at a node, (K, n), and call the callbacks.

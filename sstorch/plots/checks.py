@@ -46,7 +46,7 @@ def plot_check(
     groups = risk_groups.xs(cause or causes[0], level="cause")
     rows = influence.xs(cause or causes[0], level="cause")
     rows = rows.loc[rows["change"].abs().sort_values(ascending=False).index[:_CONTRASTS]][::-1]
-    figure, (left, right, last) = pyplot.subplots(1, 3, figsize=(13.0, 3.6), layout="constrained")
+    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13.0, 3.6), layout="constrained")
     events, expected = groups["events"].to_numpy(), groups["expected"].to_numpy()
     lower = np.where(events > 0, chi2.ppf(0.025, np.maximum(2 * events, 1e-9)) / 2, 0.0) / expected
     upper = chi2.ppf(0.975, 2 * events + 2) / 2 / expected
@@ -57,21 +57,21 @@ def plot_check(
     left.set_ylabel("observed / expected events, 95 % limits", fontsize=9)
     names = [f"{term} {contrast}" for term, contrast in rows.index]
     change = rows["change"].to_numpy()
-    right.barh(names, change, color=[COLOURS[1] if abs(v) > _MARK else COLOURS[0] for v in change])
+    middle.barh(names, change, color=[COLOURS[1] if abs(v) > _MARK else COLOURS[0] for v in change])
     for place, (label, value) in enumerate(zip(rows["row"], change, strict=True)):
-        right.annotate(
+        middle.annotate(
             f" {label} ", (value, place), va="center", ha="left" if value > 0 else "right", fontsize=8
         )
-    right.margins(x=0.15)
-    right.axvline(0.0, color="#9a9a9a", linewidth=0.8)
-    right.tick_params(labelsize=8)
+    middle.margins(x=0.15)
+    middle.axvline(0.0, color="#9a9a9a", linewidth=0.8)
+    middle.tick_params(labelsize=8)
     marked = f"orange above {_MARK:g}; its label at the bar"
-    right.set_xlabel(f"largest change by one row, standard errors\n({marked})", fontsize=9)
+    middle.set_xlabel(f"largest change by one row, standard errors\n({marked})", fontsize=9)
     own = effects.xs(cause or causes[0], level="cause")
     size = (own["change"] / own["standard error"]).pow(2).groupby(level="feature").sum()
     for number, name in enumerate(size.sort_values(ascending=False).index[:_FEATURES]):
         part = own.xs(name, level="feature")
-        last.errorbar(
+        right.errorbar(
             part["time"] * (1 + 0.01 * number),
             part["change"],
             2 * part["standard error"],
@@ -81,10 +81,10 @@ def plot_check(
             markersize=3,
             label=name,
         )
-    last.axhline(0.0, color="#9a9a9a", linewidth=0.8)
-    last.set_xlabel(time_label(None, time_unit), fontsize=9)
-    last.set_ylabel("effect at a time minus that of the model,\nper standard deviation", fontsize=9)
-    last.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
-    for ax, title in ((left, "calibration"), (right, "influence"), (last, "effects over time")):
+    right.axhline(0.0, color="#9a9a9a", linewidth=0.8)
+    right.set_xlabel(time_label(None, time_unit), fontsize=9)
+    right.set_ylabel("effect at a time minus that of the model,\nper standard deviation", fontsize=9)
+    right.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
+    for ax, title in ((left, "calibration"), (middle, "influence"), (right, "effects over time")):
         ax.set_title(title, fontsize=10, loc="left")
     return figure

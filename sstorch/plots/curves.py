@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import MaxNLocator
 
+from sstorch._types import FloatArray
 from sstorch.checks import check_tree
 from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError, DataError
@@ -64,7 +65,7 @@ def plot_survival_by_leaf(
     return ax
 
 
-def _shades(colour: str, n: int) -> npt.NDArray[np.float64]:
+def _shades(colour: str, n: int) -> FloatArray:
     """Mixtures of a colour with black at first and with white at last, shape (n, 3)."""
     base, share = np.array(to_rgb(colour)), np.linspace(-0.2, 0.7, n)[:, None]
     return np.where(share < 0, base * (1 + share), base + share * (1 - base))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
@@ -272,7 +271,7 @@ def _limits(panels: Sequence[_Panel]) -> tuple[float, float]:
     return low - 0.12 * (high - low + 0.05), high + 0.05 * (high - low + 0.05)
 
 
-def _ratio_ticks(low: float, high: float) -> npt.NDArray[np.float64]:
+def _ratio_ticks(low: float, high: float) -> FloatArray:
     """Round ratios between two, as many as an axis of a few centimetres can have; 1 is among them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for shares in _DECADES:

@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 from sklearn.utils.validation import check_is_fitted
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_tree, counted
 from sstorch.data.columns import numeric_values
 from sstorch.data.subjects import CONSTANT_COVARIATES
@@ -226,7 +225,7 @@ def plot_soft_tree(
     groups = _Groups(times, time_unit or "time", at, time_unit, survival, False, observed)
     planes: list[str] = []
 
-    def below(node: int) -> npt.NDArray[np.bool_]:
+    def below(node: int) -> BoolArray:
         level = fitted.module.topology.level
         return np.asarray(leaf >> (level(n_leaves) - level(node)) == node)
 
@@ -266,7 +265,7 @@ class _Plane:
 
     @classmethod
     def of(
-        cls, tree: SoftEstimator, X: object, node: int, rule: GateRule, inside: npt.NDArray[np.bool_]
+        cls, tree: SoftEstimator, X: object, node: int, rule: GateRule, inside: BoolArray
     ) -> _Plane | None:
         """The plane of a gate whose rule is a sum over two numbers; None for any other gate."""
         gate, frame = tree._tree.module.gate(node), tree._cleaned(X)

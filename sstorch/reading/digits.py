@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray
 
 # Most digits of a number in a rule, and those of a number that no row constrains.
 _MOST_DIGITS, USUAL_DIGITS = 15, 3
 
 
-def threshold_text(value: float, values: FloatArray, below: npt.NDArray[np.bool_], least: int) -> str:
+def threshold_text(value: float, values: FloatArray, below: BoolArray, least: int) -> str:
     """The threshold of fewest digits that has the right values at or below it, near to a given one."""
     starts = [value]
     if below.any() and not below.all():

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
@@ -100,7 +99,7 @@ def times_of_nodes(tree: FittedTree, event_times: FloatArray) -> FloatArray:
 def _of_causes(
     tree: FittedTree,
     data: SurvivalData,
-    inside: npt.NDArray[np.bool_],
+    inside: BoolArray,
     incidences: FloatArray | None,
     times: FloatArray,
 ) -> dict[str, float]:
@@ -126,9 +125,7 @@ def _of_causes(
     return found
 
 
-def _medians(
-    tree: FittedTree, x: RowFeatures, path: npt.NDArray[np.int64], weight: FloatArray, last: float
-) -> FloatArray:
+def _medians(tree: FittedTree, x: RowFeatures, path: IntArray, weight: FloatArray, last: float) -> FloatArray:
     """Time at which the mean curve of each node's rows is 1/2, by halving; nan if it is not reached."""
     n_nodes = 2 ** path.shape[1]
     counts = np.bincount(path.ravel(), np.repeat(weight, path.shape[1]), n_nodes)
@@ -183,9 +180,7 @@ def _near_root(function: Callable[[FloatArray], FloatArray], near: FloatArray, l
     return np.where(inside, root, np.nan)
 
 
-def _nonparametric(
-    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
-) -> dict[str, float]:
+def _nonparametric(data: SurvivalData, inside: BoolArray, horizons: FloatArray) -> dict[str, float]:
     """Kaplan-Meier of some rows, or Turnbull where times are intervals, by column of the node table."""
     if data.intervals is None:
         return _kaplan_meier(data, inside, horizons)
@@ -203,9 +198,7 @@ def _nonparametric(
     }
 
 
-def _kaplan_meier(
-    data: SurvivalData, inside: npt.NDArray[np.bool_], horizons: FloatArray
-) -> dict[str, float]:
+def _kaplan_meier(data: SurvivalData, inside: BoolArray, horizons: FloatArray) -> dict[str, float]:
     """Median with limits and survival of some rows, by column of the node table; nan if there are none."""
     survival_names = [f"KM S({time:g}){part}" for time in horizons for part in ("", " lower", " upper")]
     if not inside.any():
@@ -221,7 +214,7 @@ def _kaplan_meier(
     }
 
 
-def _group_shares(data: SurvivalData, inside: npt.NDArray[np.bool_]) -> dict[str, float]:
+def _group_shares(data: SurvivalData, inside: BoolArray) -> dict[str, float]:
     """Share of each sensitive group among some rows; nan if there are none."""
     if data.groups is None:
         return {}

@@ -9,11 +9,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import check_integer
 from sstorch.data import Preprocessor
 from sstorch.data.coded import CodedMatrix, RowFeatures
@@ -84,7 +83,7 @@ class GateRule:
         cls,
         score: Score,
         x: FloatArray,
-        left: npt.NDArray[np.bool_],
+        left: BoolArray,
         switches: Mapping[str, float] | None = None,
     ) -> GateRule:
         """The rule of a gate's score, with as few digits as send all rows the way they go.
@@ -153,7 +152,7 @@ class GateRule:
         return Phrase.joined(" ", [*shown, side.full if n_terms is None else side.brief])
 
 
-def _rule_of_categories(score: Score, x: FloatArray, left: npt.NDArray[np.bool_]) -> GateRule | None:
+def _rule_of_categories(score: Score, x: FloatArray, left: BoolArray) -> GateRule | None:
     """The rule of a gate on categories alone, or on a number and a category; None if it is a sum."""
     used = np.flatnonzero(score.weight * score.scale)
     numbers = [int(j) for j in used if score.terms[j].category is None]
@@ -225,7 +224,7 @@ def _category_rule(score: Score, x: FloatArray, columns: Sequence[str]) -> GateR
 
 
 def _threshold_by_category(
-    score: Score, x: FloatArray, left: npt.NDArray[np.bool_], number: int, column: str
+    score: Score, x: FloatArray, left: BoolArray, number: int, column: str
 ) -> GateRule:
     """The rule of a gate that looks at a number and a categorical column: a threshold for each category."""
     scale, offset, rule = score.scale[number], score.offset[number], LinearRule.of(score)
@@ -400,9 +399,7 @@ def conditions(
     )
 
 
-def rows_of_gates(
-    tree: FittedTree, leaf: IntArray
-) -> Iterator[tuple[int, Score, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
+def rows_of_gates(tree: FittedTree, leaf: IntArray) -> Iterator[tuple[int, Score, BoolArray, BoolArray]]:
     """Node and score of each gate, the rows that pass it, and whether they then go left; by end nodes."""
     topology, gates = tree.module.topology, tree.module.gate_parameters()
     for node, weight, bias in zip(

@@ -69,6 +69,8 @@ class Cohort(NamedTuple):
         if weight is not None and weights == "frequency":
             cohort = cohort.drawn(np.repeat(np.arange(len(outcome)), weight.astype(np.int64)))
             cohort = cohort._replace(y=cohort.y.weighted(None))
+        elif weight is not None and not weight.all():
+            cohort = cohort._take(np.flatnonzero(weight))
         if outcome.id is not None and outcome.entry is not None:
             cohort = cohort._joined()
         if after is not None:

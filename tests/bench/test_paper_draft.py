@@ -27,6 +27,7 @@ from sstorch.metrics.follow_up import median_follow_up
 from sstorch.validation.checklist import ITEMS
 from tests.app import sstorch
 from tests.bench.draft_numbers import known, numbers, texts
+from tests.histories import halved
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +139,8 @@ def test_follow_up_and_hazard_ratios_are_those_of_lifelines(run: Run) -> None:
     columns = ["exp(coef)", "exp(coef) lower 95%", "exp(coef) upper 95%"]
     np.testing.assert_allclose(ratios.iloc[1:], peer[columns], rtol=1e-5)
     # The same histories in two rows each.
-    twice, later = np.tile(np.arange(len(data)), 2), np.repeat([False, True], len(data))
-    end, start = np.where(later, 1.0, 0.5) * data.time[twice], np.where(later, 0.5, 0.0) * data.time[twice]
-    y = Surv(end, data.event[twice] & later, entry=start, id=twice)
-    cut = hazard_ratios(SurvivalData(data.frame.iloc[twice], y), group[twice])
+    twice = pd.concat([data.frame, data.frame], ignore_index=True)
+    cut = hazard_ratios(SurvivalData(twice, halved(Surv(data.time, data.event))), np.tile(group, 2))
     pd.testing.assert_frame_equal(cut, ratios, rtol=1e-9)
     # Robust limits, of weights.
     weight = 1.0 + np.arange(len(data)) % 3

@@ -26,6 +26,7 @@ from sstorch.metrics import (
     incidence_times,
 )
 from sstorch.metrics.follow_up import median_follow_up
+from tests.histories import halved
 
 from .cohorts import scored
 from .oracles import or_no_pair, step_value
@@ -88,10 +89,8 @@ def test_pairs_were_at_risk_together(rows, data, tied_time):
 @pytest.mark.parametrize("name", IN_R)
 def test_rows_split_at_any_time_leave_scores_alike(name):
     start, stop, event, risk = (np.array(IN_R[name][key]) for key in ("start", "stop", "event", "risk"))
-    middle = start + np.random.default_rng(0).uniform(0.1, 0.9, stop.size) * (stop - start)
-    begin, end = np.concatenate([start, middle]), np.concatenate([middle, stop])
-    ended = np.concatenate([np.zeros_like(event), event])
-    whole, split = Surv(stop, event, entry=start), Surv(end, ended, entry=begin)
+    whole = Surv(stop, event, entry=start)
+    split = halved(whole, np.random.default_rng(0).uniform(0.1, 0.9, stop.size))
     assert concordance_harrell_risk(split, np.tile(risk, 2)) == concordance_harrell_risk(whole, risk)
     km, of_split = KaplanMeier.fit(whole), KaplanMeier.fit(split)
     np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
@@ -318,15 +317,8 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
     rng, s = np.random.default_rng(8), 0.2
     frame, whole = pd.DataFrame({"x": x}), Surv(time, event, entry=entry)
     tree = PrognosticTree(depth=1, columns=Columns(numeric="linear")).fit(frame, whole)
-    cut = entry + rng.uniform(0.1, 0.9, 150) * (time - entry)
-    order = rng.permutation(300)
-    rows = np.tile(np.arange(150), 2)[order]
-    halves = Surv(
-        np.concatenate([cut, time])[order],
-        np.concatenate([np.zeros(150, dtype=bool), event])[order],
-        entry=np.concatenate([entry, cut])[order],
-        id=rows,
-    )
+    share, order = rng.uniform(0.1, 0.9, 150), rng.permutation(300)
+    rows, halves = np.tile(np.arange(150), 2)[order], halved(whole, share)[order]
     expected = evaluate(tree, (frame, whole), (frame, whole), after=s)
     known = expected["value"].notna()
     assert known.drop("one_calibration_p").all()  # of its ten groups one may not have been followed for long
@@ -343,10 +335,8 @@ def test_from_a_landmark_split_histories_are_followed_to_their_end():
 def test_rows_that_go_on_in_another_row_are_not_lost_to_follow_up():
     """Ends of start-stop rows were counted as censored: G of split rows was off by .6."""
     _, time, event, entry = _late_rows(150)
-    cut, order = entry + 0.4 * (time - entry), np.random.default_rng(4).permutation(300)
-    ended, begin = np.concatenate([np.zeros(150, dtype=bool), event]), np.concatenate([entry, cut])
-    whole, end, ids = Surv(time, event, entry=entry), np.concatenate([cut, time]), np.tile(np.arange(150), 2)
-    halves = Surv(end[order], ended[order], entry=begin[order], id=ids[order])
+    whole = Surv(time, event, entry=entry)
+    halves = halved(whole)[np.random.default_rng(4).permutation(300)]
     for ties in ("removed", "at_risk"):
         expected, found = (censoring_distribution(y, tied_events=ties).at(time) for y in (whole, halves))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -366,15 +356,8 @@ class TwoCauses:
 def test_from_a_landmark_split_histories_with_causes_are_followed_to_their_end():
     rng, s, names = np.random.default_rng(9), 0.3, ("relapse", "death")
     x, time, cause = rng.uniform(0.5, 2, (200, 2)), rng.exponential(size=200), rng.integers(0, 3, 200)
-    cut, rows = rng.uniform(0.1, 0.9, 200) * time, np.tile(np.arange(200), 2)
-    whole = Surv(time, cause, causes=names)
-    halves = Surv(
-        np.concatenate([cut, time]),
-        np.concatenate([np.zeros(200, dtype=int), cause]),
-        entry=np.concatenate([np.zeros(200), cut]),
-        id=rows,
-        causes=names,
-    )
+    whole, rows = Surv(time, cause, causes=names), np.tile(np.arange(200), 2)
+    halves = halved(whole, rng.uniform(0.1, 0.9, 200))
     metrics = ["c_wolbers", "brier", "ibs"]
     expected = evaluate(TwoCauses(), (x, whole), (x, whole), metrics=metrics, after=s)["value"]
     found = evaluate(TwoCauses(), (x[rows], halves), (x[rows], halves), metrics=metrics, after=s)["value"]

@@ -10,6 +10,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import gray_test, logrank_test
 from sstorch.metrics.gray import _influence
 from sstorch.metrics.outcome import ObservedCauses
+from tests.histories import halved
 
 # R 4.2, survival 3.5.3 and cmprsk 2.2.11: with(mgus2, cuminc(ifelse(pstat == 0, futime, ptime),
 # ifelse(pstat == 0, 2 * death, 1), group, strata)$Tests): group is sex, or cut(age, c(0, 60, 75, 120)).
@@ -102,18 +103,9 @@ def test_equal_incidences_are_rejected_at_the_level() -> None:
 
 def test_split_rows_equal_whole_rows() -> None:
     rows, causes = _rows(80, 5), ("relapse", "death")
-    cut = rows["entry"] + 0.5 * (rows["time"] - rows["entry"])
-    twice = np.tile(np.arange(80), 2)
-    y = Surv(
-        np.r_[cut, rows["time"]],
-        np.r_[np.zeros(80, dtype=int), rows["cause"]],
-        entry=np.r_[rows["entry"], cut],
-        id=twice,
-        causes=causes,
-    )
     whole = Surv(rows["time"], rows["cause"], entry=rows["entry"], causes=causes)
     options = {"group": rows["group"], "sample_weight": rows["weight"]}
-    found = gray_test(y, **{name: values[twice] for name, values in options.items()})
+    found = gray_test(halved(whole), **{name: np.tile(values, 2) for name, values in options.items()})
     assert found == pytest.approx(gray_test(whole, **options), rel=1e-10)
 
 

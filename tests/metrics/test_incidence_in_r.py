@@ -18,6 +18,7 @@ from sstorch.metrics import (
     cumulative_dynamic_auc_incidence,
     grouped_calibration_incidence,
 )
+from tests.histories import halved
 
 IN_R = json.loads((Path(__file__).parent / "incidence_in_r.json").read_text())
 
@@ -105,15 +106,9 @@ def test_errors_and_limits_with_left_truncation_are_those_of_survfit() -> None:
 def test_errors_of_split_rows_are_those_of_whole_rows() -> None:
     rng = np.random.default_rng(0)
     time, cause, weight = rng.exponential(1, 90), rng.integers(0, 3, 90), rng.uniform(1, 3, 90)
-    cut, twice, at = time * rng.uniform(0.1, 0.9, 90), np.tile(np.arange(90), 2), [0.3, 1.0, 2.0]
-    split = Surv(
-        np.r_[cut, time],
-        np.r_[np.zeros(90, dtype=int), cause],
-        entry=np.r_[np.zeros(90), cut],
-        id=twice,
-        causes=("relapse", "death"),
-    )
-    found = aalen_johansen_error(split, at, sample_weight=weight[twice])
+    share, at = rng.uniform(0.1, 0.9, 90), [0.3, 1.0, 2.0]
+    split = halved(Surv(time, cause, causes=("relapse", "death")), share)
+    found = aalen_johansen_error(split, at, sample_weight=np.tile(weight, 2))
     expected = aalen_johansen_error((time, cause), at, sample_weight=weight)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 

@@ -8,6 +8,7 @@ from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val
 from sstorch import OptimalSurvivalTree, Surv, SurvivalRegression, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer
+from tests.histories import halved
 
 from .cohorts import Rates
 
@@ -136,10 +137,7 @@ def test_times_and_events_in_another_order_are_refused():
 @pytest.mark.parametrize("model", [OptimalSurvivalTree(max_depth=1), SurvivalRegression("exponential")])
 def test_rows_without_weight_and_rows_of_one_history_were_fitted_on(model):
     """Estimators leave the first out and join the second, and were taken for fitted on other rows."""
-    time, event, half = Y["time"], Y["event"], 0.5 * Y["time"]
-    light = Surv(time, event, weight=np.arange(150) % 5)
-    begin, end = np.concatenate([0 * half, half]), np.concatenate([half, time])
-    split = Surv(end, np.concatenate([0 * event, event]), entry=begin, id=np.tile(np.arange(150), 2))
+    light, split = Surv(Y["time"], Y["event"], weight=np.arange(150) % 5), halved(Surv(Y["time"], Y["event"]))
     for x, y, metric in ((X, light, "ibs_graf"), (np.tile(X, (2, 1)), split, "c_harrell")):
         train = np.arange(len(y)) % 150 < 100
         fitted = model.fit(x[train], y[train])

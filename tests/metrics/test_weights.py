@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sstorch import Surv
+from sstorch import Surv, metrics
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import KaplanMeierBand, aalen_johansen, aalen_johansen_error, evaluate, logrank_test
 
@@ -183,7 +183,49 @@ def test_rows_without_weight_count_in_no_metric(kind: str, given: bool) -> None:
     np.testing.assert_allclose(*tables, rtol=1e-12)
 
 
+DIRECT = {
+    "mae_margin": lambda y, s, t, train: metrics.mean_absolute_error_margin(y, s[:, 3], train=train),
+    "mae_pseudo": lambda y, s, t, train: metrics.mean_absolute_error_pseudo(y, s[:, 3], train=train),
+    "rmst": lambda y, s, t, train: metrics.rmst_error(y, s, t, train=train, tau=1.0),
+    "sksurv": lambda y, s, t, train: metrics.integrated_brier_score(
+        y, s, t, train=train, convention="sksurv"
+    ),
+    "uno": lambda y, s, t, train: metrics.concordance_uno(y, s, t, train=train),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_training_rows_without_weight_are_not_there(name: str) -> None:
+    rng = np.random.default_rng(1)
+    time, event = np.ceil(20 * rng.exponential(1, (2, 60))) / 20, rng.random((2, 60)) < 0.7
+    weight, times = rng.choice([0.0, 1.0, 2.0], 60), np.unique(time[0])
+    weight[time[1].argmax()] = 0.0
+    curves, test = np.exp(-np.outer(rng.gamma(3, 0.3, 60), times)), Surv(time[0], event[0])
+    train = Surv(time[1], event[1], weight=weight)
+    found, expected = (DIRECT[name](test, curves, times, known) for known in (train, train[weight > 0]))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sampling", "frequency"])
+def test_groups_without_weight_are_not_compared(kind: Any) -> None:
+    random = np.random.default_rng(0)
+    group = np.arange(90) % 3
+    for without in range(3):
+        time, cause = random.exponential(size=90), random.integers(0, 3, 90)
+        weight = np.where(group == without, 0.0, random.choice([1.0, 2.0], 90))
+        counted = weight > 0
+        outcomes = Surv(time, cause > 0, weight=weight), Surv(time, cause, causes=("a", "b"), weight=weight)
+        tests: Any = logrank_test, metrics.gray_test
+        for test, outcome in zip(tests, outcomes, strict=True):
+            expected = test(outcome[counted], group[counted], weights=kind)
+            assert expected.degrees_of_freedom == 1
+            np.testing.assert_allclose(test(outcome, group, weights=kind), expected)
+
+
 def test_wrong_weights_raise() -> None:
+    light = Surv([1.0, 2.0, 5.0], [1, 1, 1], weight=[1, 1, 0])
+    with pytest.raises(DataError, match="tau must be a time within the observed ones, 1 to 2, got 4"):
+        metrics.rmst_error(light, np.ones((3, 1)), [6.0], train=light, tau=4.0)
     rows = [1.0, 2.0, 3.0], [1, 0, 1]
     with pytest.raises(DataError, match=r"weights='frequency' needs integers; got 0\.5 in 1 row .*; use"):
         KaplanMeierBand.fit(rows, sample_weight=[1, 0.5, 2], weights="frequency")

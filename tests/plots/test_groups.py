@@ -30,6 +30,7 @@ from sstorch.plots import (
 )
 from sstorch.plots.figures import COLOURS
 from sstorch.validation import concordance_of_groups, split_test
+from tests.histories import halved
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +68,8 @@ def test_interval_censored_groups_are_curves_of_turnbull(gbsg2: SurvivalData) ->
 
 
 def test_groups_of_start_stop_rows_have_no_median(gbsg2: SurvivalData) -> None:
-    half, subject = gbsg2.time / 2, np.tile(np.arange(len(gbsg2)), 2)
-    end, none = np.r_[half, gbsg2.time], np.zeros(len(gbsg2))
-    y = Surv(end, np.r_[none > 0, gbsg2.event], entry=np.r_[none, half], id=subject)
-    rows = gbsg2.frame.iloc[subject].assign(visit=np.r_[none, none + 1]).reset_index(drop=True)
+    y = halved(gbsg2.y)
+    rows = pd.concat([gbsg2.frame.assign(visit=visit) for visit in (0, 1)], ignore_index=True)
     tree = OptimalSurvivalTree(0).fit(rows, y)
     labels = [text.get_text() for text in plot_groups(tree, rows, y)[0].texts]
     assert labels == ["group 1: 1372 rows, 299 events"]

@@ -15,6 +15,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import corrected_resampled_t_test
 from sstorch.validation import compare, validate
 from tests.conftest import nightly
+from tests.histories import halved
 
 T = 1.0
 
@@ -158,17 +159,10 @@ class OneRate(BaseEstimator):
 def test_models_are_refitted_to_histories_of_subjects(by: Any) -> None:
     """A subject that a resample draws twice is two subjects: its rows overlapped, which raised."""
     X, y = _rows(80)
-    middle, n = 0.6 * y.time, len(y)
-    halves = Surv(
-        np.concatenate([middle, y.time]),
-        np.concatenate([np.zeros(n, dtype=bool), y.event]),
-        entry=np.concatenate([np.zeros(n), middle]),
-        id=np.tile(np.arange(n), 2),
-    )
     options = {"times": [T], "scores": ["c_harrell_t", "oe_hazard"], "by": by, "n_resamples": 20}
     models = {"one": OneRate(), "half": OneRate(0.5)}
     whole = compare(models, X, y, **options)
-    split = compare(models, pd.concat([X, X], ignore_index=True), halves, **options)
+    split = compare(models, pd.concat([X, X], ignore_index=True), halved(y), **options)
     numbers = ["value", "lower", "upper"]
     np.testing.assert_allclose(split.scores[numbers], whole.scores[numbers], rtol=1e-9)
 

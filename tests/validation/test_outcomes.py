@@ -27,6 +27,7 @@ from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
 from sstorch.validation import split_test
 from tests.conftest import nightly
+from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
 
 IN_R = json.loads((Path(__file__).parent / "outcomes_in_r.json").read_text())
@@ -97,20 +98,8 @@ def _causes(n: int = 250, seed: int = 5) -> tuple[pd.DataFrame, Surv]:
 
 def _split(X: pd.DataFrame, y: Surv, seed: int = 0) -> tuple[pd.DataFrame, Surv]:
     """Each row in two, at a random time: the second rows follow all first ones."""
-    assert y.time is not None
-    rng, n = np.random.default_rng(seed), len(y)
-    start = np.zeros(n) if y.entry is None else y.entry
-    middle = start + rng.uniform(0.1, 0.9, n) * (y.time - start)
-    outcome = y.event if y.cause is None else y.cause
-    assert outcome is not None
-    both = Surv(
-        np.concatenate([middle, y.time]),
-        np.concatenate([np.zeros_like(outcome), outcome]),
-        entry=np.concatenate([start, middle]),
-        id=np.tile(np.arange(n), 2),
-        causes=y.causes,
-    )
-    return pd.concat([X, X], ignore_index=True), both
+    share = np.random.default_rng(seed).uniform(0.1, 0.9, len(y))
+    return pd.concat([X, X], ignore_index=True), halved(y, share)
 
 
 def _table(model: Any, X: Any, y: Any, **options: Any) -> pd.DataFrame:
@@ -198,6 +187,20 @@ def test_integer_weights_are_repeated_rows(outcome: str) -> None:
     np.testing.assert_allclose(found[~near], expected[~near], rtol=1e-9)
     np.testing.assert_allclose(found[near], expected[near], atol=0.02)
     assert np.isnan(found).sum() == {"right": 0, "late": 6, "competing": 0}[outcome]
+
+
+@pytest.mark.parametrize("after", [None, 0.1])
+def test_rows_without_weight_are_not_observed(after: float | None) -> None:
+    """One that was observed longer than all others made a horizon beyond their follow-up pass."""
+    X, y = _cohort(80)
+    weight = np.where(np.arange(80) % 4, 1.0, 0.0)
+    counted, last = weight > 0, float(y.time[weight > 0].max())
+    y = Surv(np.where(counted, y.time, 2 * last), y.event)
+    options = {"after": after, "thresholds": [0.3]}
+    found = _table(Known(), X, y, sample_weight=weight, **options)
+    pd.testing.assert_frame_equal(found, _table(Known(), X[counted], y[counted], **options))
+    with pytest.raises(DataError, match="horizon must be a time within the observed ones"):
+        _table(Known(), X, y, sample_weight=weight, horizon=1.5 * last, **options)
 
 
 @pytest.mark.nightly

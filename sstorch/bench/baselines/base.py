@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch._version import __version__
 from sstorch.base import check_times
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv, stratified_folds
@@ -173,7 +173,7 @@ class Encoder:
         return self._preprocessor.transform(X)[:, self._varies]
 
 
-def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> npt.NDArray[np.int64]:
+def inner_folds(train: SurvivalData, n_folds: int, seed: int) -> IntArray:
     """Fold of each training row, stratified by event; at most as many folds as there are events."""
     n_events = int(train.event.sum())
     if n_events < 2:
@@ -257,7 +257,7 @@ class BreslowBaseline:
     largest: float  # log risk of that row
 
     @classmethod
-    def of(cls, log_risk: FloatArray, y: Surv | tuple[FloatArray, npt.NDArray[np.bool_]]) -> Self:
+    def of(cls, log_risk: FloatArray, y: Surv | tuple[FloatArray, BoolArray]) -> Self:
         """Estimate it from log risks (n,) and the outcome of the training rows."""
         outcome = as_surv(y)
         time, event, _ = outcome.right_censored("a baseline hazard")

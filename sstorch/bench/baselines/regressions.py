@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sstorch import metrics
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.base import check_times
 from sstorch.bench.baselines.base import (
     LIFELINES,
@@ -32,7 +32,7 @@ from sstorch.metrics.outcome import Observed
 _TRIES = 4
 
 
-def grouped_times(time: FloatArray, event: npt.NDArray[np.bool_]) -> FloatArray:
+def grouped_times(time: FloatArray, event: BoolArray) -> FloatArray:
     """Censored times moved back to the last event time before, which leaves every risk set as it is.
 
     Trees of scikit-survival store a curve at every distinct time in every node, a forest gigabytes of them.
@@ -59,9 +59,7 @@ class ScikitSurvivalModel(Baseline):
         model = self._estimator(seed).fit(encoder.x, Surv(time, train.event).to_structured())
         return self._curves(model, encoder, time, train.event)
 
-    def _curves(
-        self, model: Any, encoder: Encoder, time: FloatArray, event: npt.NDArray[np.bool_]
-    ) -> StepCurves:
+    def _curves(self, model: Any, encoder: Encoder, time: FloatArray, event: BoolArray) -> StepCurves:
         """The curves of a fitted estimator, trained on these times and events."""
 
         def values(X: object) -> FloatArray:
@@ -131,9 +129,7 @@ class GradientBoosting(ScikitSurvivalModel):
             random_state=seed,
         )
 
-    def _curves(
-        self, model: Any, encoder: Encoder, time: FloatArray, event: npt.NDArray[np.bool_]
-    ) -> StepCurves:
+    def _curves(self, model: Any, encoder: Encoder, time: FloatArray, event: BoolArray) -> StepCurves:
         baseline = BreslowBaseline.of(model.predict(encoder.x), (time, event))
         return StepCurves(baseline.jumps, lambda X: baseline.survival(model.predict(encoder(X))))
 
@@ -204,8 +200,8 @@ class Cox(Baseline):
     def _score(
         x: FloatArray,
         time: FloatArray,
-        event: npt.NDArray[np.bool_],
-        folds: npt.NDArray[np.int64],
+        event: BoolArray,
+        folds: IntArray,
         penalty: float,
     ) -> float:
         """Cross-validated partial log-likelihood; minus infinity where a fit does not converge."""
@@ -221,7 +217,7 @@ class Cox(Baseline):
         return total
 
 
-def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penalty: float) -> Any | None:
+def fit_cox(x: FloatArray, time: FloatArray, event: BoolArray, penalty: float) -> Any | None:
     """A fitted ``CoxPHSurvivalAnalysis``, or None if Newton's method fails."""
     from sklearn.exceptions import ConvergenceWarning
     from sksurv.linear_model import CoxPHSurvivalAnalysis
@@ -241,7 +237,7 @@ def fit_cox(x: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_], penal
         return None
 
 
-def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: npt.NDArray[np.bool_]) -> float:
+def partial_log_likelihood(linear: FloatArray, time: FloatArray, event: BoolArray) -> float:
     """Log partial likelihood of x'β, shape (n,), with Efron's ties, summed over events."""
     linear = linear - linear.max()  # which changes nothing but the range of the exponentials
     sets = risk_sets(Observed(time, event, weight=np.exp(linear)))

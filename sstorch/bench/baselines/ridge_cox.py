@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.bench.baselines.base import Baseline, BreslowBaseline
 from sstorch.data import Preprocessor, Schema, Surv, SurvivalData, as_surv
 from sstorch.data.coded import CodedMatrix
@@ -117,7 +117,7 @@ class ProportionalHazards:
 
 
 def fit_ridge_cox(
-    x: FloatArray | CodedRows, y: Surv | tuple[FloatArray, npt.NDArray[np.bool_]], penalty: float
+    x: FloatArray | CodedRows, y: Surv | tuple[FloatArray, BoolArray], penalty: float
 ) -> FloatArray:
     """Coefficients of least negative partial log-likelihood plus half the penalty (> 0) times their squares.
 
@@ -156,10 +156,10 @@ def fit_ridge_cox(
 class _Late:
     """Rows that are not yet at risk; rows are sorted by time."""
 
-    order: npt.NDArray[np.int64]  # rows in the order of their entry, (n,)
+    order: IntArray  # rows in the order of their entry, (n,)
     # place in that order of the first row that enters at or after the time of each row, (n,)
-    first: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]  # number of distinct times up to the entry of each row, (n,)
+    first: IntArray
+    before: IntArray  # number of distinct times up to the entry of each row, (n,)
 
     @classmethod
     def of(cls, time: FloatArray, entry: FloatArray) -> _Late:
@@ -178,8 +178,8 @@ class _Partial:
     """Penalised negative partial log-likelihood; rows are sorted by time."""
 
     x: CodedRows  # features of the rows
-    event: npt.NDArray[np.bool_]  # whether each row has the event, (n,)
-    at: npt.NDArray[np.int64]  # number of the distinct time of each row, (n,)
+    event: BoolArray  # whether each row has the event, (n,)
+    at: IntArray  # number of the distinct time of each row, (n,)
     penalty: float  # > 0
     weight: FloatArray  # of the rows, (n,)
     late: _Late | None  # which rows are not yet at risk; None where all are from the beginning
@@ -217,7 +217,7 @@ class _Partial:
         width = np.diff(begin, append=hazard[-1])
         events = np.bincount(run[self.at], self.event * self.weight, n_runs)
 
-        def until(position: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> FloatArray:
+        def until(position: IntArray, rows: IntArray) -> FloatArray:
             """Of rows at risk up to the time of a number, (runs, p)."""
             own = run[position]
             parts = [

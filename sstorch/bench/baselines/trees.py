@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from sstorch._types import FloatArray, IntArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.bench.baselines.base import Baseline, Encoder, StepCurves
 from sstorch.data import Schema, SurvivalData
 from sstorch.exact.binarize import Preset
@@ -33,7 +32,7 @@ class Nodes:
 
     feature: IntArray  # of the question, -1 in a leaf
     threshold: FloatArray  # rows below it go left
-    strict: npt.NDArray[np.bool_]  # those at it go right
+    strict: BoolArray  # those at it go right
     left: IntArray
     right: IntArray
 

@@ -84,7 +84,7 @@ class CauseLeaves(OutcomeTree):
     def _cause_incidences(self, X: object, times: FloatArray) -> FloatArray:
         """Steps of the leaves; beyond the last training event they keep their value."""
         leaf = self._leaf(X)
-        check_room(len(leaf) * len(self.causes_), len(times), "times")
+        check_room(len(leaf) * len(self.causes_), len(times))
         at = np.searchsorted(self.event_times_, times, side="right")
         zero = np.zeros((*self.incidence_.shape[:2], 1))
         return np.asarray(np.concatenate([zero, self.incidence_], axis=2)[..., at][leaf])

@@ -192,7 +192,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         estimate of the leaf's rows, which is finite where S is 0.
         """
         leaf, curves = self._leaf(X), self.curves_
-        check_room(len(leaf), times.shape[-1], "times")
+        check_room(len(leaf), times.shape[-1])
         at = curves.survival_at if kind == "survival" else curves.cumulative_hazard_at
         return at(times)[leaf] if times.ndim == 1 else at(times, leaf)
 

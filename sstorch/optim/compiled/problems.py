@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sstorch._types import FloatArray, IntArray
 from sstorch.nn import GateParameters, HazardFamily, LeafParameters, SoftTree
 from sstorch.objective import Sample, TrainingObjective
 from sstorch.objective.penalties import GateGroupLasso, GateRidge, Monotone, Ridge, Together
@@ -59,7 +60,7 @@ class CompiledProblems:
         thresholds: Sequence[float],
         n_rows: Tensor,
         options: LBFGSOptions,
-        records: npt.NDArray[np.float64],
+        records: FloatArray,
         gates: bool = True,
         leaves: bool = True,
     ) -> None:
@@ -69,15 +70,15 @@ class CompiledProblems:
         self._team.run(visits.visit, b, problems, node, numbers, given, gates, leaves, limits, records)
         self._write(b)
 
-    def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
+    def train_jointly(self, problems: Tensor, options: LBFGSOptions) -> FloatArray:
         """All parameters at once; the records (K, n) of :func:`whole.train_jointly`."""
         return self._train(whole.train_jointly, problems, options)
 
-    def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
+    def train_leaves(self, problems: Tensor, options: LBFGSOptions) -> FloatArray:
         """Leaves alone; the records (K, n) of :func:`whole.train_leaves`."""
         return self._train(whole.train_leaves, problems, options)
 
-    def _train(self, kernel: Any, problems: Tensor, options: LBFGSOptions) -> npt.NDArray[np.float64]:
+    def _train(self, kernel: Any, problems: Tensor, options: LBFGSOptions) -> FloatArray:
         b, records = self._problems(), np.full((len(problems), N_RECORDS), np.nan)
         self._team.run(kernel, b, problems, _options(options), records)
         self._write(b)
@@ -136,7 +137,7 @@ class CompiledProblems:
         tree.set_leaves(LeafParameters.unflatten(torch.from_numpy(b.leaves), tree.n_features, n_shapes))
 
 
-def _array(values: Tensor) -> npt.NDArray[np.float64]:
+def _array(values: Tensor) -> FloatArray:
     return np.ascontiguousarray(values.detach().numpy())
 
 
@@ -147,7 +148,7 @@ def _options(options: LBFGSOptions) -> Options:
 
 def _times(
     family: HazardFamily, sample: Sample, counts: tuple[int, ...]
-) -> tuple[npt.NDArray[np.int64], tuple[npt.NDArray[np.float64], ...]]:
+) -> tuple[IntArray, tuple[FloatArray, ...]]:
     """Events, functions of time, these at entry, marks of late entry, and who has which."""
     firsts = np.cumsum([0, *counts[:-1]])
     everyone = np.repeat(firsts, counts)

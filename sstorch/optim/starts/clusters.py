@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.nn import SoftTree, Topology
 from sstorch.nn.design_matrix import first_features
 from sstorch.nn.routing import visits
@@ -33,7 +33,7 @@ def initialize_random(
     tree: SoftTree,
     sample: Sample,
     seeds: Sequence[np.random.SeedSequence],
-    curved: NDArray[np.bool_] | None = None,
+    curved: BoolArray | None = None,
 ) -> None:
     """Gates from N(0, 1), slopes from 0.1 N(0, 1), intercepts and shapes from the family's start.
 
@@ -146,7 +146,7 @@ def _take(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def _best_partitions(
     topology: Topology, sample: Sample, seeds: Sequence[np.random.SeedSequence], repeats: int
-) -> NDArray[np.int64]:
+) -> IntArray:
     """Leaf cluster of each row, (R, M); padding rows are in cluster 0."""
     from sklearn.metrics import davies_bouldin_score  # as KMeans below
 
@@ -154,7 +154,7 @@ def _best_partitions(
     clusters = np.zeros(weight.shape, dtype=np.int64)
     matrices = sample.x.matrices.cpu().numpy()
     split = np.repeat(np.arange(len(sample.x.counts)), sample.x.counts)
-    known: dict[tuple[int, str, bytes], NDArray[np.int64]] = {}
+    known: dict[tuple[int, str, bytes], IntArray] = {}
     for problem, seed in enumerate(seeds):
         kept = weight[problem] > 0
         # Seeds with the same random numbers share a start.
@@ -178,9 +178,7 @@ def _best_partitions(
     return clusters
 
 
-def _partition(
-    topology: Topology, x: NDArray[np.float64], states: np.random.RandomState
-) -> NDArray[np.int64]:
+def _partition(topology: Topology, x: FloatArray, states: np.random.RandomState) -> IntArray:
     from sklearn.cluster import KMeans  # takes as long to load as pandas, and only this start needs it
 
     node = np.ones(len(x), dtype=np.int64)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.optimize import lsq_linear
 from torch import Tensor
 
-from sstorch._types import FloatArray
+from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.batched import SHARED, Batched
 from sstorch.memory import at_once
 from sstorch.nn import SoftTree, Spline
@@ -116,7 +115,7 @@ def initialize_cox(
     tree: SoftTree,
     sample: Sample,
     seeds: Sequence[np.random.SeedSequence],
-    curved: npt.NDArray[np.bool_] | None = None,
+    curved: BoolArray | None = None,
 ) -> None:
     """Random gates; spline leaves fitted by least squares to the curves of a Cox model.
 
@@ -177,7 +176,7 @@ def _draw(
     event: FloatArray,
     seeds: Sequence[np.random.SeedSequence],
     problems: Iterable[int],
-) -> list[tuple[int, int, npt.NDArray[np.int64]]]:
+) -> list[tuple[int, int, IntArray]]:
     """Leaf, problem and rows of every draw of rows with an event."""
     drawn = []
     for problem in problems:

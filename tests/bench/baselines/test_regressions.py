@@ -20,6 +20,7 @@ from sstorch.bench.baselines import regressions as cox
 from sstorch.bench.baselines.regressions import Cox, partial_log_likelihood
 from sstorch.data import Preprocessor, Schema
 from sstorch.exceptions import ConfigError, DataError, DataWarning, TrainingError
+from tests.histories import halved
 
 
 def encoded(data: SurvivalData) -> pd.DataFrame:
@@ -144,17 +145,8 @@ def test_aft_of_late_entries_and_of_intervals_equals_lifelines(gbsg2: SurvivalDa
 
 def test_cox_of_rows_that_begin_and_end_equals_lifelines(gbsg2: SurvivalData) -> None:
     data = gbsg2.subset(np.arange(0, 686, 3))
-    half = data.time / 2
     frame = pd.concat([data.frame, data.frame.assign(pnodes=data.frame["pnodes"] + 3.0)], ignore_index=True)
-    rows = SurvivalData(
-        frame,
-        Surv(
-            np.r_[half, data.time],
-            np.r_[np.zeros(len(data), bool), data.event],
-            entry=np.r_[np.zeros(len(data)), half],
-            id=np.tile(np.arange(len(data)), 2),
-        ),
-    )
+    rows = SurvivalData(frame, halved(data.y))
     fitted = make_baseline("cox_time_varying").fit(rows, Schema.of(rows.frame))
     table = encoded(rows).assign(id=rows.subject, start=rows.entry, stop=rows.time).drop(columns="time")
     columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
