@@ -210,7 +210,7 @@ class SoftEstimator(SoftModel):
         self.history_ = histories if data.causes is not None else histories[next(iter(histories))]
         self.event_times_ = data.event_times
         self.zero_time_ = data.zero_time
-        self.outcome_type_ = data.outcome_type
+        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
         self.horizon_ = median_event_time(data)
         self.time_varying_ = data.time_varying
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
@@ -249,6 +249,7 @@ class SoftEstimator(SoftModel):
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
         new._drop_results()
+        new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
         new._read_later(data)
