@@ -34,6 +34,7 @@ class OutcomeType:
         id: True if rows have subjects.
         causes: Names of the competing causes; None for one event.
         recurrent: True for recurrent events.
+        weighted: True if the rows had unequal weights.
     """
 
     name: OutcomeName = "right"
@@ -41,6 +42,7 @@ class OutcomeType:
     id: bool = False
     causes: tuple[str, ...] | None = None
     recurrent: bool = False
+    weighted: bool = False
 
     def check(self, y: Outcome) -> None:
         """Check that an outcome has all parts of the training outcome.
@@ -78,4 +80,5 @@ class OutcomeType:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`."""
         causes = None if values["causes"] is None else tuple(str(name) for name in values["causes"])
-        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, values["recurrent"])
+        parts = (bool(values[name]) for name in ("recurrent", "weighted"))
+        return cls(values["name"], bool(values["entry"]), bool(values["id"]), causes, *parts)

@@ -29,6 +29,8 @@ CHOSEN_RULES = (
     "confidence intervals, which take the rules as given, too narrow (sstorch.validation: "
     "group_table with n_resamples, validate_groups)"
 )
+# Note on tables and texts of weighted training rows.
+WEIGHTED = "Estimates are weighted; counts of rows and events are not."
 # From weights of rows (n,), the leaf of each and the number L of leaves to curves that fall from 1, of Q
 # quantities, (Q, L, n_times), and which leaves have rows, (L,).
 _Curves = Callable[[FloatArray, IntArray, int], tuple[FloatArray, BoolArray]]

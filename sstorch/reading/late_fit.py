@@ -1,4 +1,4 @@
-"""Late fit: where the mean curve of a group leaves the confidence band of Kaplan-Meier."""
+"""Fit in time: where the mean curve of a group leaves the band of Kaplan-Meier, or was never observed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sstorch.metrics import KaplanMeierBand
 # Share of the follow-up of rows up to which they are compared, and the fewest events.
 _UP_TO, _LEAST_EVENTS = 0.9, 10
 _MOST_TIMES = 64
+# Mean predicted survival to the first entry from which on what happens before is of no account.
+_UNSEEN = 0.99
 _FOURTHS = ("lowest", "second", "third", "highest")
 
 
@@ -29,11 +31,14 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
     curve is inside the limits.
 
     Args:
-        tree: trained on the rows, of one event.
+        tree: trained on the rows.
         x: the training rows, encoded, shape (n, p).
-        data: the same rows; none is compared with left truncation, intervals or subjects of several rows.
+        data: the same rows; with left truncation only the time before the first entry has a sentence, and
+            none is compared with competing causes, intervals or subjects of several rows.
     """
-    if tree.competing or data.intervals is not None or data.subject is not None or data.entry.any():
+    if data.entry.any():
+        return _unobserved_start(tree, x, data)
+    if tree.competing or data.intervals is not None or data.subject is not None:
         return ()
     group = tree.apply(x)
     numbers = np.unique(group)
@@ -51,6 +56,19 @@ def late_fit(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str,
         if (fourth == number).any()
     }
     return _sentences(tree, x, data, parts)
+
+
+def _unobserved_start(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> tuple[str, ...]:
+    """A sentence if no row is at risk before a first entry to which the model predicts a fall of survival."""
+    first = float(data.entry.min())
+    survival = np.average(tree.curves(x, np.array([first]))[:, 0], weights=data.sample_weight)
+    if survival > _UNSEEN:
+        return ()
+    return (
+        f"No row is at risk before the first entry at {duration(first, tree.time_unit)}: predicted survival "
+        f"to it, {survival:.3f} on average, is extrapolated, and observed curves take it as 1. Predict with "
+        f"after={first:.6g}, or count times from a later origin",
+    )
 
 
 def _sentences(

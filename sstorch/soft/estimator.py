@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -23,7 +24,7 @@ from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, report
 from sstorch.data.time_unit import check_time_unit
 from sstorch.data.training_record import TrainingRecord
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
 from sstorch.groups.competing_validation import CompetingGroupValidation
@@ -75,8 +76,8 @@ class SoftEstimator(SoftModel):
         covariance_: :class:`~sstorch.inference.FitCovariance` of the coefficients, for standard errors and
             intervals of :mod:`sstorch.inference`.
         training_rows_: fingerprint of the training rows, for :func:`~sstorch.validate`.
-        late_fit_: groups with a mean curve outside the 95 % Kaplan-Meier band late in follow-up: one sentence
-            each, with time and remedy, also in `summary()`.
+        late_fit_: groups with a mean curve outside the 95 % Kaplan-Meier band late in follow-up, and curves
+            before the first entry: one sentence each, with time and remedy, also in `summary()`.
         choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
             evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.
@@ -175,12 +176,18 @@ class SoftEstimator(SoftModel):
         report(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
         if data.causes is None:
             self._make_node_table(x)
-            return self
+            return self._warn_of_start(data)
         times, horizons = times_of_nodes(self.tree_, self.event_times_), usual_horizons(self)
         found = self.tree_.incidence(x, times)  # one quadrature for both tables
         self._make_node_table(x, found)
         predicted = found[..., np.searchsorted(times, horizons)]
         self.group_table_ = incidence_table(self.tree_.apply(x), predicted, data, horizons)
+        return self._warn_of_start(data)
+
+    def _warn_of_start(self, data: SurvivalData) -> Self:
+        """Warn if curves before the first entry are extrapolated."""
+        for text in self.late_fit_ if data.entry.any() else ():
+            warnings.warn(text, DataWarning, stacklevel=5)
         return self
 
     def _training_settings(self, data: SurvivalData) -> BatchSettings:
@@ -210,7 +217,7 @@ class SoftEstimator(SoftModel):
         self.history_ = histories if data.causes is not None else histories[next(iter(histories))]
         self.event_times_ = data.event_times
         self.zero_time_ = data.zero_time
-        self.outcome_type_ = data.outcome_type
+        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
         self.horizon_ = median_event_time(data)
         self.time_varying_ = data.time_varying
         self.time_unit_ = check_time_unit(self.time_unit) or data.time_unit
@@ -249,6 +256,7 @@ class SoftEstimator(SoftModel):
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
         new._drop_results()
+        new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         new.tree_ = replace(tree, hazards=hazards)
         new.recalibration_ = reports if tree.competing else reports[tree.causes[0]]
         new._read_later(data)

@@ -29,7 +29,7 @@ from sstorch.fitted.program import export_program
 from sstorch.groups.hooks import CardFacts, GroupedTree
 from sstorch.groups.recalibration import Recalibration, recalibration_texts
 from sstorch.groups.resampling import Partition
-from sstorch.groups.table import CHOSEN_RULES, groups_text, incidence_lines
+from sstorch.groups.table import CHOSEN_RULES, WEIGHTED, groups_text, incidence_lines
 from sstorch.inference.coefficients import terms
 from sstorch.inference.groups import honest_text
 from sstorch.inference.model import covariance_of, no_covariance
@@ -361,6 +361,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
         if self._tree.time_varying:
             lines.append(f"Survival is from time zero {CONSTANT_COVARIATES}.")
+        lines += [WEIGHTED] if self.outcome_type_.weighted else []
         if self.outcome_type_.recurrent:
             lines.append(
                 "Estimates count every event of a subject; they hold for the first event only if earlier "
@@ -408,10 +409,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         cautions = [*self.late_fit_]
         if effects and (reason := no_covariance(self)):
             cautions.append(f"Effects have no confidence intervals: {reason}")
-        elif effects and self.outcome_type_.recurrent and self.covariance_.kind != "sandwich":
+        elif effects and (assumed := self._assumed_by_intervals):
             cautions.append(
-                "Intervals of effects take the events of a subject as independent given the covariates; "
-                "without penalties, inference.with_covariance(model, 'sandwich', X, y) is robust"
+                f"Intervals of effects take {assumed}; without penalties, inference.with_covariance(model, "
+                "'sandwich', X, y, sample_weight) is robust"
             )
         if self.choice_ is not None and not np.isnan(self.choice_.gain) and not details:
             cautions.append(f"{self.choice_.finding[0].upper()}{self.choice_.finding[1:]}")
@@ -444,6 +445,17 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         if "stability_" in vars(self):
             parts.append(str(self.stability_))
         return "\n\n".join([*parts, *recalibration_texts(self)])
+
+    @property
+    def _assumed_by_intervals(self) -> str:
+        """What intervals of effects assume of recurrent events or weights; empty with the sandwich."""
+        if self.covariance_.kind == "sandwich":
+            return ""
+        given = {
+            "the events of a subject as independent given the covariates": self.outcome_type_.recurrent,
+            "weights as counts, scaled to the effective sample size": self.outcome_type_.weighted,
+        }
+        return " and ".join(text for text, holds in given.items() if holds)
 
     @property
     def _other_gates(self) -> str:

@@ -74,7 +74,7 @@ def test_halves_are_of_subjects_balanced_by_event(kind: str) -> None:
     weight, tree = None, clone(TREE)
     y = Surv(time, event)
     if kind == "entry":
-        y = Surv(time + 0.1, event, entry=np.full(len(time), 0.1))
+        y = Surv(time + 0.1, event, entry=0.1 * (np.arange(len(time)) % 2))
     elif kind == "id":
         frame = frame.loc[np.repeat(frame.index, 2)].reset_index(drop=True)
         frame.loc[1::2, "z"] += 0.5

@@ -9,10 +9,19 @@ import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
 
-from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, load_dataset, plots, recalibrate
+from sstorch import (
+    Columns,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    load_dataset,
+    plots,
+    recalibrate,
+)
 from sstorch.data.sources import read_survset
 from sstorch.deploy import export_calculator
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.reading import export_graphviz, export_text, leaf_table
 from sstorch.validation import (
     concordance_of_groups,
@@ -185,3 +194,21 @@ def test_texts_count_rows_and_their_subjects(tree: SoftSurvivalTree, csl: tuple[
         n_subjects = np.unique(np.asarray(y.id)[inside]).size
         assert row["subjects", ""] == n_subjects
         assert f" of 2426 rows ({n_subjects} of 446 subjects), " in line
+
+
+def test_time_before_the_first_entry_is_named() -> None:
+    """Ages from 60 on: a Weibull regression predicts deaths before, of which the rows have nothing."""
+    rng = np.random.default_rng(0)
+    entry = rng.uniform(60, 75, 200)
+    X, y = (
+        pd.DataFrame({"x": rng.normal(size=200)}),
+        Surv(entry + rng.exponential(9, 200), [True] * 200, entry=entry),
+    )
+    with pytest.warns(DataWarning, match=r"No row is at risk before the first entry at 60.04 years"):
+        model = SurvivalRegression("weibull", time_unit="years").fit(X, y)
+    (text,) = model.late_fit_
+    survival = model.predict_survival_function(X, [entry.min()]).mean()
+    assert f"survival to it, {survival:.3f} on average" in text
+    assert text in model.summary()
+    entry[0] = 0.0
+    assert not SurvivalRegression("weibull").fit(X, Surv(y.time, y.event, entry=entry)).late_fit_

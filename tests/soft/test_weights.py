@@ -1,6 +1,7 @@
 """Weights of a fit in tables, intervals, tests and recalibration of soft trees."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,13 @@ from sklearn.base import clone
 from sstorch import (
     Columns,
     GroupPenalties,
+    OptimalSurvivalTree,
     PrognosticTree,
     SoftSurvivalTree,
     Surv,
     SurvivalData,
     SurvivalRegression,
+    load_dataset,
     metrics,
     recalibrate,
 )
@@ -261,3 +264,17 @@ def test_errors_of_recalibration_are_the_spread_over_samples() -> None:
         found.append((report.intercept, report.intercept_error))
     intercept, error = np.array(found).T
     assert error.mean() == pytest.approx(intercept.std(ddof=1), rel=0.12)  # counts gave .043 for .076
+
+
+@pytest.mark.parametrize("estimator", [SurvivalRegression("weibull"), OptimalSurvivalTree(1, min_leaf=50)])
+def test_texts_of_weighted_rows_say_so(
+    estimator: SurvivalRegression | OptimalSurvivalTree, tmp_path: Path
+) -> None:
+    data = load_dataset("gbsg2")
+    text = "Estimates are weighted; counts of rows and events are not."
+    assert text not in estimator.fit(data.frame, data.y, np.full(len(data), 2.0)).summary()
+    fitted = estimator.fit(data.frame, data.y, data.frame["age"])
+    assert text in fitted.summary()
+    fitted.save(tmp_path / "model")
+    assert text in type(fitted).load(tmp_path / "model").summary()
+    assert text not in recalibrate(fitted, data.frame, data.y).summary()

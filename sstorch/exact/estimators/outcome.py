@@ -26,7 +26,7 @@ from sstorch.exact.tree import LeafCurveKind, leaf_curves
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
-from sstorch.groups.table import CHOSEN_RULES
+from sstorch.groups.table import CHOSEN_RULES, WEIGHTED
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.outcome import Observed
 
@@ -59,7 +59,8 @@ class OutcomeTree(ExactTree, GroupedTree):
         """Search for the tree of rows of positive weight."""
 
     def _set_outcome(self, data: SurvivalData) -> None:
-        self.outcome_type_, self.time_varying_ = data.outcome_type, data.time_varying
+        self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
+        self.time_varying_ = data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self.training_record_ = TrainingRecord.of(data.frame)
         self.training_rows_ = fingerprint(data.joined())
@@ -184,9 +185,10 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     @property
     def _cautions(self) -> list[str]:
-        """Cautions of a summary: the groups were chosen on these rows."""
+        """Cautions of a summary: the groups were chosen on these rows, which have weights."""
         chosen = self.tree_.n_leaves > 1 and not hasattr(self, "recalibration_")
-        return [f"Caution: {CHOSEN_RULES}"] if chosen else []
+        cautions = [f"Caution: {CHOSEN_RULES}"] if chosen else []
+        return [*cautions, *([WEIGHTED] if self.outcome_type_.weighted else [])]
 
     def _recalibrated_copy(self) -> Self:
         """The tree as it is, to be given other leaves; results about its groups are of other rows."""

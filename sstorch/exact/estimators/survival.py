@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -219,6 +220,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         events = [data.cause == k + 1 for k in range(len(names))] if self._competing else [data.event]
         expected, reports = self._expected(data, leaf), list[Recalibration]()
         new = self._recalibrated_copy()
+        new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         if how == "baseline":
             check_baseline(data, leaf, n_leaves, weights)
             new._estimate(data, leaf, weights)
