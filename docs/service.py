@@ -19,7 +19,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from sstorch.exceptions import SstorchError
+from sstorch.data.columns import label
+from sstorch.exceptions import DataError, SstorchError
 from sstorch.files import JSON_NAME, checksum
 from sstorch.prediction import load_tree
 from sstorch.soft.estimator import SoftEstimator
@@ -60,20 +61,24 @@ class Drift:
         self._counts = {name: Counter[str]() for name in schema.columns}
         self._groups, self._lock = Counter[int](), threading.Lock()
 
-    def count(self, patients: Sequence[Patient], groups: Sequence[int]) -> None:
-        """Add predicted patients."""
+    def unusual(self, patient: Patient) -> dict[str, str]:
+        """Columns of a patient whose value is missing, or which no training row had, with the reason."""
+        reasons = {name: self._reason(name, patient[name]) for name in self._counts}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    def count(self, unusual: Sequence[dict[str, str]], groups: Sequence[int]) -> None:
+        """Add predicted patients, by what is unusual of each."""
         with self._lock:
             self._groups.update(groups)
-            for patient in patients:
-                for name, counts in self._counts.items():
-                    if (reason := self._reason(name, patient[name])) is not None:
-                        counts[reason] += 1
+            for reasons in unusual:
+                for name, reason in reasons.items():
+                    self._counts[name][reason] += 1
 
     def _reason(self, name: str, value: object) -> str | None:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return "missing"
         if name in self._categories:
-            return None if str(value) in self._categories[name] else "unseen_category"
+            return None if label(value) in self._categories[name] else "unseen_category"
         low, high = self._ranges[name]
         return None if low <= float(value) <= high else "outside_training_range"  # type: ignore[arg-type]
 
@@ -96,17 +101,23 @@ def create_app(folder: Path) -> FastAPI:
     app = FastAPI(title="Survival predictions", version=version)
 
     def predicted(patients: Sequence[Patient], times: Sequence[float]) -> list[dict[str, Any]]:
+        for number, patient in enumerate(patients):
+            if absent := [name for name in schema.columns if name not in patient]:
+                raise DataError(f"patient {number} has no {', '.join(absent)}; give null for a missing value")
         missing = dict.fromkeys(schema.numeric, math.nan)
         frame = pd.DataFrame(
             [{k: missing.get(k) if v is None else v for k, v in patient.items()} for patient in patients]
         )
         curves = model.predict_survival_function(frame, times).tolist()
         groups = model.apply(frame).tolist()
-        rows = [{"group": g, "survival": s} for g, s in zip(groups, curves, strict=True)]
+        unusual = [drift.unusual(patient) for patient in patients]
+        rows = [
+            {"group": g, "survival": s, "unusual": u} for g, s, u in zip(groups, curves, unusual, strict=True)
+        ]
         if model.causes_:
             for row, incidence in zip(rows, model.predict_cumulative_incidence(frame, times), strict=True):
                 row["incidence"] = dict(zip(model.causes_, incidence.tolist(), strict=True))
-        drift.count(patients, groups)
+        drift.count(unusual, groups)
         return rows
 
     @app.exception_handler(SstorchError)

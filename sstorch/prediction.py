@@ -20,7 +20,7 @@ from sstorch import (
     SurvivalRegression,
 )
 from sstorch.base import check_times
-from sstorch.checks import check_columns_exist
+from sstorch.checks import check_columns_exist, rows_text
 from sstorch.data.file_arguments import OF_OUTCOME, CommandParser, given_options
 from sstorch.data.file_options import FileOptions, in_file
 from sstorch.exceptions import DataWarning, FormatError, SstorchError, exit_codes, show_warnings_as_notes
@@ -138,6 +138,9 @@ def predictions(
         check_columns_exist((name,), list(frame.columns))
     label = pd.Series(np.arange(1, len(frame) + 1), name="row") if name is None else frame[name]
     columns = {str(label.name): label.to_numpy(), "group": model.apply(frame)}
+    if (empty := frame[[*model.feature_names_in_]].isna().all(axis=1).to_numpy()).any():
+        text = f"{rows_text(empty)} without any value of a feature: predictions are those of imputed values"
+        warnings.warn(text, DataWarning, stacklevel=2)
     if len(times):
         grid, last = check_times(times), float(model.event_times_[-1])
         if late := [f"{time:g}" for time in grid if time + (after or 0.0) > last]:

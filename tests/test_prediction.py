@@ -102,10 +102,12 @@ def test_missing_values_decimal_commas_and_far_values(
     pd.testing.assert_frame_equal(pd.read_csv(StringIO(capsys.readouterr().out)), plain)
     frame = pd.read_csv(cohort)
     frame.loc[7, "age"] = -999
+    frame.loc[3] = np.nan
     frame.to_csv(path, index=False)
     main([str(soft), str(path)])
     err = capsys.readouterr().err
     assert err.startswith("sstorch-predict: note: column 'age' is -999 in 1 row (line 9), far outside its ")
+    assert "note: 1 row (line 5) without any value of a feature: predictions are those of imputed" in err
 
 
 def test_identifiers_of_a_text_file_stay_as_they_are(

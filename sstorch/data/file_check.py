@@ -119,9 +119,9 @@ def check(source: str | os.PathLike[str] | pd.DataFrame, **options: object) -> F
 def _checked(path: str | None, table: Table, given: FileOptions, notes: list[str]) -> FileCheck:
     decimal = given.decimal or table.found.get("decimal") or _decimal(table)
     found = list(guesses(table.frame, given, decimal))
-    coded = None if (codec := table.found.get("encoding")) == "utf-8" else codec
-    sign = decimal if decimal != "." else None
-    options = replace(given, decimal=given.decimal or sign, encoding=given.encoding or coded)
+    # Of a text file both are detected, also in later files for the model, which may have others.
+    found_sign = decimal if decimal != "." and "decimal" not in table.found else None
+    options = replace(given, decimal=given.decimal or found_sign)
     # Guesses of roles stop nothing; those of codes, dates and limits mend what would.
     roles = [guess for guess in found if guess.option not in ("missing", "drop", "limits")]
     mending = [guess for guess in found if guess not in roles]

@@ -38,7 +38,7 @@ _UNITS = {
     "years": re.compile(r"year|jahr", re.IGNORECASE),
 }
 _YES = re.compile(
-    r"1|true|wahr|vrai|yes|ja|oui|s[íi]|y|j|o|dead|deceased|died|death|tot|verstorben|gestorben|d[ée]c[ée]d[ée]e?"
+    r"1|true|wahr|vrai|yes|ja|oui|s[íi]|y|j|dead|deceased|died|death|tot|verstorben|gestorben|d[ée]c[ée]d[ée]e?"
     r"|event",
     re.IGNORECASE,
 )

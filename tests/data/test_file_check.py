@@ -64,6 +64,7 @@ def _written(frame: pd.DataFrame, folder: Path, ending: str) -> Path:
     return path
 
 
+@pytest.mark.filterwarnings("ignore:.*read as cp1252")
 @pytest.mark.parametrize("ending", [".csv", ".xlsx", ".dta", ".sav", ".rds", ".parquet"])
 def test_everything_is_found_in_one_call_and_the_call_runs(ending: str, tmp_path: Path) -> None:
     path = _written(dirty(), tmp_path, ending)
@@ -81,11 +82,14 @@ def test_everything_is_found_in_one_call_and_the_call_runs(ending: str, tmp_path
     assert options["missing"] == ["unbekannt", -9]
     assert options["drop"] == ["Patient"]
     assert options["limits"] == "indicator"
+    assert "encoding" not in options  # a later file for the model may have another
+    assert ("decimal" in options) == (ending != ".csv")
     assert load_file(path, **options).describe() == found.data
     assert check(path, **options).exit_code == 0
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:.*read as cp1252")
 def test_the_proposed_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

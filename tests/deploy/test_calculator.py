@@ -17,7 +17,7 @@ import pytest
 from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
 from sstorch.calculator import main
 from sstorch.data import SurvivalData
-from sstorch.deploy import export_calculator, language_texts
+from sstorch.deploy import export_calculator, export_code, language_texts
 from sstorch.deploy.calculator import PageGroup
 from sstorch.deploy.exports import _group_curves
 from sstorch.exceptions import ConfigError, DataError
@@ -310,3 +310,27 @@ def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:
         inside = leaf == number
         band = KaplanMeierBand.fit((time[inside], event[inside]), sample_weight=weight[inside])
         np.testing.assert_allclose(group.curves[0], band.at(group.times).value, atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_files_have_no_values_of_rows_but_ranges_quantiles_and_event_times(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 9, 150), "crp": rng.lognormal(1, 0.5, 150)})
+    time, event = rng.exponential(5, 150), rng.random(150) < 0.6
+    model = SurvivalRegression("weibull").fit(frame, (time, event))
+    export_calculator(model, tmp_path / "page.html", frame, (time, event))
+    for language in ("python", "javascript", "r"):
+        export_code(model, language, tmp_path / f"code.{language}")
+    model.save(tmp_path / "model")
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
+    read = {path.name: path.read_text() for path in files}
+    for name, text in read.items():
+        values = {float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", text)}
+        for column in frame:
+            found = values & set(frame[column])
+            if name == "model.json":  # tenths, and the quantiles between which effects are reported
+                assert len(found) <= 9 + 3 + 2
+            else:
+                assert found <= {frame[column].min(), frame[column].max()}
+        assert not values & set(time[~event]) - {time.max()}
+        assert bool(values & set(time[event])) == (name in ("page.html", "model.json"))

@@ -82,6 +82,7 @@ def test_health_and_version_are_those_of_the_model(
     [
         ({"patient": {**PATIENT, "age": "old"}}, "age"),
         ({"patient": {name: value for name, value in PATIENT.items() if name != "pnodes"}}, "pnodes"),
+        ({"patient": {}}, "has no horTh, age, "),
         ({"times": []}, "times"),
         ({"times": [-1.0]}, "times"),
     ],
@@ -92,13 +93,21 @@ def test_bad_requests_are_refused_with_the_column(
     answer = client.post("/predict", json={"patient": PATIENT, "times": TIMES, **change})
     assert answer.status_code == 422
     assert told in answer.text
+    if "patient" in change:  # in a batch, too, where a frame would fill a column that one patient lacks
+        asked = {"patients": [PATIENT, change["patient"]], "times": TIMES}
+        answer = client.post("/predict/batch", json=asked)
+        assert answer.status_code == 422
+        assert told in answer.text
     assert client.get("/drift").json()["patients"] == 0
 
 
 @pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
 def test_drift_counts_missing_new_and_far_values(client: TestClient) -> None:
     odd = {**PATIENT, "tgrade": "IV", "age": 99}
-    client.post("/predict/batch", json={"patients": [PATIENT, odd], "times": TIMES})
+    answer = client.post("/predict/batch", json={"patients": [PATIENT, odd], "times": TIMES}).json()
+    usual, unusual = (row["unusual"] for row in answer["predictions"])
+    assert usual == {"estrec": "missing"}
+    assert unusual == usual | {"age": "outside_training_range", "tgrade": "unseen_category"}
     client.post("/predict", json={"patient": odd, "times": TIMES})
     counted = client.get("/drift").json()
     assert counted["patients"] == sum(counted["groups"].values()) == 3

@@ -66,7 +66,7 @@ def test_recalculated_cells_are_predictions(name: str, after: float | None, tmp_
     frame = patients("mgus2" if name == "causes" else "pbc") if model.causes_ else subjects(30, 3).frame
     frame = frame[: 8 if name == "causes" else 30]
     if name == "causes" and after is None:  # two hazards become infinite, and so does their sum
-        frame = frame.assign(creat=frame["creat"].where(frame.index != 5, 1e6))
+        frame = frame.assign(creat=frame["creat"].where(frame.index != 5, -1e6))
     paths = written(model, tmp_path, frame.to_dict("records"), after=after, missing="typical")
     found = computed(paths, tmp_path)
     assert [each["Group"][0] for each in found] == model.apply(frame).tolist()
