@@ -66,11 +66,16 @@ class NestedParameters:
 
 
 def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> EstimatorT:
-    """An estimator with saved parameters; those that a subclass sets itself are set after it."""
+    """An estimator with saved parameters; those that a subclass sets itself are set after its constructor.
+
+    Those of another class, as of a subclass, are left out.
+    """
     names = kind._get_param_names() & parameters.keys()
     estimator: EstimatorT = kind(**{name: parameters[name] for name in names})
-    for name in parameters.keys() - names:
-        setattr(estimator, name, parameters[name])
+    bases: list[type[BaseEstimator]] = [base for base in kind.__mro__ if issubclass(base, BaseEstimator)]
+    for name in {name for base in bases for name in base._get_param_names()} - names:
+        if name in parameters:
+            setattr(estimator, name, parameters[name])
     return estimator
 
 
