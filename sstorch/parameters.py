@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from sstorch.exceptions import ConfigError
+
+EstimatorT = TypeVar("EstimatorT", bound=BaseEstimator)
 
 
 @dataclass
@@ -60,6 +63,20 @@ class NestedParameters:
                 setattr(self, group, clone(own))
         changed: Self = super().set_params(**values)  # type: ignore[misc]
         return changed
+
+
+def restored(kind: type[EstimatorT], parameters: Mapping[str, Any]) -> EstimatorT:
+    """An estimator with saved parameters; those that a subclass sets itself are set after its constructor.
+
+    Those of another class, as of a subclass, are left out.
+    """
+    names = kind._get_param_names() & parameters.keys()
+    estimator: EstimatorT = kind(**{name: parameters[name] for name in names})
+    bases: list[type[BaseEstimator]] = [base for base in kind.__mro__ if issubclass(base, BaseEstimator)]
+    for name in {name for base in bases for name in base._get_param_names()} - names:
+        if name in parameters:
+            setattr(estimator, name, parameters[name])
+    return estimator
 
 
 def meant(name: str, names: list[str]) -> str:

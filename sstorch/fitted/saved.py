@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sstorch.data import Preprocessor
 from sstorch.data.time_unit import check_time_unit
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, FormatError
 from sstorch.fitted.tree import EVENT, FittedTree
 from sstorch.nn import FAMILIES, HazardFamily, SoftTree, make_family
 
@@ -66,7 +66,7 @@ def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], devic
         module = hazards[str(leaf["cause"])] = SoftTree(
             len(preprocessor.leaf_features),
             state["depth"],
-            make_family(leaf["name"], **leaf["options"]).like(constants),
+            _family_of(leaf).like(constants),
             device=device,
             dtype=own["log_time_scale"].dtype,
             n_gate_features=len(preprocessor.gate_features),
@@ -90,5 +90,14 @@ def tree_of_state(state: Mapping[str, Any], tensors: Mapping[str, Tensor], devic
 
 def leaves_of_state(state: Mapping[str, Any]) -> HazardFamily | dict[str, HazardFamily]:
     """The families of a state as they were requested, by cause with competing causes."""
-    families = {str(leaf["cause"]): make_family(leaf["name"], **leaf["options"]) for leaf in state["leaves"]}
+    families = {str(leaf["cause"]): _family_of(leaf) for leaf in state["leaves"]}
     return families[EVENT] if tuple(families) == (EVENT,) else families
+
+
+def _family_of(leaf: Mapping[str, Any]) -> HazardFamily:
+    if leaf["name"] not in FAMILIES:
+        raise FormatError(
+            f"unknown leaf {leaf['name']!r}: first import the module that defines it under @register_family; "
+            "if there is none, the file is incomplete or altered"
+        )
+    return make_family(leaf["name"], **leaf["options"])

@@ -62,11 +62,21 @@ ASKED = "asked"
 
 
 def declare(name: str, *, tags: Iterable[str] = (), **facts: Any) -> Metric:
-    """Enter a metric; arguments are the attributes of `Metric`."""
-    if name in METRICS:
+    """Enter a metric; arguments are the attributes of `Metric`.
+
+    A function that is defined again, as in a notebook, replaces the previous one.
+    """
+    if name in METRICS and not _is_again(METRICS[name].value, facts.get("value")):
         raise ConfigError(f"the metric {name!r} is declared already")
     METRICS[name] = Metric(name, tags=frozenset(tags), **facts)
     return METRICS[name]
+
+
+def _is_again(known: Callable[..., Any] | None, new: Callable[..., Any] | None) -> bool:
+    """True if two functions have the same place in code, module and name."""
+    if known is None or new is None:
+        return False
+    return (known.__module__, known.__qualname__) == (new.__module__, new.__qualname__)
 
 
 def metric(

@@ -78,7 +78,8 @@ def row_losses(family: HazardFamily, sample: Sample, linear: Tensor, shape: Tens
     )
     alone = family.interval_loss(*bounds, linear, shape)
     if log_entry is not None:
-        alone = alone - family.hazard_before(log_entry, log_time, linear, shape)
+        before = family.hazard_before(log_entry, log_time, linear, shape)
+        alone = alone - before.masked_fill(alone.isinf(), 0.0)
     return torch.where(within, alone, loss)
 
 

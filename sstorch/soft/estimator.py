@@ -39,6 +39,7 @@ from sstorch.inference.terms import term_facts
 from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.optim import Checkpoint
+from sstorch.parameters import restored
 from sstorch.reading.nodes import times_of_nodes
 from sstorch.reading.rules import GateRule
 from sstorch.soft.batch import train_batch, train_encoded, training_rows
@@ -368,7 +369,8 @@ class SoftEstimator(SoftModel):
         state, tensors = read_folder(Path(path), cls._format, FORMAT_VERSION)
         with reading(Path(path)):
             parameters = cls._from_plain(state["parameters"])
-            estimator = cls(leaf=leaves_of_state(state), device=device, **parameters)
+            parameters |= {"leaf": leaves_of_state(state), "device": device}
+            estimator = restored(cls, parameters)
             tree = estimator.tree_ = tree_of_state(state, tensors, device)
             estimator.event_times_ = tree.event_times
             estimator.time_unit_, estimator.time_varying_ = tree.time_unit, tree.time_varying

@@ -361,7 +361,7 @@ class PrognosticTreeCV(FrameEstimator):
         nested = self.nested_scores_
         state = {
             "score": self.score_name_,
-            "kind": type(model).__name__,
+            "kind": next(each.__name__ for each in KINDS if isinstance(model, each)),
             "cv_results": self.cv_results_.to_csv(),  # scores can be infinite, which JSON is not made for
             "nested_scores": None if nested is None else nested.to_csv(),
             "tree_sha256": _tree_checksum(folder),

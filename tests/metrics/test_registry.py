@@ -16,7 +16,7 @@ from sstorch import Columns, Surv, SurvivalData, SurvivalRegression, metrics, va
 from sstorch.bench import pareto_front
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.metrics import SurvivalScorer, evaluate
-from sstorch.metrics.registry import METRICS, declare, names_of
+from sstorch.metrics.registry import METRICS, declare, metric, names_of
 
 from .cohorts import CauseRates, Rates, rows_of_causes
 
@@ -55,6 +55,24 @@ def test_names_of_metrics_stand_in_one_declaration() -> None:
     assert {name for name, times in count.items() if times > 1} == set()
     with pytest.raises(ConfigError, match="'c_uno' is declared already"):
         declare("c_uno", title="", short="", higher_is_better=True)
+
+
+def test_metric_of_a_notebook_is_declared_again_by_its_own_function_alone() -> None:
+    def declared(score: float) -> None:
+        @metric("own", "Own", "own", True)
+        def _own(rows: object, tau: object) -> float:
+            return score
+
+    try:
+        declared(1.0)
+        declared(2.0)
+        value = METRICS["own"].value
+        assert value is not None
+        assert value(None, None) == 2.0
+        with pytest.raises(ConfigError, match="'own' is declared already"):
+            metric("own", "Own", "own", True)(lambda rows, tau: 3.0)
+    finally:
+        del METRICS["own"]
 
 
 def test_every_metric_of_evaluate_is_in_the_documentation() -> None:

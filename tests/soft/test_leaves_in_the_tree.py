@@ -20,7 +20,7 @@ from sstorch import (
 from sstorch.bench import cross_validate, make_folds
 from sstorch.bench.flat import soft_tree
 from sstorch.data import load_dataset
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import ConfigError, DataWarning, FormatError
 from sstorch.nn import FAMILIES, HazardFamily, PiecewiseExponential, Spline, Weibull, register_family
 from sstorch.optim import LBFGSOptions, Nodec
 from tests.conftest import covering, nightly_but
@@ -259,6 +259,8 @@ def test_a_registered_family_is_saved_by_its_name(small_data: SurvivalData, tmp_
         assert (np.asarray(tree.predict_hazard_function(small_data.frame, [5.0])) > 0).all()
     finally:
         del FAMILIES["rayleigh"]
+    with pytest.raises(FormatError, match="unknown leaf 'rayleigh': first import the module that defines it"):
+        SoftSurvivalTree.load(tmp_path / "rayleigh")
 
 
 def test_unconstrained_splines_that_rise_are_scored_with_a_warning(small_data: SurvivalData) -> None:

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,15 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch import Columns, OptimalSurvivalTree, SoftSurvivalTree, SurvivalData, SurvivalRegression, files
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    Penalties,
+    SoftSurvivalTree,
+    SurvivalData,
+    SurvivalRegression,
+    files,
+)
 from sstorch.bench.flat import soft_tree
 from sstorch.deploy import export_program
 from sstorch.exceptions import ConfigError, FormatError
@@ -241,3 +249,32 @@ def test_failed_exports_raise_and_leave_files_as_they_were(
         export_program(tree, before)
     assert list(tmp_path.iterdir()) == [before]
     assert before.read_text() == "an earlier export"
+
+
+class Narrow(SurvivalRegression):
+    """A subclass whose constructor sets parameters of its base, and has one of its own."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__("weibull", penalties=Penalties(ridge=0.1))
+        self.alpha = alpha
+
+
+class NarrowExact(OptimalSurvivalTree):
+    """The same of an exact tree."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__(max_depth=1)
+        self.alpha = alpha
+
+
+@pytest.mark.parametrize("kind", [Narrow, NarrowExact])
+def test_subclass_with_another_constructor_is_loaded(
+    kind: Any, small_data: SurvivalData, tmp_path: Path
+) -> None:
+    model = kind(alpha=3.0).fit(small_data.frame, small_data.y)
+    model.save(tmp_path)
+    loaded = kind.load(tmp_path)
+    assert loaded.alpha == 3.0
+    assert np.array_equal(loaded.predict(small_data.frame), model.predict(small_data.frame))
+    again = loaded.fit(small_data.frame, small_data.y)
+    assert np.array_equal(again.predict(small_data.frame), model.predict(small_data.frame))

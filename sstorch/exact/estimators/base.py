@@ -36,7 +36,7 @@ from sstorch.exact.solution import Solution
 from sstorch.exact.tree import BinaryTree
 from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
-from sstorch.parameters import NestedParameters
+from sstorch.parameters import NestedParameters, restored
 
 FORMAT_VERSION = 5
 
@@ -226,7 +226,7 @@ class ExactTree(NestedParameters, FrameEstimator):
         """The fitted tree as JSON can hold it, without arrays and tables."""
         tree = self.tree_
         return {
-            "parameters": _plain(self._settings),
+            "parameters": self.get_params(deep=False) | _plain(self._settings),
             "rules": [rule.to_dict() for rule in self.rules_],
             "tree": {
                 "feature": tree.feature.tolist(),
@@ -294,7 +294,7 @@ class LoadableTree(ExactTree):
             parameters["search"] = Search(**{**parameters["search"], "device": device})
             if isinstance(parameters["binarize"], dict):
                 parameters["binarize"] = Binarizer(**parameters["binarize"])
-            tree = cls(**parameters)
+            tree = restored(cls, parameters)
             tree._set_state(state, tensors)
         return tree
 

@@ -124,7 +124,11 @@ class HazardFamily(nn.Module, ABC):
         """
         hazard, log_hazard = self.terms(log_time, linear, shape)
         loss = hazard - event * log_hazard
-        return loss if log_entry is None else loss - self.hazard_before(log_entry, log_time, linear, shape)
+        if log_entry is None:
+            return loss
+        # Where both hazards overflow their difference, which is large, has no number.
+        before = self.hazard_before(log_entry, log_time, linear, shape)
+        return loss - before.masked_fill(hazard.isinf(), 0.0)
 
     def hazard_before(self, log_entry: Tensor, log_time: Tensor, linear: Tensor, shape: Tensor) -> Tensor:
         """H at entry, 0 for rows at risk from time zero; arguments as :meth:`loss`."""
