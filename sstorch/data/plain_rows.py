@@ -38,8 +38,7 @@ class PlainRows:
         self._ranged = np.array([k is None for _, k in schema.origins]) & (preprocessor.scale_ != 0)
         checked = preprocessor.offset is not None or preprocessor.strata is not None
         self._is_able = (
-            preprocessor.scale == "minmax"
-            and not checked
+            not checked
             and not schema.missing
             and all(len(words) <= _MOST_LEVELS for words in self._levels.values())
         )

@@ -21,11 +21,10 @@ from sstorch.data.columns import (
 )
 from sstorch.data.encodings import Encodings
 from sstorch.data.schema import MISSING_LEVEL, Schema
-from sstorch.exceptions import ConfigError, DataError, DataWarning
+from sstorch.exceptions import DataError, DataWarning
 
 Numeric = Literal["mean", "median"]
 Categorical = Literal["zeros", "most_frequent"]
-ColumnScale = Literal["minmax", "none"]
 
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
@@ -37,9 +36,8 @@ class Preprocessor:
     """Imputation, one-hot encoding, scaling, and optional curves of the scaled columns.
 
     Every category of the schema is one feature (none is dropped), at the position of its column. A category
-    without training rows is zero in every row. With ``scale="minmax"`` numeric features are in [0, 1] on the
-    training rows, but not always on other rows; a numeric feature that is constant on the training rows is
-    zero in every row.
+    without training rows is zero in every row. Numeric features are in [0, 1] on the training rows, but not
+    always on other rows; a numeric feature that is constant on the training rows is zero in every row.
 
     Args:
         schema: Columns and vocabularies.
@@ -47,7 +45,6 @@ class Preprocessor:
             with a missing-value indicator.
         categorical: Imputation of categories: ``"zeros"`` (all indicators 0) or ``"most_frequent"``, the
             training category with the largest weight (the first of ties).
-        scale: ``"minmax"`` or ``"none"`` (original units).
         encodings: Encodings of the columns in gates and leaves; by default unchanged columns.
         offset: Numeric column with a fixed coefficient: not scaled, no missing values.
         strata: Categorical column; a category without training rows is an error.
@@ -76,7 +73,6 @@ class Preprocessor:
         schema: Schema,
         numeric: Numeric = "mean",
         categorical: Categorical = "zeros",
-        scale: ColumnScale = "minmax",
         encodings: Encodings | None = None,
         offset: str | None = None,
         strata: str | None = None,
@@ -84,18 +80,14 @@ class Preprocessor:
         for name, value, choices in (
             ("numeric", numeric, get_args(Numeric)),
             ("categorical", categorical, get_args(Categorical)),
-            ("scale", scale, get_args(ColumnScale)),
         ):
             check_choice(value, name, choices)
         self.schema = schema
         self.numeric = numeric
         self.categorical = categorical
-        self.scale = scale
         self.encodings = encodings if encodings is not None else Encodings()
         self.encodings.check_columns(schema.columns, schema.categories)
         self.offset, self.strata = offset, strata
-        if scale == "none" and not self.encodings.are_linear:
-            raise ConfigError("encodings other than linear need scale='minmax'")
 
     def filled_category(self, column: str) -> str | None:
         """Imputed category of a categorical column; None for all indicators 0."""
@@ -330,7 +322,7 @@ class Preprocessor:
         self._check_fitted()
         frame = self.schema.frame_of(X)
         for j, (name, category) in enumerate(self.schema.origins):
-            if category is not None or self.scale != "minmax" or not self.scale_[j] or name == self.offset:
+            if category is not None or not self.scale_[j] or name == self.offset:
                 continue
             values = _numbers(frame[name])
             z = (values - self.offset_[j]) * self.scale_[j]
@@ -363,7 +355,6 @@ class Preprocessor:
             "schema": self.schema.to_dict(),
             "numeric": self.numeric,
             "categorical": self.categorical,
-            "scale": self.scale,
             "offset": self.offset_.tolist(),
             "factor": self.scale_.tolist(),
             "fill": dict(self.fill_),
@@ -379,7 +370,7 @@ class Preprocessor:
         The checksum of a saved model covers the entries; an altered state can raise any exception.
         """
         schema = Schema.from_dict(state["schema"])
-        new = cls(schema, state["numeric"], state["categorical"], state["scale"], **state["fixed"])
+        new = cls(schema, state["numeric"], state["categorical"], **state["fixed"])
         new.offset_ = np.array(state["offset"], dtype=np.float64)
         new.scale_ = np.array(state["factor"], dtype=np.float64)
         new.fill_, new.mode_ = dict(state["fill"]), dict(state["mode"])
@@ -398,8 +389,6 @@ class Preprocessor:
 
     def _range(self, values: FloatArray) -> tuple[float, float]:
         """Offset and factor of a numeric column."""
-        if self.scale == "none":
-            return 0.0, 1.0
         low, high = float(values.min()), float(values.max())
         width = high - low
         if width <= max(_NOISE * max(abs(low), abs(high)), float(np.finfo(np.float64).tiny)):

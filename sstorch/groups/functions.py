@@ -20,7 +20,6 @@ from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.competing_validation import CompetingGroupValidation, held_out_groups_of_causes
 from sstorch.groups.hooks import GroupedTree, LeafOf
-from sstorch.groups.resampling import Resamples
 from sstorch.groups.stability import Stability, agreement
 from sstorch.groups.table import table_of
 from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
@@ -35,7 +34,6 @@ def group_table(
     n_resamples: int = 0,
     level: float = 0.95,
     sample_weight: object = None,
-    sample: Resamples | None = None,
     weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Estimate survival or incidences of each group, observed and predicted, with confidence intervals.
@@ -73,7 +71,6 @@ def group_table(
         n_resamples: number of resamples for the correction, 50 or more; 0 for no correction.
         level: level of the intervals.
         sample_weight: (n,), >= 0.
-        sample: as in :func:`stability`, instead of ``n_resamples``.
         weights: ``"sampling"``: intervals use the infinitesimal jackknife
             (:class:`~sstorch.metrics.KaplanMeierBand`) and do not depend on the scale of the weights;
             ``"frequency"``: integer counts of each row. Resamples draw rows with their weights in both cases.
@@ -99,16 +96,12 @@ def group_table(
     check_tree(tree, "_can_divide")
     given = tree._rows(X, y, sample_weight)
     data, at = given.joined(), None if horizons is None else check_times(horizons)
-    if sample is None and check_integer("n_resamples", n_resamples, 0):
-        sample = tree._resampled(given, n_resamples)
-    resampled = None
-    if sample is not None:
-        if sample.draws is None or sample.draws.shape[1] != len(given):
-            raise ConfigError("sample must be what bootstrap_trees gives for the same rows")
-        resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
-    table = table_of(tree, data, at, level, resampled, weights)
-    if sample is not None:
-        tree._chosen.group_table_ = table
+    if check_integer("n_resamples", n_resamples, 0) == 0:
+        return table_of(tree, data, at, level, None, weights)
+    sample = tree._resampled(given, n_resamples)
+    assert sample.draws is not None
+    resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
+    tree._chosen.group_table_ = table = table_of(tree, data, at, level, resampled, weights)
     return table
 
 
@@ -118,7 +111,6 @@ def stability(
     y: object,
     n_resamples: int = 50,
     sample_weight: object = None,
-    sample: Resamples | None = None,
 ) -> Stability:
     """Estimate the stability of groups and of their columns over resamples of the subjects.
 
@@ -134,8 +126,6 @@ def stability(
         y: outcome of the rows, as in ``fit``.
         n_resamples: number of resamples.
         sample_weight: (n,), >= 0, as in ``fit``.
-        sample: existing trees of resamples with the same parameters and rows, instead of ``n_resamples``:
-            :func:`sstorch.soft.bootstrap_trees` or :func:`sstorch.exact.estimators.bootstrap_trees`.
 
     Raises:
         DataError: the data are invalid, or a resample has no event, or no event of a cause.
@@ -148,7 +138,7 @@ def stability(
     """
     check_tree(tree, "_can_divide")
     data = tree._rows(X, y, sample_weight)
-    sample = tree._resampled(data, n_resamples) if sample is None else sample
+    sample = tree._resampled(data, n_resamples)
     found = agreement(tree._partition(data.frame), sample, data.frame, data.run_ends)
     tree._chosen.stability_ = found
     return found

@@ -44,9 +44,6 @@ class Resamples(Protocol):
     def draws(self) -> IntArray | None:
         """Number of draws of each row for each tree, shape (K, n)."""
 
-    def __len__(self) -> int:
-        """Number of trees."""
-
     def apply(self, X: object) -> IntArray:
         """Group of each row in all trees, shape (K, n)."""
 

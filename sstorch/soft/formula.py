@@ -397,7 +397,7 @@ def deployed(tree: FittedTree, nodes: pd.DataFrame, rules: Mapping[int, GateRule
             continue
         j = preprocessor.schema.origins.index((name, None))
         low, scale, fill = preprocessor.offset_[j], preprocessor.scale_[j], preprocessor.fill_[name]
-        ranged = preprocessor.scale == "minmax" and scale > 0 and name != preprocessor.offset
+        ranged = scale > 0 and name != preprocessor.offset
         low, high = (float(low), float(low + 1 / scale)) if ranged else (None, None)
         fields.append(Field(name, name, low=low, high=high, typical=fill))
     families = " / ".join(dict.fromkeys(module.family.name for module in tree.hazards.values()))

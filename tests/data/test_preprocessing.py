@@ -45,7 +45,6 @@ options = st.fixed_dictionaries(
     {
         "numeric": st.sampled_from(["mean", "median"]),
         "categorical": st.sampled_from(["zeros", "most_frequent"]),
-        "scale": st.sampled_from(["minmax", "none"]),
     }
 )
 
@@ -78,10 +77,10 @@ def test_encoding():
     ]
 
 
-def test_most_frequent_median_and_original_units():
-    prep = Preprocessor(Schema.of(FRAME), numeric="median", categorical="most_frequent", scale="none")
+def test_most_frequent_and_median():
+    prep = Preprocessor(Schema.of(FRAME), numeric="median", categorical="most_frequent")
     out = prep.fit(FRAME).transform(FRAME)
-    assert out[:, 0].tolist() == [20.0, 40.0, 40.0, 60.0]
+    assert out[:, 0].tolist() == [0.0, 0.5, 0.5, 1.0]
     assert out[2, 1:3].tolist() == [0, 1]
     assert out[3, 4:].tolist() == [1, 0, 0]
 
@@ -181,8 +180,8 @@ def test_transform_refusals(frame, match):
 
 def test_other_refusals():
     schema = Schema.of(FRAME)
-    with pytest.raises(ConfigError, match="scale must be one of minmax, none, got 'standard'"):
-        Preprocessor(schema, scale="standard")
+    with pytest.raises(ConfigError, match="numeric must be one of mean, median, got 'mode'"):
+        Preprocessor(schema, numeric="mode")
     with pytest.raises(DataError, match="no rows to fit"):
         Preprocessor(schema).fit(FRAME.iloc[:0])
     for call in (lambda p: p.transform(FRAME), lambda p: p.to_dict()):
@@ -199,10 +198,9 @@ def test_round_trip_is_bit_identical(train, test, choice):
         out = prep.transform(frame)
         assert np.isfinite(out).all()
         assert out.tobytes() == again.transform(frame).tobytes()
-    if choice["scale"] == "minmax":
-        out = prep.transform(train)
-        assert out.min() >= 0
-        assert out.max() <= 1
+    out = prep.transform(train)
+    assert out.min() >= 0
+    assert out.max() <= 1
 
 
 @pytest.mark.filterwarnings("ignore:column .* is missing in every training row")
@@ -237,4 +235,4 @@ def test_integer_weights_fill_as_repeated_rows(numeric, n):
 def test_mean_of_equal_values_is_that_value():
     frame = pd.DataFrame({"x": [0.1, 0.1, 0.1, np.nan]})
     assert np.mean([0.1, 0.1, 0.1]) > 0.1
-    assert Preprocessor(Schema.of(frame), scale="none").fit(frame).transform(frame)[3, 0] == 0.1
+    assert Preprocessor(Schema.of(frame)).fit(frame).fill_ == {"x": 0.1}

@@ -16,10 +16,8 @@ from sstorch import (
     SurvivalData,
     metrics,
 )
-from sstorch.exceptions import ConfigError
 from sstorch.groups.stability import _matched, _turned
 from sstorch.groups.table import _over_places, groups_text
-from sstorch.soft import bootstrap_trees
 from sstorch.validation import concordance_of_groups, group_table, stability
 
 TREE = SoftSurvivalTree(
@@ -81,11 +79,6 @@ def test_corrected_groups_are_nearer_to_each_other(fitted: SoftSurvivalTree, gbs
     plain = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0])
     pd.testing.assert_frame_equal(plain, table[list(plain.columns)])
     assert "Kaplan-Meier of these rows" in groups_text(plain)
-    sample = bootstrap_trees(TREE, gbsg2.frame, gbsg2.y, n_resamples=20)
-    again = group_table(fitted, gbsg2.frame, gbsg2.y, [500.0], sample=sample)
-    pd.testing.assert_frame_equal(table, again)
-    with pytest.raises(ConfigError, match="for the same rows"):
-        group_table(fitted, gbsg2.frame[:300], (gbsg2.time[:300], gbsg2.event[:300]), sample=sample)
 
 
 def test_without_gates_there_is_next_to_no_optimism(gbsg2: SurvivalData) -> None:

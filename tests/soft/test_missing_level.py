@@ -106,7 +106,7 @@ def test_schema_adds_level_indicator_and_median() -> None:
         "age", "marker", "marker missing", "grade=I", "grade=II", "grade=missing",
     ]  # fmt: skip
     assert schema.inputs == ("age", "marker", "grade")
-    fitted = Preprocessor(schema, scale="none").fit(FRAME)
+    fitted = Preprocessor(schema).fit(FRAME)
     assert fitted.fill_["marker"] == np.median(FRAME["marker"].dropna())
     z = fitted.transform(FRAME)
     np.testing.assert_array_equal(z[:, 2], UNTESTED)

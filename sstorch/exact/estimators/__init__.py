@@ -1,7 +1,6 @@
 """Exact trees in scikit-learn's form."""
 
 from sstorch.exact.estimators.classifier import OptimalTreeClassifier
-from sstorch.exact.estimators.outcome import ResampledTrees, bootstrap_trees
 from sstorch.exact.estimators.search import Search
 from sstorch.exact.estimators.survival import OptimalSurvivalTree
 from sstorch.exact.estimators.survival_cv import OptimalSurvivalTreeCV
@@ -13,7 +12,5 @@ __all__ = [
     "OptimalSurvivalTreeCV",
     "OptimalTreeClassifier",
     "OptimalTreeRegressor",
-    "ResampledTrees",
     "Search",
-    "bootstrap_trees",
 ]

@@ -209,9 +209,6 @@ class ResampledTrees:
     fitted: tuple[OutcomeTree, ...]
     draws: IntArray
 
-    def __len__(self) -> int:
-        return len(self.fitted)
-
     def apply(self, X: object) -> IntArray:
         """Group of each row in all trees, shape (K, n)."""
         frame = self.fitted[0]._cleaned(X)
@@ -222,22 +219,3 @@ class ResampledTrees:
         frame = self.fitted[0]._cleaned(X)
         for tree in self.fitted:
             yield tree._partition(frame)
-
-
-def bootstrap_trees(
-    tree: OutcomeTree, X: object, y: object, n_resamples: int = 50, sample_weight: object = None
-) -> ResampledTrees:
-    """Fit trees to resamples of the subjects, for ``group_table`` and ``stability``.
-
-    Args:
-        tree: parameters of the trees; not fitted.
-        X: training rows.
-        y: outcome of the rows, as in ``fit``.
-        n_resamples: number of resamples.
-        sample_weight: (n,), >= 0, as in ``fit``.
-
-    Raises:
-        DataError: the data are invalid, or a resample has no event, or no event of a cause.
-        ConfigError: a parameter has an invalid value.
-    """
-    return tree._resampled(training_rows(X, y, sample_weight), n_resamples)

@@ -18,7 +18,7 @@ from sstorch import (
     recalibrate,
 )
 from sstorch.data import folds_of
-from sstorch.exact.estimators import bootstrap_trees
+from sstorch.exact.estimators.outcome import training_rows
 from sstorch.exact.recalibration import scaled_incidence
 from sstorch.exceptions import ConfigError, DataError
 from sstorch.groups.table import survival_table
@@ -106,16 +106,9 @@ def test_frequency_weights_give_the_table_of_repeated_rows(
 def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     tree = clone(TREE).set_params(max_depth=1).fit(gbsg2.frame, gbsg2.y)
     plain = tree.summary()
-    sample = bootstrap_trees(tree, gbsg2.frame, gbsg2.y, 8)
-    table = group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=sample)
+    table = group_table(tree, gbsg2.frame, gbsg2.y, [700.0], n_resamples=8)
     assert np.ptp(table["S(700)", "corrected"]) < np.ptp(table["S(700)", "estimate"])
-    pd.testing.assert_frame_equal(table, group_table(tree, gbsg2.frame, gbsg2.y, [700.0], n_resamples=8))
-    with pytest.raises(ConfigError, match="for the same rows"):
-        group_table(tree, gbsg2.frame[:300], gbsg2.y[:300], sample=sample)
-    larger = bootstrap_trees(TREE, gbsg2.frame, gbsg2.y, 3)  # trees of more leaves
-    assert group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=larger).shape == table.shape
-    group_table(tree, gbsg2.frame, gbsg2.y, [700.0], sample=sample)
-    stable = stability(tree, gbsg2.frame, gbsg2.y, sample=sample)
+    stable = stability(tree, gbsg2.frame, gbsg2.y, n_resamples=2)
     assert "corrected for optimism" in tree.summary()
     assert str(stable) in tree.summary()
     assert tree.fit(gbsg2.frame, gbsg2.y).summary() == plain
@@ -127,7 +120,7 @@ def test_corrected_table_is_nearer_to_one_curve(fitted: OptimalSurvivalTree, gbs
 def test_stability_compares_with_trees_of_the_draws(fitted: OptimalSurvivalTree, gbsg2: SurvivalData) -> None:
     X, y = gbsg2.frame, gbsg2.y
     found = stability(fitted, X, y, n_resamples=4)
-    draws = bootstrap_trees(TREE, X, y, 4).draws
+    draws = TREE._resampled(training_rows(X, y, None), 4).draws
     leaves, asked = [fitted.apply(X)], []
     for drawn in draws:
         other = clone(TREE).fit(X, y, sample_weight=drawn)
