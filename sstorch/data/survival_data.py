@@ -406,8 +406,10 @@ class SurvivalData:
     @property
     def given_y(self) -> Surv:
         """The original outcome: times of zero not replaced, with the weights if they differ."""
-        time = None if self.intervals is not None else self.given_time
-        return self.y._with(time=time, weight=self.uneven_weight)
+        y = self.y.weighted(self.uneven_weight)
+        if self.intervals is not None:
+            return y._with(intervals=self.intervals.moved(self._moved, self.given_time))
+        return y._with(time=self.given_time)
 
     def at_middles(self) -> Self:
         """Return the rows with each interval replaced by its midpoint.
