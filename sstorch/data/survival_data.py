@@ -162,7 +162,7 @@ class SurvivalData:
         self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
         if require_events:
             if self.causes is not None:
-                check_all_occur(self.causes)
+                check_all_occur(self.causes, self.sample_weight)
             _check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
         self.nominal_time, self._moved = _positive(time, zero_time)
         if self.intervals is not None:

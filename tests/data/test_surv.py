@@ -64,8 +64,11 @@ def test_type_follows_from_the_parts(y: Surv, kind: str) -> None:
 def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
     y = Surv(TIME, [1, 0, 1, 1], causes=("relapse", "death"))
     assert y.causes == ("relapse", "death")
+    X = np.arange(4.0)[:, None] % 3
     with pytest.raises(DataError, match="no row of y has cause 'death'"):
-        SurvivalData(np.arange(4.0)[:, None] % 3, y)
+        SurvivalData(X, y)
+    with pytest.raises(DataError, match="every row with cause 'death' has sample_weight 0"):
+        SurvivalData(X, COMPETING, sample_weight=[1, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
