@@ -99,6 +99,8 @@ def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
         ([0, 0, np.nan, 0], "entry is negative, missing or infinite in 1 row .*position 2"),
         ([0, -1, np.nan, 0], "entry is negative, missing or infinite in 2 rows"),
         ([6, 0, 0, 0], "entry is not before the time in 1 row .*position 0.*; such rows were never at risk"),
+        ([0, 0, 0, 9], "entry is not before the time in 1 row .*position 3"),
+        ([0, 0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
         (pd.Series([0, 0, 0, 2], name="start"), "entry column 'start' is not before the time in 1 row .*3"),
     ],
 )
