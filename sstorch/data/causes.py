@@ -126,11 +126,15 @@ def _coded(column: pd.Series, words: list[str], where: str) -> tuple[str, dict[s
     return censored[0], {word: word for word in vocabulary(column) if word != censored[0]}
 
 
-def check_all_occur(causes: Causes) -> None:
-    """Check that some row has each cause."""
-    counts = np.bincount(causes.codes, minlength=len(causes.names) + 1)[1:]
-    if (absent := counts == 0).any():
+def check_all_occur(causes: Causes, weight: FloatArray) -> None:
+    """Check that some row of positive weight, (n,), has each cause."""
+    absent = [name for k, name in enumerate(causes.names, 1) if not (causes.codes == k).any()]
+    if absent:
         raise DataError(
-            f"no row of y has cause {names_text([causes.names[k] for k in np.flatnonzero(absent)])}; "
-            "codes of causes are consecutive: 1 .. K"
+            f"no row of y has cause {names_text(absent)}; codes of causes are consecutive: 1 .. K"
+        )
+    lost = [name for k, name in enumerate(causes.names, 1) if not weight[causes.codes == k].any()]
+    if lost:
+        raise DataError(
+            f"every row with cause {names_text(lost)} has sample_weight 0: no event to learn from"
         )

@@ -38,6 +38,7 @@ _OUTER = 0.05
 _LEAST_WIDTH = 1e-6
 
 
+@dataclass(frozen=True)
 class NumericEncoding(ABC):
     """Encoding of a numeric column in a linear score. Encodings with the same options are equal."""
 
@@ -56,7 +57,7 @@ class NumericEncoding(ABC):
         """
 
     def __str__(self) -> str:
-        options = [str(getattr(self, item.name)) for item in fields(self)]  # type: ignore[arg-type]
+        options = [str(getattr(self, item.name)) for item in fields(self)]
         return f"{self.name}({', '.join(options)})" if options else self.name
 
 
@@ -275,7 +276,7 @@ def make_encoding(value: object, what: str = "numeric") -> NumericEncoding:
         return value
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None
     option = found and (found[2] or found[3])
-    if found is None or found[1] not in ENCODINGS or (option and not fields(ENCODINGS[found[1]])):  # type: ignore[arg-type]
+    if found is None or found[1] not in ENCODINGS or (option and not fields(ENCODINGS[found[1]])):
         raise ConfigError(
             f"{what} must be one of {', '.join(ENCODINGS)}, such as 'piecewise(8)' with the number of pieces "
             f"and 'smooth(6)' with degrees of freedom, or a dictionary of these by column, got {value!r}"

@@ -528,16 +528,14 @@ class Surv:
     def _texts(self) -> list[str]:
         """Each outcome as R prints it: ``5``, ``5+``, ``(2, 7+]``, ``5:relapse``."""
         if self.intervals is not None:
-            return [_bounds_text(low, high) for low, high in zip(self.lower, self.upper, strict=True)]  # type: ignore[arg-type]
-        names = self.causes
-        texts = []
-        for row in range(len(self)):
-            text = f"{self.time[row]:g}" + "+" * (not self._event[row])  # type: ignore[index]
-            if self.entry is not None:
-                text = f"({self.entry[row]:g}, {text}]"
-            if names is not None and self._event[row]:
-                text += f":{names[int(self.cause[row]) - 1]}"  # type: ignore[index]
-            texts.append(text)
+            return list(map(_bounds_text, self.intervals.lower, self.intervals.upper))
+        time, event, entry = self.right_censored("a text")
+        texts = [f"{end:g}" + "+" * (not happened) for end, happened in zip(time, event, strict=True)]
+        if self.entry is not None:
+            texts = [f"({begin:g}, {text}]" for begin, text in zip(entry, texts, strict=True)]
+        if self._causes is not None:
+            names = ["", *(f":{name}" for name in self._causes.names)]
+            texts = [text + names[code] for text, code in zip(texts, self._causes.codes, strict=True)]
         return texts
 
 

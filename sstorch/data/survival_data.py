@@ -18,6 +18,7 @@ from sstorch.checks import (
     check_same_order,
     check_unique,
     check_weight,
+    names_text,
     option_text,
     wording,
 )
@@ -161,7 +162,7 @@ class SurvivalData:
         self.entry = np.zeros(n) if y.entry is None else y.entry.copy()
         if require_events:
             if self.causes is not None:
-                check_all_occur(self.causes)
+                check_all_occur(self.causes, self.sample_weight)
             _check_trainable(frame, time, self.event, self.sample_weight, [time, *bounds])
         self.nominal_time, self._moved = _positive(time, zero_time)
         if self.intervals is not None:
@@ -273,7 +274,7 @@ class SurvivalData:
 
         Raises:
             ConfigError: `time` is not a positive number.
-            DataError: No event is left.
+            DataError: No event, or none of a cause, is left.
         """
         end = check_horizon(time, "censored_at")
         followed = self.entry < end
@@ -286,10 +287,16 @@ class SurvivalData:
             part.intervals = Intervals(lower, np.where(late, np.inf, part.intervals.upper))
             part.nominal_time = part.intervals.middle
         part.nominal_time, part.event = np.minimum(part.nominal_time, end), part.event & ~late
-        if part.causes is not None:
-            part.causes = Causes(part.causes.coding, np.where(late, 0, part.causes.codes))
         if not part.event.any():
             raise DataError(f"no event is left before censored_at={end:g}: give a later time")
+        if part.causes is not None:
+            codes = np.where(late, 0, part.causes.codes)
+            if (lost := np.setdiff1d(self.cause[self.event], codes)).size:
+                names = names_text([self.cause_names[k - 1] for k in lost])
+                raise DataError(
+                    f"no event of cause {names} is left before censored_at={end:g}: give a later time"
+                )
+            part.causes = Causes(part.causes.coding, codes)
         return part
 
     def joined(self) -> Self:
@@ -406,8 +413,10 @@ class SurvivalData:
     @property
     def given_y(self) -> Surv:
         """The original outcome: times of zero not replaced, with the weights if they differ."""
-        time = None if self.intervals is not None else self.given_time
-        return self.y._with(time=time, weight=self.uneven_weight)
+        y = self.y.weighted(self.uneven_weight)
+        if self.intervals is not None:
+            return y._with(intervals=self.intervals.moved(self._moved, self.given_time))
+        return y._with(time=self.given_time)
 
     def at_middles(self) -> Self:
         """Return the rows with each interval replaced by its midpoint.

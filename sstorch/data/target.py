@@ -210,8 +210,9 @@ def _field_names(y: npt.NDArray[np.void]) -> tuple[str, str]:
 
 def _where(values: object, name: str) -> str:
     """Name of a part of a target in messages: that of its column, if any."""
-    named = isinstance(values, pd.Series) and values.name is not None
-    return f"column {str(values.name)!r}" if named else name  # type: ignore[attr-defined]
+    if isinstance(values, pd.Series) and values.name is not None:
+        return f"column {str(values.name)!r}"
+    return name
 
 
 def _column(values: object, where: str) -> pd.Series:

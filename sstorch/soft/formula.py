@@ -74,8 +74,9 @@ def tree_formula(
                 "depend on the values; choose another family, or keep the tree with save()"
             )
     module, preprocessor = tree.module, tree.preprocessor
-    functions = _functions(preprocessor)
-    n_leaves, depth = len(module.topology.leaves), module.topology.depth
+    if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
+        raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
+    functions, n_leaves = _functions(preprocessor), len(module.topology.leaves)
     gates = module.gate_parameters()
     weights, biases = (part.detach().cpu().double().numpy() for part in (gates.weight, gates.bias))
     scores = [
@@ -92,41 +93,42 @@ def tree_formula(
         return where(scores[node - 1] >= 0.0, below(2 * node), below(2 * node + 1))
 
     leaf = let("leaf", below(1))
-    gates_of_page = {k: score >= 0.0 for k, score in enumerate(scores)}
     columns = {name: preprocessor.schema.categories.get(name) for name in preprocessor.schema.inputs}
-    known_columns = {k: None if v is None else tuple(v) for k, v in columns.items()}
     group = let("group_number", pick(leaf, tree.group_numbers.tolist()))
 
     def chosen(values: FloatArray) -> Expression:
         return pick(leaf, values.tolist())
 
-    if tree.competing and (preprocessor.offset is not None or preprocessor.strata is not None):
-        raise ConfigError("code of competing causes has no offset or strata: keep the model with save()")
     fixed = _fixed_columns_known(preprocessor)
 
-    def from_zero(survival: Expression) -> Expression:
-        return let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, survival)))
+    def formula_of(survival: Expression) -> Formula:
+        survival = let("survival", _where_all(fixed, where(TIME <= 0.0, 1.0, survival)))
+        return Formula(columns, group, survival, gates={k: score >= 0.0 for k, score in enumerate(scores)})
 
-    if tree.competing or tree.prediction == "hbp":
-        curves = _RowCurves(
-            {
-                name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
-                for name, each in tree.hazards.items()
-            },
-            fixed,
-        )
-        formula = Formula(
-            known_columns, group, from_zero(unary("exp", -curves.cumulative)), gates=gates_of_page
-        )
-        if covariance is not None and level is not None:
-            spread = _spread(curves, covariance, functions, chosen)
-            critical = float(norm.ppf((1 + level) / 2))
-            formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
-        if not tree.competing:
-            return formula
-        rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
-        hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
-        return replace(formula, hazards=hazards)
+    if tree.prediction == "mixture" and not tree.competing:
+        return formula_of(_mixed_survival(module, functions, scores))
+    curves = _RowCurves(
+        {
+            name: _LeafCurves(each, functions, chosen, f"{name}_" if tree.competing else "")
+            for name, each in tree.hazards.items()
+        },
+        fixed,
+    )
+    formula = formula_of(unary("exp", -curves.cumulative))
+    if covariance is not None and level is not None:
+        spread = _spread(curves, covariance, functions, chosen)
+        critical = float(norm.ppf((1 + level) / 2))
+        formula = replace(formula, slopes=Slopes(curves.with_slopes, spread, level, critical))
+    if not tree.competing:
+        return formula
+    rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
+    hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
+    return replace(formula, hazards=hazards)
+
+
+def _mixed_survival(module: SoftTree, functions: _Functions, scores: Sequence[Expression]) -> Expression:
+    """Survival of all leaves, weighted by their probabilities, from the scores of the gates."""
+    n_leaves, depth = len(module.topology.leaves), module.topology.depth
     survival = as_expression(0.0)
     for position in range(n_leaves):
         share: Expression = as_expression(1.0)
@@ -141,7 +143,7 @@ def tree_formula(
 
         hazard = _RowCurves({"": _LeafCurves(module, functions, own, f"leaf_{position}_")}).cumulative
         survival = survival + let(f"share_{position}", share) * unary("exp", -hazard)
-    return Formula(known_columns, group, from_zero(minimum(survival, 1.0)), gates=gates_of_page)
+    return minimum(survival, 1.0)
 
 
 class _LeafCurves:

@@ -190,6 +190,10 @@ def test_later_follow_up_of_causes_and_intervals_is_censored() -> None:
     assert cut.cause is not None
     np.testing.assert_array_equal(cut.cause, [1, 2, 1, 0, 0, 0])
     np.testing.assert_array_equal(cut.time, [50, 120, 200, 200, 200, 200])
+    with pytest.raises(DataError, match="no event of cause '2' is left before censored_at=100: give a later"):
+        cut.censored_at(100)
+    with pytest.raises(DataError, match="no event is left before censored_at=40"):
+        cut.censored_at(40)
     bounds = frame[["age"]].assign(lower=[10, 0, 150, 150, 220, 90], upper=[10, 80, 200, 201, 250, np.inf])
     part = SurvivalData.from_frame(bounds, lower="lower", upper="upper", censored_at=200.0).intervals
     assert part is not None

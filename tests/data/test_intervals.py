@@ -48,6 +48,8 @@ def test_zeros_are_moved_where_they_are_times() -> None:
     assert data.intervals is not None
     np.testing.assert_array_equal(data.intervals.lower, [1, 2, 0, 5])  # the third is censored from the left
     np.testing.assert_array_equal(data.intervals.upper, [1, 2, 9, np.inf])
+    np.testing.assert_array_equal(data.given_y.lower, [0, 2, 0, 5])
+    np.testing.assert_array_equal(data.given_y.upper, [0, 2, 9, np.inf])
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,11 @@ def test_type_follows_from_the_parts(y: Surv, kind: str) -> None:
 def test_a_cause_that_no_row_has_is_kept_and_refused_only_by_training() -> None:
     y = Surv(TIME, [1, 0, 1, 1], causes=("relapse", "death"))
     assert y.causes == ("relapse", "death")
+    X = np.arange(4.0)[:, None] % 3
     with pytest.raises(DataError, match="no row of y has cause 'death'"):
-        SurvivalData(np.arange(4.0)[:, None] % 3, y)
+        SurvivalData(X, y)
+    with pytest.raises(DataError, match="every row with cause 'death' has sample_weight 0"):
+        SurvivalData(X, COMPETING, sample_weight=[1, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,8 @@ def test_what_cannot_be_an_outcome_raises(make: Any, message: str) -> None:
         ([0, 0, np.nan, 0], "entry is negative, missing or infinite in 1 row .*position 2"),
         ([0, -1, np.nan, 0], "entry is negative, missing or infinite in 2 rows"),
         ([6, 0, 0, 0], "entry is not before the time in 1 row .*position 0.*; such rows were never at risk"),
+        ([0, 0, 0, 9], "entry is not before the time in 1 row .*position 3"),
+        ([0, 0], r"entry has shape \(2,\); give one entry time for each of 4 rows"),
         (pd.Series([0, 0, 0, 2], name="start"), "entry column 'start' is not before the time in 1 row .*3"),
     ],
 )

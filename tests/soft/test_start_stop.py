@@ -225,6 +225,9 @@ LIVES = pd.DataFrame(
     [
         ({"begin": {1: 1.0}}, r"2 rows \(0-based positions 0, 1\) of id 'a' overlap"),
         ({"begin": {0: 2.0}}, "entry column 'begin' is not before the time in 1 row"),
+        ({"begin": {0: 3.0}}, "entry column 'begin' is not before the time in 1 row"),
+        ({"begin": {1: -1.0}}, "negative, missing or infinite"),
+        ({"begin": {1: np.nan}}, "negative, missing or infinite"),
         ({"event": {0: 1}}, r"positions 0, 1\) of id 'a': a row comes after an event"),
         ({"id": {4: None}}, r"id is missing in 1 row \(0-based position 4\)"),
     ],

@@ -119,7 +119,8 @@ def test_predictions_that_are_no_curves_raise(rows: Rows) -> None:
             PrognosticTree(teacher=lambda X, times, wrong=wrong: wrong).fit(*rows)
     with pytest.raises(ConfigError, match=r"teacher must have a method .*, got <class"):
         PrognosticTree(teacher=SurvivalRegression).fit(*rows)
-    with pytest.raises(
-        ConfigError, match=r"teacher must be 'residuals', 'predictor', None .*, or a model, got 'forest'"
-    ):
-        PrognosticTree(teacher="forest").fit(*rows)
+    for name in ("forest", "residual"):
+        with pytest.raises(
+            ConfigError, match=f"teacher must be 'residuals', 'predictor', None .*, or a model, got '{name}'"
+        ):
+            PrognosticTree(teacher=name).fit(*rows)
