@@ -28,7 +28,7 @@ def _interruptible(command: str) -> Iterator[None]:
 @contextmanager
 def _loading() -> Iterator[None]:
     """Load modules without searching them for garbage, now or later: a quarter of the time they take."""
-    if "torch" in sys.modules:  # a process with garbage of its own, which must not last for ever
+    if "torch" in sys.modules:  # a process with garbage of its own, which must not last forever
         yield
         return
     gc.disable()

@@ -153,7 +153,7 @@ def _auc(rows: Observed, curves: FloatArray, grid: FloatArray, train: Outcome, i
     in_order, control_weight = time[order], None if (weight == 1.0).all() else weight[order]
     cases = np.flatnonzero(at_event[order] > 0.0)
     case_weight = at_event[order][cases]
-    # In the order of time those at risk after t are the last rows, and cases by t the first of all cases.
+    # In the order of time those at risk after t are the last rows, and cases by t the first cases.
     n_cases = np.searchsorted(in_order[cases], grid, side="right").tolist()
     first_control = np.searchsorted(in_order, grid, side="right").tolist()
     read = CurvesInOrder(curves, order)

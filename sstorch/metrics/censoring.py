@@ -36,7 +36,7 @@ def risk_sets(rows: Observed) -> RiskSets:
         last = np.searchsorted(distinct, entry, side="right")
         entering = np.bincount(last, np.broadcast_to(each, time.shape), distinct.size + 1)
         missing = np.cumsum(entering[::-1])[::-1][1:]
-        # Weights of very different sizes round in the sums: who leaves at a time was at risk.
+        # Weights of widely different sizes round in the sums: who leaves at a time was at risk.
         at_risk = np.maximum(at_risk - missing, n_events + n_censored)
     return RiskSets(distinct, position, n_events, n_censored, at_risk)
 

@@ -80,7 +80,7 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
         leaving = leaving - by_time(entry, each)
     at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
     events = by_time(time, event * each)
-    # Weights of very different sizes round in the sums: fewer than had the event were never at risk.
+    # Weights of widely different sizes round in the sums: fewer than had the event were never at risk.
     return RiskTable(events, np.maximum(at_risk, events))
 
 
