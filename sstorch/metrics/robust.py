@@ -65,9 +65,8 @@ def log_survival_variance(
     begin = np.zeros_like(end) if entry is None else np.searchsorted(times, entry, side="right")
     # A row that is at risk at no time of an event has no influence: its interval is empty.
     begin = np.minimum(begin, end)
-    last = np.maximum(end - 1, 0)
-    own = np.divide(1.0, left, out=np.zeros_like(left), where=goes_on)[group, last]
-    gone = weight * (fallen[group, end] - fallen[group, begin] - event * own)
+    own = np.pad(np.divide(1.0, left, out=np.zeros_like(left), where=goes_on), ((0, 0), (1, 0)))
+    gone = weight * (fallen[group, end] - fallen[group, begin] - event * own[group, end])
     before, until = np.zeros(time.size), np.full(time.size, width + 1)
     if id is not None:
         subject = np.unique(id, return_inverse=True)[1]

@@ -65,6 +65,11 @@ def test_weights_of_very_different_sizes() -> None:
             assert ((curve >= 0) & (curve <= 1)).all()
 
 
+def test_weighted_rows_without_events_have_survival_one() -> None:
+    rows = Surv([1.0, 2.0, 3.0], [False, False, False], weight=[0.5, 2.0, 1.0])
+    assert KaplanMeierBand.fit(rows).at([0.5, 9.0]).lower.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("n_groups", [2, 3, 6])
 def test_logrank_is_that_of_lifelines(gbsg2: SurvivalData, n_groups: int) -> None:
     for seed, n in enumerate((30, 200, 686)):
