@@ -22,7 +22,7 @@ from torch import Tensor
 
 from sstorch.batched import SHARED, Batched
 from sstorch.optim.hessian import System
-from sstorch.optim.newton import Gaussian, LinearHazards, Optimum, newton, step_to
+from sstorch.optim.newton import UNCONVERGED, Gaussian, LinearHazards, Optimum, newton, step_to
 from sstorch.progress import report_part
 
 # Inverse variances where nothing is known, bounds between which they are sought, and above which all
@@ -43,7 +43,7 @@ _NEAR = 1.0
 MANY_ROWS = 20_000
 # Gain of a round over so many rows, in nats, below which the fixed point is reached: the penalty of a kind
 # that vanishes can grow for long; and gain of a Newton step below which the last one is spared.
-_GAIN_OF_MANY, _REACHED = 0.05, 1e-12
+_GAIN_OF_MANY, _REACHED = 0.05, 5e-13
 # Rounds, updates within a round, and the largest factor by which a variance changes in one.
 _MAX_ROUNDS, _MAX_UPDATES, _FACTOR = 100, 15, 30.0
 # Changes of direction of a log variance after which each further one halves its steps, and their growth where
@@ -99,6 +99,7 @@ class Estimates(Batched):
     # effective degrees of freedom of each coefficient, (K, D): 1 less the share of its prior precision in
     # that given the data
     freedom: Tensor
+    converged: Tensor  # whether penalties and coefficients are those of a maximum, boolean (K,)
 
     @property
     def rounded(self) -> Tensor:
@@ -177,15 +178,17 @@ def estimate(
             break
     own = prior(penalty)
     system = at.hessian.factored(own.precision)
-    slope = at.gradient + own.gradient(at.theta)
-    left = (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1)
-    if stride <= 1 or bool((left > _REACHED).any()):
+    if stride <= 1 or bool((at.gain(own, system) > _REACHED).any()):
         at = newton(problems, own, at.theta, at=at)
         system = at.hessian.factored(own.precision)
+    converged = at.gain(own, system) <= UNCONVERGED
+    if kinds.names:
+        converged[active] = False
     penalised = at.loss + own.value(at.theta)
     volume = (own.precision.log().sum(-1) - system.log_determinant()) / 2
     freedom = 1 - own.precision * system.variances()
-    return Estimates(kinds, at.theta, penalty, volume - penalised, -at.loss, penalised, system, freedom)
+    likelihood = volume - penalised, -at.loss, penalised
+    return Estimates(kinds, at.theta, penalty, *likelihood, system, freedom, converged)
 
 
 def _update(

@@ -13,11 +13,11 @@ from sstorch.batched import SHARED, Batched
 from sstorch.nn import HazardFamily
 from sstorch.objective import Sample
 from sstorch.objective.training import row_losses
-from sstorch.optim.hessian import Hessian
+from sstorch.optim.hessian import Hessian, System
 from sstorch.optim.linear_design import LinearDesign, Moments, row_blocks
 
-# Gain of a step, in nats, below which a minimum is reached.
-TOLERANCE = 1e-9
+# Gain of a step, in nats, below which a minimum is reached, and above which a fit has not converged.
+TOLERANCE, UNCONVERGED = 1e-9, 1e-4
 _MAX_STEPS, _MAX_HALVINGS = 100, 40
 # Largest change of a shape parameter in a step: most are logarithms.
 _LONGEST = 3.0
@@ -321,6 +321,11 @@ class Optimum(Batched):
     def of(cls, problems: LinearHazards, theta: Tensor) -> Self:
         """At coefficients (K, D)."""
         return cls(theta, *problems.derivatives(theta))
+
+    def gain(self, prior: Gaussian, system: System) -> Tensor:
+        """Gain that is left to a Newton step, in nats, (K,): half the squared decrement."""
+        slope = self.gradient + prior.gradient(self.theta)
+        return (slope * system.solve(slope[..., None]).squeeze(-1)).sum(-1) / 2
 
 
 def step_to(

@@ -277,7 +277,8 @@ class _Batch:
         covariance = fit_covariance(self.causes, self.settings, estimator, {})
         placed = isinstance(self.settings.teacher, PlacedGates)
         regressions = {} if placed else estimator.regression_trees()
-        return replace(self._result(finished, covariance), choices=choices, regressions=regressions)
+        result = self._result(finished, estimator.converged, covariance)
+        return replace(result, choices=choices, regressions=regressions)
 
     def trained(self, callbacks: Sequence[Callback]) -> TrainedBatch:
         """Train by the trainer of the settings, or with an offset or strata by Newton's method."""
@@ -290,6 +291,7 @@ class _Batch:
         if self.settings.fixed_columns:
             solved = {name: each.solve(self.preprocessors[0]) for name, each in batch.causes.items()}
             finished = {name: (each.objective, each.objective, History()) for name, each in solved.items()}
+            converged = torch.stack([each.converged for each in solved.values()]).all(0)
         else:
             batch._start()
             finished = {
@@ -300,10 +302,24 @@ class _Batch:
                 )
                 for name, each in batch.causes.items()
             }
-        return batch._result(finished, fit_covariance(batch.causes, self.settings, None, solved))
+            converged = self._converged([history for _, _, history in finished.values()])
+        return batch._result(finished, converged, fit_covariance(batch.causes, self.settings, None, solved))
+
+    def _converged(self, histories: Sequence[History]) -> Tensor:
+        """False for problems whose leaves alone are trained and did not converge in every run, (R,)."""
+        converged = torch.ones(self.sample.weight.shape[0], dtype=torch.bool)
+        # Trainers of gates end after as many iterations as they are given, and held-out rows end them early.
+        if isinstance(self.settings.trainer, Leaves) and not self.settings.trainer.holdout:
+            for history in histories:
+                last = history.steps.groupby("problem")["status"].last()
+                converged[last.index[last != "CONVERGED"].to_numpy(np.int64)] = False
+        return converged
 
     def _result(
-        self, finished: Mapping[str, tuple[Tensor, Tensor, History]], covariance: FitCovariance
+        self,
+        finished: Mapping[str, tuple[Tensor, Tensor, History]],
+        converged: Tensor,
+        covariance: FitCovariance,
     ) -> TrainedBatch:
         """The trees of all causes, with their objectives, criteria and records."""
         objectives, criteria, histories = zip(*finished.values(), strict=True)
@@ -315,6 +331,7 @@ class _Batch:
             self.preprocessors,
             tuple(data.event_times for data in self.splits),
             self.settings.n_starts,
+            converged,
             self.coefficients,
             covariance=covariance,
         )

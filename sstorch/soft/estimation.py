@@ -228,6 +228,15 @@ class Estimator:
         precision = self._designs[cause].precision(estimates)
         return precision / self._hazards[cause].weight.sum(-1, keepdim=True)
 
+    @property
+    def converged(self) -> Tensor:
+        """Whether the chosen hazards of all causes are at their optimum, boolean (S,)."""
+        own = [
+            torch.stack([each.converged[split] for each in model.estimates.values()]).all()
+            for split, model in enumerate(self._models)
+        ]
+        return torch.stack(own)
+
     def objective(self, cause: str) -> Tensor:
         """Penalised negative log-likelihood of the trees of a cause, a row, (S,)."""
         return self._penalised[cause] / self._hazards[cause].weight.sum(-1)

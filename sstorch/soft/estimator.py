@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sstorch.base import median_event_time
@@ -141,6 +142,10 @@ class SoftEstimator(SoftModel):
         Raises:
             DataError: the data are invalid; the message names column, rows and remedy.
             ConfigError: a parameter has an invalid value.
+            TrainingError: the objective, or a custom penalty, is not finite.
+
+        Warns:
+            ConvergenceWarning: (of scikit-learn) training of leaves stopped before the optimum.
         """
         return self._fit_data(training_rows(X, y, sample_weight, sensitive))
 
@@ -170,7 +175,17 @@ class SoftEstimator(SoftModel):
 
     def _adopt_best(self, batch: TrainedBatch, data: SurvivalData, split: int, x: RowFeatures) -> Self:
         """Take over the chosen start of a split, with the tables of its joined rows, encoded (n, p)."""
-        self._adopt(batch, data, split, batch.best_start(split), x=x)
+        start = batch.best_start(split)
+        self._adopt(batch, data, split, start, x=x)
+        if not bool(batch.converged[batch.position(split, start)]):
+            leaves = ", ".join(dict.fromkeys(tree.family.name for tree in batch.trees.values()))
+            warnings.warn(
+                f"{type(self).__name__} with leaf {leaves} has not converged: coefficients and "
+                "predictions are not those of the optimum. Use fewer or less collinear columns, another "
+                "leaf, a larger number for ridge, or more iterations of the trainer",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         self.training_record_ = TrainingRecord.of(data.frame)
         self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
         self._warn_of_step_curves(data, x)

@@ -31,9 +31,10 @@ from sstorch.objective import (
     counted_weight,
 )
 from sstorch.objective.parity import merge_equal_rows
+from sstorch.objective.penalty_check import check_penalties
 from sstorch.objective.small_leaves import TOO_SMALL
 from sstorch.optim import Checkpoint, Trainer, problem_seed
-from sstorch.optim.newton import newton
+from sstorch.optim.newton import UNCONVERGED, newton
 from sstorch.soft.design import Design, in_double, null_start
 from sstorch.soft.sample import stack_splits
 from sstorch.soft.settings import BatchSettings, Coefficients
@@ -56,6 +57,7 @@ class Solved:
     """Regressions with given penalties: objectives (R,), and the first with prior and map to its leaf."""
 
     objective: Tensor
+    converged: Tensor  # whether it is their minimum, boolean (R,)
     theta: Tensor
     precision: Tensor
     map: Tensor
@@ -125,6 +127,7 @@ class Problems(Batched):
         n_splits, each = len(self.sample.x.counts), self.sample.x.counts[0]
         n_shapes = len(self.tree.family.shape_names)
         objective = self.sample.weight.new_zeros(n_splits * each, dtype=torch.float64)
+        converged = torch.zeros_like(objective, dtype=torch.bool)
         parts = []
         for number in range(each):
             own = torch.arange(n_splits, device=objective.device) * each + number
@@ -139,6 +142,7 @@ class Problems(Batched):
             prior = design.given_prior(count[:, None] * curvature[:, : tree.n_features].double(), n_shapes)
             at = newton(hazards, prior, null_start(hazards))
             objective[own] = (at.loss + prior.value(at.theta)) / total
+            converged[own] = at.gain(prior, at.hessian.factored(prior.precision)) <= UNCONVERGED
             parts.append(design.leaves(at.theta, 1, n_shapes))
         stacked = [
             torch.stack([getattr(part, item.name) for part in parts], 1).flatten(0, 1)
@@ -146,7 +150,7 @@ class Problems(Batched):
         ]
         self.tree.set_leaves(LeafParameters(*stacked))
         map = design.map_of(0, 1, n_shapes)
-        return Solved(objective, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
+        return Solved(objective, converged, at.theta[0].cpu(), prior.precision[0].cpu(), map.cpu())
 
     def train(
         self, trainer: Trainer, callbacks: Sequence[Callback], checkpoint: Checkpoint | None
@@ -157,6 +161,13 @@ class Problems(Batched):
             final = self.objective(self.tree, self.sample)
             loss = TrainingObjective()
             criterion = final if self.held_out is None else loss(self.tree, self.held_out)
+        if self.settings.own_penalties:
+            steps = history.steps
+            failed = ~final.isfinite()
+            failed[steps["problem"][steps["status"] == "NON_FINITE"].to_numpy(np.int64)] = True
+            stopped = failed.nonzero().squeeze(-1)
+            if len(stopped):
+                check_penalties(self.settings.own_penalties, self.tree, self.sample, stopped)
         return final, criterion, history
 
 

@@ -37,6 +37,8 @@ class TrainedBatch:
         covariance: covariance of the coefficients of the last split, if defined.
         regressions: trees of depth 0 per cause, one per split, for comparison with groups; empty if there are
             none or other rows placed the gates.
+        converged: False for a problem whose leaves, those of a cause, did not reach their optimum, boolean
+            (R,). Always True if gates are trained or rows held out.
     """
 
     trees: Mapping[str, SoftTree]
@@ -46,6 +48,7 @@ class TrainedBatch:
     preprocessors: tuple[Preprocessor, ...]
     event_times: tuple[FloatArray, ...]
     n_starts: int
+    converged: Tensor
     coefficients: tuple[Coefficients, ...] = (Coefficients(),)
     choices: tuple[GroupChoice, ...] = ()
     covariance: FitCovariance = field(default_factory=FitCovariance)
