@@ -373,7 +373,7 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         counts = np.bincount(codes * width + place, row_weight, len(names) * width).astype(np.float64)
         return np.cumsum(counts.reshape(-1, width)[:, :0:-1], axis=1)[:, ::-1]
 
-    longer = after(np.searchsorted(times, row_time))
+    longer = after(np.searchsorted(times, rows.survived))
     if late is not None:
         longer = np.maximum(longer - after(np.searchsorted(times, late, side="right")), 0.0)
     concordant = pairs = 0.0
