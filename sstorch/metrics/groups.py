@@ -18,6 +18,7 @@ from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.robust import (
     covariance_of,
     events_recur,
+    exposed_weight,
     log_survival_variance,
     logrank_residuals,
 )
@@ -75,13 +76,14 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
         counts: FloatArray = np.bincount(cell, weights, n_groups * width).astype(np.float64, copy=False)
         return counts.reshape(n_groups, width)[:, 1:]
 
-    leaving = by_time(time, each)
+    def from_time(at: FloatArray) -> FloatArray:
+        return np.cumsum(by_time(at, each)[:, ::-1], axis=1)[:, ::-1]
+
+    size = at_risk = from_time(time)
     if entry is not None:
-        leaving = leaving - by_time(entry, each)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
+        at_risk = at_risk - from_time(entry)
     events = by_time(time, event * each)
-    # Weights of widely different sizes round in the sums: fewer than had the event were never at risk.
-    return RiskTable(events, np.maximum(at_risk, events))
+    return RiskTable(events, exposed_weight(events, at_risk, size))
 
 
 @dataclass(frozen=True, eq=False)
