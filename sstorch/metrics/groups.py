@@ -25,6 +25,8 @@ from sstorch.metrics.robust import (
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
+# Products of shares miss a half, or each other, by rounding.
+_ROUNDING = 1e-12
 
 
 class Estimate(NamedTuple, Generic[Number]):
@@ -222,7 +224,7 @@ def log_log_limits(values: FloatArray, half: FloatArray) -> tuple[FloatArray, Fl
 
 def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArray:
     """First time at which each curve, (..., n_times), is at ``level`` or below; +inf if it never is."""
-    below = curves <= level + 1e-12  # products of shares miss a half by rounding
+    below = curves <= level + _ROUNDING
     # One more column, so that there is always a first.
     below = np.concatenate([below, np.ones((*below.shape[:-1], 1), dtype=bool)], axis=-1)
     return np.asarray(np.append(times, np.inf)[below.argmax(axis=-1)], dtype=np.float64)
@@ -380,7 +382,8 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         longer = np.maximum(longer - after(np.searchsorted(times, late, side="right")), 0.0)
     concordant = pairs = 0.0
     for curve, own in zip(curves, events, strict=True):
-        concordant += float((own * longer * ((curves > curve) + 0.5 * (curves == curve))).sum())
+        above = (curves > curve + _ROUNDING) + 0.5 * (np.abs(curves - curve) <= _ROUNDING)
+        concordant += float((own * longer * above).sum())
         pairs += float((own * longer).sum())
     if pairs == 0:
         raise DataError(
