@@ -246,3 +246,16 @@ def test_curves_of_fractional_weights_end_at_zero() -> None:
     found, expected = (KaplanMeierBand.fit(y).at(3.0) for y in (fractions, whole))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert expected.upper > 0.8
+
+
+def test_errors_of_calibration_do_not_depend_on_the_scale_of_weights() -> None:
+    """A share of .9 was above or below by rounding: E90 was .489, with weights times .37 .522."""
+    time, survival = np.arange(1.0, 11.0), np.array([3, 1, 4, 2, 6, 5, 8, 7, 6.5, 9]) / 10
+    weight = np.array([2.0, 2, 3, 3, 1, 1, 3, 3, 1, 1])
+    one, other = (
+        metrics.calibration_errors(
+            metrics.HorizonRows.of((time, np.ones(10)), survival, 8.0, sample_weight=weight * scale)
+        )
+        for scale in (1.0, 0.37)
+    )
+    assert one == pytest.approx(other, rel=1e-6)
