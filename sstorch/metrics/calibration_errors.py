@@ -23,6 +23,7 @@ from sstorch.metrics.weak_calibration import check_varies, log_log
 # Quantiles at which the knots are, as Harrell places three of them.
 _KNOTS = (0.1, 0.5, 0.9)
 _POINTS = 100
+_ROUNDING = 1e-12  # of shares of weights
 # Of limits: draws of curves, and how multiples of the deviation are searched.
 _DRAWS, _HALVINGS, _LARGEST_MULTIPLE = 2000, 10, 2.0**12
 _SUMMARIES: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -85,7 +86,8 @@ def calibration_errors(rows: HorizonRows, curve: _Curve | None = None) -> Calibr
     if rows.weight is not None:
         order = np.argsort(distance, kind="stable")
         share = np.cumsum(rows.weight[order]) / rows.weight.sum()
-        e50, e90 = distance[order][np.minimum(np.searchsorted(share, [0.5, 0.9]), len(rows) - 1)]
+        half, most = np.searchsorted(share, np.array([0.5, 0.9]) - _ROUNDING)
+        e50, e90 = distance[order[half]], distance[order[most]]
     mean = float(np.average(distance, weights=rows.weight))
     return CalibrationErrors(mean, float(e50), float(e90), float(distance.max()))
 

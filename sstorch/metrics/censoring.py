@@ -10,6 +10,7 @@ from sstorch._types import BoolArray, FloatArray, IntArray
 from sstorch.checks import as_numbers, check_choice
 from sstorch.exceptions import DataError
 from sstorch.metrics.outcome import Observed, Outcome, read_rows, training
+from sstorch.metrics.robust import exposed_weight
 
 
 class RiskSets(NamedTuple):
@@ -36,8 +37,7 @@ def risk_sets(rows: Observed) -> RiskSets:
         last = np.searchsorted(distinct, entry, side="right")
         entering = np.bincount(last, np.broadcast_to(each, time.shape), distinct.size + 1)
         missing = np.cumsum(entering[::-1])[::-1][1:]
-        # Weights of widely different sizes round in the sums: who leaves at a time was at risk.
-        at_risk = np.maximum(at_risk - missing, n_events + n_censored)
+        at_risk = exposed_weight(n_events + n_censored, at_risk - missing, at_risk)
     return RiskSets(distinct, position, n_events, n_censored, at_risk)
 
 
@@ -177,10 +177,10 @@ def censoring_distribution(
     """
     check_choice(tied_events, "tied_events", ("removed", "at_risk"))
     rows = read_rows(y, "the censoring distribution", entry=True, weight=True, sample_weight=sample_weight)
-    distinct, position, n_events, _, at_risk = risk_sets(rows)
+    distinct, position, n_events, leaving, at_risk = risk_sets(rows)
     n_censored = np.bincount(position, rows.weights * (rows.ends & ~rows.event)).astype(np.float64)
     if tied_events == "removed":
-        at_risk = np.maximum(at_risk - n_events, n_censored)
+        at_risk = exposed_weight(leaving, at_risk - n_events, at_risk)
     # Where the events take all at risk, or all at risk have weight 0, no one is censored: the factor is 1.
     share = np.divide(n_censored, at_risk, out=np.zeros_like(at_risk), where=n_censored > 0.0)
     return KaplanMeier(distinct, np.cumprod(1.0 - share, dtype=np.float64))

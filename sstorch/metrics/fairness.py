@@ -170,7 +170,7 @@ def _comparable(rows: Observed) -> bool:
     # Of those who came before an event, the one who stayed longest.
     since = np.full(time.size, -np.inf) if rows.entry is None else rows.entry
     order = np.argsort(since, kind="stable")
-    longest = np.maximum.accumulate(time[order])
+    longest = np.maximum.accumulate(rows.survived[order])
     came = np.searchsorted(since[order], at) - 1
     return bool(((came >= 0) & (longest[came] > at)).any())
 

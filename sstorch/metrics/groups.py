@@ -18,12 +18,15 @@ from sstorch.metrics.outcome import Observed, Outcome, read_rows
 from sstorch.metrics.robust import (
     covariance_of,
     events_recur,
+    exposed_weight,
     log_survival_variance,
     logrank_residuals,
 )
 from sstorch.metrics.weights import WeightKind, check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
+# Products of shares miss a half, or each other, by rounding.
+_ROUNDING = 1e-12
 
 
 class Estimate(NamedTuple, Generic[Number]):
@@ -75,13 +78,14 @@ def risk_table(rows: Observed, group: IntArray, n_groups: int, times: FloatArray
         counts: FloatArray = np.bincount(cell, weights, n_groups * width).astype(np.float64, copy=False)
         return counts.reshape(n_groups, width)[:, 1:]
 
-    leaving = by_time(time, each)
+    def from_time(at: FloatArray) -> FloatArray:
+        return np.cumsum(by_time(at, each)[:, ::-1], axis=1)[:, ::-1]
+
+    size = at_risk = from_time(time)
     if entry is not None:
-        leaving = leaving - by_time(entry, each)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]
+        at_risk = at_risk - from_time(entry)
     events = by_time(time, event * each)
-    # Weights of widely different sizes round in the sums: fewer than had the event were never at risk.
-    return RiskTable(events, np.maximum(at_risk, events))
+    return RiskTable(events, exposed_weight(events, at_risk, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +224,7 @@ def log_log_limits(values: FloatArray, half: FloatArray) -> tuple[FloatArray, Fl
 
 def first_below(times: FloatArray, curves: FloatArray, level: float) -> FloatArray:
     """First time at which each curve, (..., n_times), is at ``level`` or below; +inf if it never is."""
-    below = curves <= level + 1e-12  # products of shares miss a half by rounding
+    below = curves <= level + _ROUNDING
     # One more column, so that there is always a first.
     below = np.concatenate([below, np.ones((*below.shape[:-1], 1), dtype=bool)], axis=-1)
     return np.asarray(np.append(times, np.inf)[below.argmax(axis=-1)], dtype=np.float64)
@@ -373,12 +377,13 @@ def concordance_of_groups(y: Outcome, group: npt.ArrayLike, *, train: tuple[Outc
         counts = np.bincount(codes * width + place, row_weight, len(names) * width).astype(np.float64)
         return np.cumsum(counts.reshape(-1, width)[:, :0:-1], axis=1)[:, ::-1]
 
-    longer = after(np.searchsorted(times, row_time))
+    longer = after(np.searchsorted(times, rows.survived))
     if late is not None:
         longer = np.maximum(longer - after(np.searchsorted(times, late, side="right")), 0.0)
     concordant = pairs = 0.0
     for curve, own in zip(curves, events, strict=True):
-        concordant += float((own * longer * ((curves > curve) + 0.5 * (curves == curve))).sum())
+        above = (curves > curve + _ROUNDING) + 0.5 * (np.abs(curves - curve) <= _ROUNDING)
+        concordant += float((own * longer * above).sum())
         pairs += float((own * longer).sum())
     if pairs == 0:
         raise DataError(

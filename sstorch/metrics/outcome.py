@@ -52,6 +52,14 @@ class Observed(NamedTuple):
             last[order[:-1]] = (id[1:] != id[:-1]) | (entry[1:] < time[:-1])
         return last
 
+    @property
+    def survived(self) -> FloatArray:
+        """Times, (n,); of a censored row that a later one of its subject continues just after its end.
+
+        Such a subject is known to survive an event of another one at that time.
+        """
+        return np.where(self.ends | self.event, self.time, np.nextafter(self.time, np.inf))
+
     def take(self, rows: Any) -> Observed:
         """Some rows: a mask or positions."""
         return Observed(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]

@@ -273,7 +273,7 @@ class ComparedCurves:
         Rows of one time read one column, so that all pairs of equal times are counted by one ranking.
         """
         pairs = comparable_pairs(rows, "all", None)
-        time, event = rows.time[pairs.order], rows.event[pairs.order]
+        time, event = rows.survived[pairs.order], rows.event[pairs.order]
         column = np.searchsorted(times, time, side="right") - 1
         own = np.where(column >= 0, survival[pairs.order, np.maximum(column, 0)], 1.0)
         rank = np.unique(-own, return_inverse=True)[1].astype(np.int32)
@@ -366,7 +366,7 @@ def comparable_pairs(
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
     return ComparablePairs.of(
-        rows.time, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
+        rows.survived, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
     )
 
 

@@ -18,6 +18,15 @@ NONE_LEFT = 1e-12
 NO_ERROR = 1e-12
 
 
+def exposed_weight(leaving: FloatArray, at_risk: FloatArray, size: FloatArray) -> FloatArray:
+    """Weight at risk, at least that of the rows that leave, and equal to it if the rest is rounding.
+
+    `size` is that of the sums whose difference is `at_risk`. With a rest of 1e-16 the curve does not fall to
+    0, its limits are those of a survival of 1e-16, and weights 1 / G are near infinity.
+    """
+    return np.where(at_risk - leaving > NONE_LEFT * size, at_risk, leaving)
+
+
 def by_subject(influence: FloatArray, id: npt.NDArray[Any] | None) -> FloatArray:
     """Influences of rows, (n, ...), summed over the rows of each subject."""
     if id is None:

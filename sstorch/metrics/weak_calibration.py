@@ -197,9 +197,12 @@ def calibration_intercept(rows: HorizonRows, level: float = 0.95) -> Estimate[fl
         low *= 2.0
     while mean(high) >= 0.0 and high < _FURTHEST:
         high *= 2.0
-    if not mean(low) > 0.0 > mean(high):
+    intercept = np.inf
+    if mean(low) > 0.0 > mean(high):
+        intercept = float(brentq(mean, low, high, xtol=1e-12))
+    # Where every risk is 1 a zero of the equation is rounding of the outcomes.
+    if np.average(np.exp(-np.exp(z + intercept)), weights=weight) <= _ROUNDING:
         raise DataError("survival: no intercept brings the predictions to what was observed.")
-    intercept = float(brentq(mean, low, high, xtol=1e-12))
     residual, derivative = equation(intercept)
     error = rows.error_of(weight * residual * derivative) / float((weight * derivative**2).sum())
     return _around(intercept, half * float(error))
@@ -207,6 +210,7 @@ def calibration_intercept(rows: HorizonRows, level: float = 0.95) -> Estimate[fl
 
 # Of intercepts: a factor of e^30 of the hazard.
 _FURTHEST = 30.0
+_ROUNDING = 1e-12  # of outcomes
 
 
 def log_log(survival: FloatArray) -> FloatArray:

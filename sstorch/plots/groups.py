@@ -89,7 +89,7 @@ def plot_groups(
     rows = ObservedGroups.of(tree, tree.apply(X), y, sample_weight)
     time, event, since, group, weight = rows.time, rows.event, rows.entry, rows.group, rows.weight
     counted = weight > 0
-    numbers, end, label = rows.numbers, float(time.max()), time_label(tree, time_unit)
+    numbers, end, label = rows.numbers, float(time[counted].max()), time_label(tree, time_unit)
     exact = rows.outcome.intervals is None
     table = _ROW * (1 + len(numbers) * exact)
     if figure is None:

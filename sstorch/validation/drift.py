@@ -152,7 +152,7 @@ def drift(
         model: a fitted or loaded survival estimator of this package.
         X: rows to monitor, (n, ...), with the columns of the model; others are ignored.
         y: outcome of the rows, a :class:`~sstorch.Surv` of the kind that the model was trained on, or (time,
-            event); None if unknown.
+            event); None if unknown. Rows of weight 0 are excluded.
         by: period of each row: the name of a column of `X`, or one value for each row, (n,). Dates
             (datetime64, or text such as ``2025-01-31``) are binned by `every`; other values are names of
             periods, sorted, or in the order of a pandas categorical. None for one period.
@@ -200,6 +200,9 @@ def drift(
     if outcome is not None and len(outcome) != len(X):
         raise DataError(f"X has {len(X)} rows but y has {len(outcome)}; give one outcome for every row")
     parts = periods_of(X, by, every)
+    if outcome is not None and outcome.weight is not None:
+        counted = outcome.weight > 0.0
+        parts = [(name, rows & counted) for name, rows in parts if (rows & counted).any()]
     schema: Schema = model._schema
     frame = Schema(schema.inputs, schema.categories).frame_of(X).reset_index(drop=True)
     columns = pd.DataFrame(compared_columns(frame, record, parts, level)).set_index(["period", "column"])

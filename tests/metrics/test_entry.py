@@ -96,6 +96,32 @@ def test_rows_split_at_any_time_leave_scores_alike(name):
     np.testing.assert_allclose(of_split.at(km.times), km.values, rtol=1e-12)
 
 
+def test_rows_split_at_events_of_others_leave_pairs_alike():
+    """A subject whose row ends at an event of another and goes on survives it; these pairs were lost."""
+    rng = np.random.default_rng(0)
+    time, event, group = rng.integers(2, 9, 40), rng.integers(0, 2, 40), rng.integers(0, 2, 40)
+    grid = np.arange(1.0, 9.0)
+    survival = np.exp(-rng.uniform(0.01, 0.3, 40).round(2)[:, None] * grid)
+    whole = Surv(time, event, entry=np.zeros(40))
+    cut = np.floor(rng.uniform(1, time))
+
+    def scores(y, rows):
+        ties, names = ("exclude", "censored_later", "all"), ("c_harrell", "c_harrell_ties")
+        curves, groups, train = survival[rows], group[rows], (whole, group)
+        scored = evaluate((curves, grid), (None, whole), (None, y), metrics=names)["value"]
+        of_groups = group_scores(y, curves, grid, groups, tau=4.0, n_groups=2)["c_harrell"]
+        return [
+            *(concordance_harrell(y, curves, grid, tied_time=tied) for tied in ties),
+            *(concordance_harrell_risk(y, -curves[:, 0], tied_time=tied) for tied in ties),
+            concordance_of_groups(y, groups, train=train),
+            *scored,
+            *of_groups,
+        ]
+
+    found = scores(halved(whole, cut / time), np.tile(np.arange(40), 2))
+    assert found == pytest.approx(scores(whole, np.arange(40)), abs=EXACT)
+
+
 def test_lifelines_gives_the_same_curves():
     rng = np.random.default_rng(1)
     entry, time = np.round(rng.exponential(size=200), 1), np.round(rng.exponential(2, size=200), 1)

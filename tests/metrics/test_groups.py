@@ -180,3 +180,11 @@ def test_groups_alone_predict_their_kaplan_meier(gbsg2: SurvivalData) -> None:
     assert concordance_of_groups((time, event), one, train=((time, event), one)) == 0.5
     with pytest.raises(DataError, match="no two rows can be compared"):
         concordance_of_groups(([1, 2], [0, 0]), [0, 0], train=given)
+
+
+def test_groups_of_equal_survival_are_tied_whatever_the_rounding() -> None:
+    """Half of 12 training rows of a group fail, one by one, and one of 2 of the other: C was .4 or .6."""
+    for half in (6, 12, 17):
+        time = np.concatenate([np.arange(1, half + 1), np.full(half, 50), [1, 50]])
+        train = (time, time < 50), np.repeat([0, 1], [2 * half, 2])
+        assert concordance_of_groups(([40, 41, 42, 43], [1, 1, 0, 0]), [0, 1, 0, 1], train=train) == 0.5

@@ -221,3 +221,11 @@ def test_what_is_refused() -> None:
     for function in (calibration_slope, calibration_intercept, calibration_errors, observed_expected_ratio):
         with pytest.raises(DataError, match="no row has an event up to"):
             function(HorizonRows.of(([1.0, 2.0], [0, 1]), [0.4, 0.5], 1.5))
+
+
+def test_intercept_without_a_minimum_raises() -> None:
+    """Least squares fall up to an infinite intercept; rounding of outcomes was a zero of the equation."""
+    survival, weight = [0.5, 0.2, 0.9, 0.3, 0.8, 0.3, 0.8, 0.1], [1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 1.0, 2.0]
+    rows = HorizonRows.of(([2, 3, 1, 4, 1, 2, 3, 1], np.ones(8)), survival, 2.0, sample_weight=weight)
+    with pytest.raises(DataError, match="no intercept"):
+        calibration_intercept(rows)

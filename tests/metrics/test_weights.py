@@ -233,3 +233,29 @@ def test_wrong_weights_raise() -> None:
         logrank_test(rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="id: rows of a subject overlap"):
         KaplanMeierBand.fit(Surv(*rows, id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
+
+
+def test_curves_of_fractional_weights_end_at_zero() -> None:
+    """G was 8e-17 instead of 0 (IBS 8.2e14, not .199), S 1.5e-16 with an upper limit of 5.8e-16, not .86."""
+    train = Surv([1.0, 2.0, 2.0], [0, 1, 0], weight=[0.1, 0.1, 0.2])
+    assert metrics.censoring_distribution(train).values[-1] == 0.0
+    time, entry = [3.0, 1.0, 3.0, 7.0, 6.0, 8.0], [0.0, 0.0, 0.0, 4.0, 4.0, 4.0]
+    counts = np.array([1, 5, 3, 6, 1, 8])
+    fractions, whole = (Surv(time, [1, 1, 1, 1, 0, 1], entry=entry, weight=w) for w in (counts / 10, counts))
+    assert metrics.KaplanMeier.fit(fractions).at(3.0) == 0.0
+    found, expected = (KaplanMeierBand.fit(y).at(3.0) for y in (fractions, whole))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert expected.upper > 0.8
+
+
+def test_errors_of_calibration_do_not_depend_on_the_scale_of_weights() -> None:
+    """A share of .9 was above or below by rounding: E90 was .489, with weights times .37 .522."""
+    time, survival = np.arange(1.0, 11.0), np.array([3, 1, 4, 2, 6, 5, 8, 7, 6.5, 9]) / 10
+    weight = np.array([2.0, 2, 3, 3, 1, 1, 3, 3, 1, 1])
+    one, other = (
+        metrics.calibration_errors(
+            metrics.HorizonRows.of((time, np.ones(10)), survival, 8.0, sample_weight=weight * scale)
+        )
+        for scale in (1.0, 0.37)
+    )
+    assert one == pytest.approx(other, rel=1e-6)

@@ -118,12 +118,13 @@ def test_weights_enter_steps_and_model(fitted: SoftSurvivalTree, gbsg2: Survival
     weight, leaf = np.random.default_rng(0).lognormal(0, 1, len(gbsg2)), fitted.apply(gbsg2.frame)
     weight[::5] = 0
     inside = (leaf == leaf.min()) & (weight > 0)
-    y = gbsg2.time, gbsg2.event
+    y = np.where(weight > 0, gbsg2.time, 9000.0), gbsg2.event
     band = metrics.KaplanMeierBand.fit(tuple(part[inside] for part in y), sample_weight=weight[inside])
     for ax, _ in (
         plot_groups(fitted, gbsg2.frame, y, sample_weight=weight),
         plot_groups(fitted, gbsg2.frame, Surv(*y, weight=weight / weight.sum())),
     ):
+        assert ax.get_xlim()[1] == gbsg2.time[weight > 0].max()
         observed = next(line for line in ax.lines if line.get_drawstyle() == "steps-post")
         predicted = next(line for line in ax.lines if line.get_linestyle() == "--")
         times, values = observed.get_data()

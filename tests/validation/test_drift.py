@@ -241,6 +241,19 @@ def test_competing_causes_have_a_row_each(tmp_path: Path) -> None:
     assert tree.causes_[1] in report.to_html(tmp_path / "drift.html").read_text()
 
 
+def test_rows_of_weight_0_are_excluded(
+    model: SurvivalRegression, parts: tuple[SurvivalData, SurvivalData]
+) -> None:
+    later, weight = parts[1], np.where(np.arange(286) % 3, 1.0, 0.0)
+    counted, months = weight > 0, MONTHS[np.arange(286) % 3]
+    frame = later.frame.assign(age=later.frame["age"].where(counted, 150))
+    one = drift(model, frame, later.y.weighted(weight), by=months)
+    other = drift(model, frame[counted], later.y[counted], by=months[counted])
+    assert set(one.periods.index) == {"2024-02", "2024-03"}
+    pd.testing.assert_frame_equal(one.columns, other.columns)
+    pd.testing.assert_frame_equal(one.periods, other.periods)
+
+
 def test_weights_count_as_repeated_rows(
     model: SurvivalRegression, parts: tuple[SurvivalData, SurvivalData]
 ) -> None:
