@@ -134,9 +134,12 @@ class SurvivalEstimator(FrameEstimator):
         check_is_fitted(self)
         return self.outcome_type_.causes or ()
 
-    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
-        """Cumulative incidences at checked times, (n, K, n_times)."""
-        return 1.0 - self._curves("survival", X, times)[:, None]
+    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
+        """Cumulative incidences at checked times, (n, K, n_times), of rows that are event-free ``after``."""
+        if not after:
+            return 1.0 - self._curves("survival", X, times)[:, None]
+        hazard = -self._log_survival(X, np.append(0.0, times) + after)
+        return -np.expm1(hazard[:, None, :1] - hazard[:, None, 1:])
 
     def _number(self, cause: int | str) -> int:
         """Number of a cause, 1 .. K."""
@@ -356,7 +359,7 @@ class SurvivalEstimator(FrameEstimator):
             times: as in :meth:`predict_survival_function`.
             as_frame: return a DataFrame with the index of ``X`` and columns of two levels, cause and time.
             after: time until which the rows are event-free. Incidences are then conditional, with times
-                counted from ``after``; their errors grow by 1 / S(after).
+                counted from ``after``.
 
         Returns:
             shape (n, K, n_times), in [0, 1], non-decreasing in t; causes in the order of ``causes_``, K = 1
@@ -376,11 +379,8 @@ class SurvivalEstimator(FrameEstimator):
         else:
             (start,) = check_after(after, 1)
             grid = self._grid(times, start)
-            total = self._incidences(X, np.append(start, start + grid))
-            alive = np.full((len(total), 1), start)
-            survival = self._log_survival(X, alive)
-            check_alive(survival[:, 0] > -np.inf, start)
-            found = (total[..., 1:] - total[..., :1]) / np.exp(survival[:, None])
+            check_alive(np.exp(self._log_survival(X, np.array([start]))[:, 0]) > 0.0, start)
+            found = self._incidences(X, grid, start)
         if not as_frame:
             return found
         columns = pd.MultiIndex.from_product([self.causes_ or ("event",), grid], names=["cause", "time"])

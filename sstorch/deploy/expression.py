@@ -14,6 +14,7 @@ from sstorch.checks import is_number_of
 from sstorch.exceptions import ConfigError
 
 Value = float | bool
+_LARGEST_HAZARD = 745.0
 _BINARY: dict[str, Callable[[float, float], Value]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -292,10 +293,14 @@ class Hazards:
     edges: tuple[float, ...]  # of the panels, log times, increasing
     width: float  # of the only panel of a time before the first edge
     rule: tuple[tuple[float, float], ...]  # places in (-1, 1) and weights of the nodes of a panel
+    doubling: tuple[float, ...]  # further edges, log times since a time at which patients are at risk
 
-    def survival_at(self, time: float) -> Expression:
-        """S at a time, of any event."""
-        return unary("exp", -_with_time(self.cumulative, constant(time)))
+    def conditional(self, start: float) -> Hazards:
+        """The same for a patient who is at risk at a time > 0, the first edge: of H what comes later."""
+        first = math.log(start)
+        edges = {first, *(first + each for each in self.doubling), *(e for e in self.edges if e > first)}
+        left = _hazard_left(self.cumulative, TIME, start)
+        return replace(self, cumulative=left, edges=tuple(sorted(edges)))
 
     def panels(self, time: float) -> list[tuple[float, float]]:
         """Panels up to a time, log times; none up to time zero."""
@@ -329,6 +334,7 @@ class Formula:
         group: number of the patient's group.
         survival: S(t) of the patient, ``TIME`` in original units; of several causes free of any event.
         incidence: F_k(t) of each of several causes, by name, where it is a formula of ``TIME``.
+        cumulative: H(t) where survival is exp(-H); None where it is not computed so.
         hazards: of several causes, where incidences are integrals of them.
         after: time at which the patient is known to be at risk, from which ``TIME`` counts (in `hazards` it
             counts from zero all the same); None if ``TIME`` counts from zero and nothing is supposed.
@@ -340,6 +346,7 @@ class Formula:
     group: Expression
     survival: Expression
     incidence: Mapping[str, Expression] = field(default_factory=dict)
+    cumulative: Expression | None = None
     hazards: Hazards | None = None
     after: float | None = None
     slopes: Slopes | None = None
@@ -363,7 +370,8 @@ class Formula:
     def conditional(self, after: float | None) -> Formula:
         """The same for a patient who is at risk at a time: S(after + t) / S(after), nan if S(after) is 0.
 
-        The incidence of a cause is then (F(after + t) - F(after)) / S(after).
+        The incidence of a cause is then (F(after + t) - F(after)) / S(after). Both are computed from hazards
+        where there are hazards, and keep their digits where S(after) is tiny.
 
         Args:
             after: >= 0, original units; None leaves the formula as it is.
@@ -376,6 +384,10 @@ class Formula:
         start = _time(after, "after")
         if not start:
             return replace(self, after=start)
+        if self.cumulative is not None:
+            left = let("hazard_left", _hazard_left(self.cumulative, TIME + start, start))
+            hazards = None if self.hazards is None else self.hazards.conditional(start)
+            return replace(self, survival=unary("exp", -left), hazards=hazards, after=start)
         alive = let("survival_then", _with_time(self.survival, constant(start)))
         later = let("survival_later", _with_time(self.survival, TIME + start))
         incidence = {}
@@ -396,6 +408,12 @@ class Formula:
             f"For a subject at risk at {self.after:g}, whose covariates stay as entered: times count from "
             f"{self.after:g}."
         )
+
+
+def _hazard_left(cumulative: Expression, time: Expression, start: float) -> Expression:
+    """H(time) - H(start), nan where exp(-H(start)) is 0 in double precision."""
+    gone = let("hazard_before", _with_time(cumulative, constant(start)))
+    return where(gone < _LARGEST_HAZARD, _with_time(cumulative, time) - gone, math.nan)
 
 
 def _time(value: float, name: str) -> float:

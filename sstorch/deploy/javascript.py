@@ -60,13 +60,6 @@ _JAVASCRIPT_QUADRATURE = """
 const _EDGES = @EDGES@;
 const _RULE = @RULE@;
 
-// Probabilities of the causes between a time and a later one, for those without an event by then.
-function _incidences(at, start, time) {
-  const alive = start > 0 ? Math.exp(-at(start)[@CAUSES@][0]) : 1;
-  const before = _integrals(at, start);
-  return _integrals(at, start + time).map((each, k) => alive > 0 ? (each[0] - before[k][0]) / alive : NaN);
-}
-
 // Integrals of hazard times survival up to a time: in each panel the causes share what survival loses.
 // Each is followed by its derivatives, if the curves are.
 function _integrals(at, time) {

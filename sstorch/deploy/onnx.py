@@ -86,8 +86,7 @@ def _integrated(
     last_axis = constant([-1], "INT64")
     asked = "time"
     if after:
-        start = constant([[after]])
-        asked = node("Concat", start, node("Add", start, "time"), axis=1)
+        asked = node("Add", constant(after), "time")
     safe = node("Max", asked, constant(float(np.finfo(np.float64).tiny)))
     end = node("Log", safe)
     # The last panel of each time begins at the last edge before it.
@@ -153,16 +152,7 @@ def _integrated(
     positive = node("Greater", asked, constant(0.0))
     found = node("Add", node("Gather", sums, full, axis=2), last)
     incidence = node("Where", positive, found, constant(0.0))
-    survival = node("Where", positive, survival, constant(1.0))
-    if not after:
-        return leaf, survival, incidence
-    then, since = (
-        graph.slice(survival, 0, 1),
-        node("Sub", graph.slice(incidence, 1, _END), graph.slice(incidence, 0, 1)),
-    )
-    # Nothing is known of those who are not at risk then: 0 / 0.
-    later = node("Div", graph.slice(survival, 1, _END), then)
-    return leaf, later, node("Div", since, node("Unsqueeze", then, constant([1], "INT64")))
+    return leaf, node("Where", positive, survival, constant(1.0)), incidence
 
 
 class _Graph:

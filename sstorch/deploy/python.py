@@ -77,13 +77,6 @@ _EDGES = @EDGES@
 _RULE = @RULE@
 
 
-def _incidences(at, start, time):
-    '''Probabilities of the causes between a time and a later one, for those without an event by then.'''
-    alive = math.exp(-at(start)[-1][0]) if start > 0 else 1.0
-    before, found = _integrals(at, start), _integrals(at, start + time)
-    return [(b[0] - a[0]) / alive if alive > 0 else math.nan for a, b in zip(before, found)]
-
-
 def _integrals(at, time):
     '''Integrals of hazard times survival up to a time: in each panel causes share what survival loses.
 

@@ -66,13 +66,6 @@ _QUADRATURE = """
 .edges <- unlist(@EDGES@)
 .rule <- @RULE@
 
-# Probabilities of the causes between a time and a later one, for those without an event by then.
-.incidences <- function(at, start, time) {
-  alive <- if (start > 0) exp(-at(start)[[@CAUSES@ + 1]][[1]]) else 1
-  Map(function(later, before) .where(alive > 0, (later[[1]] - before[[1]]) / alive, NaN),
-      .integrals(at, start + time), .integrals(at, start))
-}
-
 # Integrals of hazard times survival up to a time: in each panel causes share what survival loses.
 # Each is followed by its derivatives, if the curves are.
 .integrals <- function(at, time) {

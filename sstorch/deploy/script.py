@@ -80,9 +80,9 @@ class Script(Printer):
             "CAUSES": str(len(curves)),
         }
         parts.append(re.sub("@([A-Z]+)@", lambda found: constants[found[1]], self._quadrature))
-        start = repr(after or 0.0)
-        shares = {name: self._item("found", k) for k, name in enumerate(hazards.log_hazard)}
-        lines = [self._step("found", f"{p}incidences({p}hazards(patient), {start}, time)")]
+        shares = {name: self._item(self._item("found", k), 0) for k, name in enumerate(hazards.log_hazard)}
+        time = f"{after!r} + time" if after else "time"
+        lines = [self._step("found", f"{p}integrals({p}hazards(patient), {time})")]
         parts.append(self._function(head, INCIDENCE, lines, self._pairs(shares)))
         return parts
 

@@ -55,10 +55,9 @@ class SQL(Printer):
         hazards, start = formula.hazards, formula.after or 0.0
         at = [formula.at(time) for time in horizons.values()]
         curves = [] if hazards is None else [*hazards.log_hazard.values(), hazards.cumulative]
-        alive = [hazards.survival_at(start)] if hazards is not None and start else []
         rows = [[each.survival, *each.incidence.values()] for each in at]
         results = [formula.group, *(each for row in rows for each in row)]
-        steps = Steps.of(*results, *alive, *curves, repeating=REPEATING)
+        steps = Steps.of(*results, *curves, repeating=REPEATING)
         added = ["predicted_group"]
         for suffix in horizons:
             names = ["survival", *(f"incidence_{name}" for name in formula.causes)]
@@ -80,13 +79,12 @@ class SQL(Printer):
             ids = self._identified(parts, [self.quoted(name) for name in key])
             last = self._levels(parts, "q_step", "q_numbered", fixed)
             found = [self.text(next(texts)) for _ in results]
-            at_start = [self.text(next(texts), 8) for _ in alive]
             later = [each for each in steps.steps if each[0] in moving]
             times = [start + time for time in horizons.values()]
-            self._integrals(parts, last, later, [*texts], hazards, [*times, *([start] if start else [])], ids)
+            self._integrals(parts, last, later, [*texts], hazards, times, ids)
             for position in range(len(horizons)):
                 place, causes = 2 + position * (1 + len(formula.causes)), range(len(formula.causes))
-                found[place:place] = [self._gained(k, position, len(horizons), at_start, ids) for k in causes]
+                found[place:place] = [self._gained(k, position, ids) for k in causes]
             matched = " AND ".join(f"{last}.{each} = q_incidences.{each}" for each in ids)
             from_ = f"{last} JOIN q_incidences ON {matched}"
             from_ += f"\nORDER BY {last}.q_row" if ids == ["q_row"] else ""
@@ -144,15 +142,10 @@ class SQL(Printer):
         parts.append(self._table("q_numbered", ["*", rows], "q_source"))
         return [*key]
 
-    def _gained(self, cause: int, horizon: int, start: int, alive: Sequence[str], ids: Sequence[str]) -> str:
-        """The incidence of a cause; NULL where no row is at risk, or where several rows have one key."""
-        text, conditions = f"q_until_{horizon}_{cause}", []
-        if alive:
-            text = f"({text} - q_until_{start}_{cause}) / {alive[0]}"
-            conditions.append(f"{alive[0]} > 0.0")
-        if [*ids] != ["q_row"]:
-            conditions.append("q_rows = 1")
-        return f"CASE WHEN {' AND '.join(conditions)} THEN {text} END" if conditions else text
+    def _gained(self, cause: int, horizon: int, ids: Sequence[str]) -> str:
+        """The incidence of a cause; NULL where several rows have one key."""
+        text = f"q_until_{horizon}_{cause}"
+        return text if [*ids] == ["q_row"] else f"CASE WHEN q_rows = 1 THEN {text} END"
 
     def _integrals(
         self,
@@ -205,7 +198,7 @@ class SQL(Printer):
         shares = []
         for k in causes:
             share = f"CASE WHEN {mass} > 0.0 THEN q_mass_{k} / ({mass}) ELSE {1 / len(causes)!r} END"
-            gained = f"CASE WHEN q_lost > 0.0 THEN q_lost * {share} ELSE 0.0 END"
+            gained = f"CASE WHEN q_lost <= 0.0 THEN 0.0 ELSE q_lost * {share} END"
             shares += [f"SUM({which} * {gained}) AS {which}_{k}" for which in until]
         by_patient = f"q_panels\n  GROUP BY {', '.join(ids)}"
         parts.append(self._table("q_incidences", [*ids, *shares], by_patient))

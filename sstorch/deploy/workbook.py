@@ -159,12 +159,10 @@ class _Writer:
         hazards, start = self.formula.hazards, self.formula.after or 0.0
         curves = [] if hazards is None else [*hazards.log_hazard.values(), hazards.cumulative]
         results = [self.formula.survival, *self.formula.incidence.values()]
-        alive = [hazards.survival_at(start)] if hazards is not None and start else []
-        steps = Steps.of(self.formula.group, *results, *alive, *curves, repeating=_REPEATING)
+        steps = Steps.of(self.formula.group, *results, *curves, repeating=_REPEATING)
         self._fixed_steps(steps)
         found = iter(steps.results)
         group, survival, *incidences = (next(found) for _ in range(1 + len(results)))
-        alive = [next(found) for _ in alive]
         for row in range(2, len(self.horizons) + 2):
             # Times of integrals are part of the panels: cells for them would suggest that they can change.
             cell = f"=Calculator!{_letter(row)}${self.first + 1}"
@@ -175,7 +173,7 @@ class _Writer:
             for k in range(len(results))
         ]
         if hazards is not None:
-            shown += self._integrals(hazards, [*found], start, alive)
+            shown += self._integrals(hazards, [*found], start)
         self._inputs()
         names = [*self.formula.causes, self.page.outcome]
         self._results(self.cells.formula(group)[1:], dict(zip(names, [*shown[1:], shown[0]], strict=True)))
@@ -219,14 +217,12 @@ class _Writer:
         for column, a in enumerate(results, self.results):
             self.times.cell(row, column, self.cells.formula(a, row))
 
-    def _integrals(
-        self, hazards: Hazards, curves: Sequence[Expression], start: float, alive: Sequence[Expression]
-    ) -> list[list[str]]:
+    def _integrals(self, hazards: Hazards, curves: Sequence[Expression], start: float) -> list[list[str]]:
         """Fill ``Panels``; formulas of the incidence of each cause at each horizon."""
         row, n_causes, base = len(self.horizons) + 2, len(curves) - 1, self.results
         # After the curves: log hazards + log time - H of each cause, S, and the weight of the node.
         density, survival, weight = base + n_causes + 1, base + 2 * n_causes + 1, base + 2 * n_causes + 2
-        times = [*(start + time for time in self.horizons), start]
+        times = [start + time for time in self.horizons]
         panels = hazards.panels_of(times)
         flag = [_letter(1 + k) for k in range(len(times))]
         largest, mass = len(times) + 1, len(times) + 2
@@ -268,14 +264,7 @@ class _Writer:
             column, n = _letter(gained + k), max(len(panels), 1)
             return f"SUMPRODUCT(Panels!${flag[time]}$1:${flag[time]}${n},Panels!${column}$1:${column}${n})"
 
-        rows = [[until(k, time) for time in range(len(self.horizons))] for k in range(n_causes)]
-        if not alive:
-            return rows
-        at_start = self.cells.formula(alive[0])[1:]
-        return [
-            [f"IF({at_start}>0,({each}-{until(k, len(times) - 1)})/({at_start}),NA())" for each in texts]
-            for k, texts in enumerate(rows)
-        ]
+        return [[until(k, time) for time in range(len(times))] for k in range(n_causes)]
 
     def _inputs(self) -> None:
         """Fill the upper part of ``Calculator``: a row for each column of the model.

@@ -20,6 +20,7 @@ PLACES, WEIGHTS = np.polynomial.legendre.leggauss(NODES)
 # they have the same width up to 55 times its time, and grow then.
 _BEGINNING = (32.0, 16.0, 8.0, 4.0, 2.0, *np.arange(1.0, 0.0, -WIDTH / 2).tolist())
 _END = (*np.arange(WIDTH, 4.1, WIDTH).tolist(), 5.0, 6.0, 8.0, 12.0, 20.0, 36.0)
+DOUBLING = np.log1p(0.5 ** np.arange(13))
 
 
 def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
@@ -36,16 +37,35 @@ def log_time_panels(event_times: FloatArray, corners: FloatArray) -> FloatArray:
     return np.unique(np.concatenate(edges))
 
 
+def panels_from(panels: FloatArray, after: float) -> FloatArray:
+    """The edges from a time on, its logarithm the first; all of them from time zero.
+
+    Where few survive it the others may have the event soon: panels double their width from 2^-12 of it on.
+    """
+    if not after:
+        return panels
+    start = np.log(after)
+    return np.unique(np.concatenate([[start], start + DOUBLING, panels[panels > start]]))
+
+
 def panels_before(panels: FloatArray, time: float) -> FloatArray:
     """The edges before a time, two at least."""
     with np.errstate(divide="ignore"):
         return panels[: max(2, int(np.searchsorted(panels, np.log(time))))]
 
 
+def hazard_alive(hazard: Tensor) -> Tensor:
+    """A cumulative hazard where exp(-hazard) > 0, nan elsewhere: nothing is conditional on S = 0."""
+    return hazard.where(hazard.neg().double().exp() > 0, torch.nan)
+
+
 def cumulative_incidence(
-    curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor
+    curves: Callable[[Tensor], tuple[Tensor, Tensor]], times: Tensor, edges: Tensor, after: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """F_k(t), the integral of h_k S from 0 to t, and S(t), the survival function of any event.
+
+    With `after` both are of rows without an event by then: the integral of h_k S / S(after) from there, which
+    keeps its digits however small S(after) is, and S(t) / S(after).
 
     In each panel the causes share what S loses as their integrals do, so that incidences and S sum to one
     whatever the quadrature, and its error acts on the shares alone. The last panel of a time begins at the
@@ -54,8 +74,10 @@ def cumulative_incidence(
     Args:
         curves: of times (M,) the log hazard of each cause, (n, K, M), and the cumulative hazard of any event,
             (n, M).
-        times: shape (n_times,), >= 0, float64.
-        edges: of the panels, log times, increasing, two at least, float64; those before the largest time.
+        times: shape (n_times,), >= `after`, from time zero, float64.
+        edges: of the panels, log times, increasing, two at least, float64; those before the largest time,
+            and of :func:`panels_from`.
+        after: >= 0, original units.
 
     Returns:
         F (n, K, n_times), in [0, 1], rising with t, and S (n, n_times).
@@ -70,6 +92,8 @@ def cumulative_incidence(
     nodes = torch.cat([inner, own])
     log_hazard, total = curves(torch.cat([edges, end, nodes]).exp())
     log_hazard, total = log_hazard.double(), total.double()
+    if after:
+        total = total - hazard_alive(total[:, :1])
     # Of len() a trace would keep the number.
     n_panels, n_times = edges.shape[0] - 1, end.shape[0]
     n_nodes = (n_panels + n_times) * NODES
@@ -83,9 +107,10 @@ def cumulative_incidence(
     share = torch.where(whole > 0, mass / whole, 1 / mass.shape[1])
     of_panel, of_last = share.split([n_panels, n_times], dim=-1)
     # What is lost before the first edge, next to nothing, goes as in the first panel.
-    before = torch.cat([torch.ones_like(at_edges[:, :1]), at_edges[:, 1:].neg().exp()], 1)
+    one = at_edges[:, :1].neg().exp() if after else torch.ones_like(at_edges[:, :1])
+    before = torch.cat([one, at_edges[:, 1:].neg().exp()], 1)
     survival = at_end.neg().exp()
     gained = of_panel * -before.diff(dim=1).clamp(max=0)[:, None]
-    sums = torch.cat([torch.zeros_like(gained[..., :1]), gained.cumsum(-1)], -1)
+    sums = torch.cat([0.0 * gained[..., :1], gained.cumsum(-1)], -1)
     last = of_last * (before[:, full] - survival).clamp(min=0)[:, None]
-    return torch.where(times > 0, sums[..., full] + last, 0.0), torch.where(times > 0, survival, 1.0)
+    return (sums[..., full] + last).where(times > after, sums[..., :1]), survival.where(times > after, one)

@@ -18,6 +18,7 @@ from sstorch.data import Preprocessor
 from sstorch.data.basis import BasisModule
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
+from sstorch.fitted.incidence import hazard_alive, panels_from
 from sstorch.fitted.tree import FittedTree
 
 METADATA = "sstorch.json"
@@ -109,7 +110,7 @@ class PredictionModule(nn.Module):
             ("offset", preprocessor.offset_),
             ("scale", preprocessor.scale_),
             ("fill", _fill(preprocessor)),
-            *([("edges", fitted.panels)] if fitted.competing else []),
+            *([("edges", panels_from(fitted.panels, self.after))] if fitted.competing else []),
         ):
             self.register_buffer(name, torch.as_tensor(values))
 
@@ -128,18 +129,13 @@ class PredictionModule(nn.Module):
         known = torch.where(torch.isnan(x), self.fill, x)
         tree = self.fitted
         encoded = self.basis((known - self.offset) * self.scale).to(tree.module.log_time_scale.dtype)
-        start = torch.full_like(times[:1], self.after)
-        asked = torch.cat([start, start + times]) if self.after else times
         if tree.competing:
-            incidence, survival = tree.incidence_and_survival(encoded, asked, self.edges)
-        else:
-            survival = tree.module.survival(encoded, asked, tree.prediction)
+            return tree.incidence_and_survival(encoded, times + self.after, self.edges, self.after)
         if not self.after:
-            return (incidence, survival) if tree.competing else survival
-        alive, later = survival[:, :1], survival[:, 1:]
-        if not tree.competing:
-            return later / alive
-        return (incidence[..., 1:] - incidence[..., :1]) / alive[:, None], later / alive
+            return tree.module.survival(encoded, times, tree.prediction)
+        start = torch.full_like(times[:1], self.after)
+        hazard = tree.module.cumulative_hazard(encoded, torch.cat([start, start + times]), tree.prediction)
+        return torch.exp(hazard_alive(hazard[:, :1]) - hazard[:, 1:])
 
 
 def _fill(preprocessor: Preprocessor) -> FloatArray:

@@ -29,6 +29,7 @@ from sstorch.fitted.incidence import (
     cumulative_incidence,
     log_time_panels,
     panels_before,
+    panels_from,
 )
 from sstorch.memory import at_once, check_room
 from sstorch.nn import Prediction, SoftTree
@@ -200,7 +201,7 @@ class FittedTree:
 
         return total
 
-    def incidence(self, x: RowFeatures, times: FloatArray) -> FloatArray:
+    def incidence(self, x: RowFeatures, times: FloatArray, after: float = 0.0) -> FloatArray:
         """Cumulative incidence of each cause, F_k(t), the integral of h_k S from 0 to t.
 
         S is the survival function of any event. Between two times the causes share what S loses, as their
@@ -209,27 +210,31 @@ class FittedTree:
 
         Args:
             x: encoded features, shape (n, p).
-            times: shape (n_times,), >= 0, in any order.
+            times: shape (n_times,), >= 0, in any order, counted from `after`.
+            after: time until which the rows are event-free, >= 0.
 
         Returns:
             shape (n, K, n_times), in [0, 1], rising with t.
         """
-        at = torch.as_tensor(np.ascontiguousarray(times), device=x.device)
-        edges = panels_before(self.panels, float(times.max(initial=0.0)))
+        at = torch.as_tensor(after + times, device=x.device)
+        edges = panels_before(panels_from(self.panels, after), after + float(times.max(initial=0.0)))
 
         def chunk(x: RowFeatures) -> Tensor:
-            incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=x.device))
+            incidence, _ = self.incidence_and_survival(x, at, torch.as_tensor(edges, device=x.device), after)
             return incidence
 
         return self._by_chunk(chunk, len(self.hazards) * (len(edges) + len(times)) * NODES, x)
 
-    def incidence_and_survival(self, x: RowFeatures, times: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    def incidence_and_survival(
+        self, x: RowFeatures, times: Tensor, edges: Tensor, after: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
         """Incidences (n, K, n_times) and survival (n, n_times) as tensors; see :meth:`incidence`.
 
         Args:
             x: encoded features, shape (n, p).
-            times: shape (n_times,).
-            edges: those of `panels` before the largest time.
+            times: shape (n_times,), >= `after`, from time zero.
+            edges: those of `panels`, from `after` on, before the largest time.
+            after: time until which the rows are event-free, >= 0.
         """
         total = self.function("cumulative_hazard")
 
@@ -237,7 +242,7 @@ class FittedTree:
             log_hazards = [module.log_hazard(x, at, self.prediction) for module in self.hazards.values()]
             return torch.stack(log_hazards, 1), total(x, at)
 
-        return cumulative_incidence(curves, times, edges)
+        return cumulative_incidence(curves, times, edges, after)
 
     @cached_property
     def panels(self) -> FloatArray:

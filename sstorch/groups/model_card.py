@@ -27,6 +27,7 @@ from sstorch.document import (
 from sstorch.exceptions import ConfigError
 from sstorch.groups.hooks import RESULTS, GroupedTree
 from sstorch.groups.recalibration import recalibration_texts, recalibrations
+from sstorch.groups.table import WEIGHTED
 
 LIMITS = (
     "It describes these rows: for others, such as of another place or time, it has to be validated anew.",
@@ -111,7 +112,10 @@ def facts_table(tree: GroupedTree, more: Sequence[tuple[str, str]] = ()) -> Tabl
 
 def limits_of(tree: GroupedTree) -> list[str]:
     """Limitations, one sentence each."""
-    return [*LIMITS, *tree._card().limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
+    facts = tree._card()
+    weighted = tree.outcome_type_.weighted and WEIGHTED not in facts.groups
+    limits = [*LIMITS, *facts.limits, *([WEIGHTED] if weighted else [])]
+    return [*limits, *([_TIME_VARYING] if tree.time_varying_ else [])]
 
 
 def use_of(tree: GroupedTree) -> Code:

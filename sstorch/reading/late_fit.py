@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from sstorch._types import BoolArray, FloatArray, IntArray
@@ -64,10 +66,26 @@ def _unobserved_start(tree: FittedTree, x: RowFeatures, data: SurvivalData) -> t
     survival = np.average(tree.curves(x, np.array([first]))[:, 0], weights=data.sample_weight)
     if survival > _UNSEEN:
         return ()
+    mean = f"predicted survival to it, {survival:.3f} on average, is extrapolated"
+    text = f"{mean}, and observed curves take it as 1"
+    return (start_text(first, tree.time_unit, text),)
+
+
+def steps_from_entry(data: SurvivalData) -> str:
+    """A sentence on steps that are 1 before a first entry; empty if few events are expected there."""
+    first, weight = float(data.entry.min()), data.sample_weight
+    rate = weight[data.event].sum() / (weight * (data.time - data.entry)).sum()
+    if (survival := math.exp(-rate * first)) > _UNSEEN:
+        return ""
+    text = f"curves take survival to it as 1; at the mean hazard of all rows it is {survival:.3f}"
+    return start_text(first, data.time_unit, text)
+
+
+def start_text(first: float, unit: str | None, about: str) -> str:
+    """A sentence on the time before the first entry, with the remedy."""
     return (
-        f"No row is at risk before the first entry at {duration(first, tree.time_unit)}: predicted survival "
-        f"to it, {survival:.3f} on average, is extrapolated, and observed curves take it as 1. Predict with "
-        f"after={first:.6g}, or count times from a later origin",
+        f"No row is at risk before the first entry at {duration(first, unit)}: {about}. Predict with "
+        f"after={first:.6g}, or count times from a later origin"
     )
 
 

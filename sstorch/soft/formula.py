@@ -38,7 +38,7 @@ from sstorch.deploy.expression import (
 )
 from sstorch.deploy.tracing import trace
 from sstorch.exceptions import ConfigError
-from sstorch.fitted.incidence import PLACES, WEIGHTS, WIDTH
+from sstorch.fitted.incidence import DOUBLING, PLACES, WEIGHTS, WIDTH
 from sstorch.fitted.tree import FittedTree
 from sstorch.inference.covariance import FitCovariance
 from sstorch.language import Phrase
@@ -114,7 +114,7 @@ def tree_formula(
         },
         fixed,
     )
-    formula = formula_of(unary("exp", -curves.cumulative))
+    formula = replace(formula_of(unary("exp", -curves.cumulative)), cumulative=curves.cumulative)
     if covariance is not None and level is not None:
         spread = _spread(curves, covariance, functions, chosen)
         critical = float(norm.ppf((1 + level) / 2))
@@ -122,7 +122,8 @@ def tree_formula(
     if not tree.competing:
         return formula
     rule = tuple(zip(PLACES.tolist(), WEIGHTS.tolist(), strict=True))
-    hazards = Hazards(curves.log_hazards, curves.cumulative, tuple(tree.panels.tolist()), WIDTH, rule)
+    edges, doubling = tuple(tree.panels.tolist()), tuple(DOUBLING.tolist())
+    hazards = Hazards(curves.log_hazards, curves.cumulative, edges, WIDTH, rule, doubling)
     return replace(formula, hazards=hazards)
 
 

@@ -327,11 +327,11 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _curves(self, kind: CurveKind, X: object, times: FloatArray) -> FloatArray:
         return self._tree.curves(self._encode_new(X), times, kind)
 
-    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
+    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
         tree = self._tree
         if not tree.competing:
-            return super()._incidences(X, times)
-        return tree.incidence(self._encode_new(X), times)
+            return super()._incidences(X, times, after)
+        return tree.incidence(self._encode_new(X), times, after)
 
     def _curves_after(self, kind: CurveKind, X: object, times: FloatArray, after: FloatArray) -> FloatArray:
         if self._tree.can_rise:

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from sstorch import Columns, Surv, SurvivalRegression
+from sstorch import Columns, OptimalSurvivalTree, Surv, SurvivalRegression
+from sstorch.exceptions import DataWarning
 from sstorch.metrics import KaplanMeierBand
 from sstorch.plots import plot_groups
 from sstorch.reading.late_fit import _of_rows_at_risk
@@ -101,3 +103,16 @@ def test_survival_of_rows_at_risk_is_a_number_where_curves_are_zero() -> None:
     tree = SimpleNamespace(curves=curves)
     found = _of_rows_at_risk(tree, x, np.array([0.5, 1.0]), np.ones(2), 1.0)  # type: ignore[arg-type]
     np.testing.assert_allclose(found, 0.0)
+
+
+def test_exact_trees_name_the_time_before_the_first_entry(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    X, entry = pd.DataFrame({"x": rng.normal(size=200)}), rng.uniform(50.0, 60.0, 200)
+    y = Surv(entry + rng.exponential(20.0, 200), np.ones(200, dtype=bool), entry=entry)
+    tree = OptimalSurvivalTree(max_depth=1, min_leaf=50)
+    with pytest.warns(DataWarning, match="curves take survival to it as 1"):
+        tree.fit(X, y)
+    tree.save(tmp_path / "tree")
+    assert "No row is at risk before the first entry" in OptimalSurvivalTree.load(tmp_path / "tree").summary()
+    after = Surv(y.time - 50.0, y.event, entry=entry - entry.min())
+    assert "first entry" not in OptimalSurvivalTree(max_depth=1, min_leaf=50).fit(X, after).summary()

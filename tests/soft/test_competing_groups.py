@@ -186,8 +186,12 @@ def test_split_test_of_a_cause_is_that_of_its_hazard(tree: PrognosticTree, data:
 
 def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) -> None:
     exact = OptimalSurvivalTree(max_depth=1, min_leaf=30).fit(data.frame, data.y)
+    weights = np.linspace(1.0, 2.0, len(data))
+    weighted = clone(exact).fit(data.frame, data.y, sample_weight=weights)
+    assert "Estimates are weighted" in model_card(weighted)
     for each in (tree, exact):
         card = model_card(each)
+        assert "weighted" not in card
         assert "cumulative incidences of relapse and death" in card
         assert "predicted incidence F(" in card
         counts = [f"{(data.cause == k).sum()} events of {name}" for k, name in ((1, "relapse"), (2, "death"))]

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from sstorch import GroupPenalties, Honest, PrognosticTree, PrognosticTreeCV, Surv, SurvivalData, inference
 from sstorch.data.folds import folds_of
-from sstorch.exceptions import ConfigError
+from sstorch.exceptions import ConfigError, DataError
 from sstorch.soft.honest import halves
 from sstorch.validation import group_table
 
@@ -119,3 +119,10 @@ def test_unsupported_teachers_raise() -> None:
         Honest("forest")
     with pytest.raises(ConfigError, match="search does not support teacher=Honest"):
         PrognosticTreeCV({"honest": TREE}, cv=2).fit(frame, Surv(time, event))
+
+
+def test_sandwich_names_the_half_that_placed_the_gates() -> None:
+    frame, time, event = _frame()
+    model = clone(TREE).fit(frame, Surv(time, event))
+    with pytest.raises(DataError, match=r"teacher=Honest\(\): 120 subjects placed the gates"):
+        inference.with_covariance(model, "sandwich", frame, Surv(time, event))

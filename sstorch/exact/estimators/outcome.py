@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,12 +24,14 @@ from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import weighted_rows
 from sstorch.exact.tree import LeafCurveKind, leaf_curves
+from sstorch.exceptions import DataWarning
 from sstorch.groups.competing_validation import CompetingGroupValidation
 from sstorch.groups.hooks import RESULTS, CardFacts, GroupedTree, LeafOf
 from sstorch.groups.resampling import Partition, resamples
 from sstorch.groups.table import CHOSEN_RULES, WEIGHTED
 from sstorch.groups.validation import GroupValidation
 from sstorch.metrics.outcome import Observed
+from sstorch.reading.late_fit import steps_from_entry
 
 
 def observed(data: SurvivalData) -> Observed:
@@ -40,7 +43,10 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
     """The rows of positive weight that a tree is fitted to. Raises DataError: the data are invalid."""
     data = SurvivalData(X, y, sample_weight=sample_weight)
     data.warn_of_few_events()
-    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
+    data = data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
+    if text := steps_from_entry(data):
+        warnings.warn(text, DataWarning, stacklevel=3)
+    return data
 
 
 class OutcomeTree(ExactTree, GroupedTree):
@@ -48,6 +54,7 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     training_record_: TrainingRecord
     training_rows_: str  # fingerprint of the training rows
+    _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
     _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
 
     @property
@@ -64,6 +71,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
         self.training_record_ = TrainingRecord.of(data.frame)
         self.training_rows_ = fingerprint(data.joined())
+        self._start_text = steps_from_entry(data)
         self._forget_results()
 
     def _count_subjects(self, data: SurvivalData, leaf: IntArray) -> None:
@@ -87,6 +95,7 @@ class OutcomeTree(ExactTree, GroupedTree):
             "training_record": self.training_record_.to_dict(),
             "training_rows": self.training_rows_,
             "subjects": self._subjects,
+            "start_text": self._start_text,
         }
         if "group_validation_" in vars(self):
             state["group_validation"] = self.group_validation_.to_dict()
@@ -99,6 +108,7 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.training_record_ = TrainingRecord.from_dict(state["training_record"])
         self.training_rows_ = str(state["training_rows"])
         self._subjects = [int(number) for number in state["subjects"]]
+        self._start_text = str(state["start_text"])
         if "group_validation" in state:
             of_file = CompetingGroupValidation if self._competing else GroupValidation
             self.group_validation_ = of_file.from_dict(state["group_validation"])
@@ -185,9 +195,10 @@ class OutcomeTree(ExactTree, GroupedTree):
 
     @property
     def _cautions(self) -> list[str]:
-        """Cautions of a summary: the groups were chosen on these rows, which have weights."""
+        """Cautions of a summary: unobserved first times, groups chosen on these rows, their weights."""
         chosen = self.tree_.n_leaves > 1 and not hasattr(self, "recalibration_")
         cautions = [f"Caution: {CHOSEN_RULES}"] if chosen else []
+        cautions += [f"Caution: {self._start_text}."] if self._start_text else []
         return [*cautions, *([WEIGHTED] if self.outcome_type_.weighted else [])]
 
     def _recalibrated_copy(self) -> Self:

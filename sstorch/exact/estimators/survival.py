@@ -141,8 +141,14 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         risk: FloatArray = self.curves_.cumulative_hazard.sum(axis=1)
         return risk[leaf]
 
-    def _incidences(self, X: object, times: FloatArray) -> FloatArray:
-        return (self._cause_incidences if self._competing else super()._incidences)(X, times)
+    def _incidences(self, X: object, times: FloatArray, after: float = 0.0) -> FloatArray:
+        if not self._competing:
+            return super()._incidences(X, times, after)
+        if not after:
+            return self._cause_incidences(X, times)
+        found = self._cause_incidences(X, np.append(0.0, times) + after)
+        alive = np.exp(self._log_survival(X, np.array([after])))
+        return np.asarray((found[..., 1:] - found[..., :1]) / alive[:, None])
 
     def predict_quantile(self, X: object, q: float = 0.5, after: npt.ArrayLike | None = None) -> FloatArray:
         """First time at which the survival function is at most 1 - q, shape (n,); the median by default.
