@@ -108,3 +108,22 @@ def test_a_page_is_typed(tmp_path: Path, change: tuple[str, str], code: int, las
         assert list(shown) == sorted(shown)
         assert ">>> x = [1,\n...      2]\n>>> sum(x)\n3\n" in done.stdout
         assert "not a heading" not in done.stdout.split("$ ")[0]
+
+
+@pytest.mark.nightly
+def test_a_file_that_registers_a_family_is_a_command_that_trains_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "extending.md").read_text()
+    family = page[page.index(">>> import torch") : page.index(">>> data")]
+    command = page[page.index("if __name__") :].partition("```")[0]
+    (tmp_path / "makeham.py").write_text(re.sub(r"^(>>>|\.\.\.) ?", "", family, flags=re.M) + command)
+    quick = ["dataset=gbsg2", "leaf=makeham", "tree.depth=0", "cv.n_folds=2", "cv.peers=false", "logger=none"]
+    done = subprocess.run(
+        [sys.executable, "makeham.py", *quick, "hydra.run.dir=run"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "depth 0, makeham leaves" in done.stdout

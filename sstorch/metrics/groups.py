@@ -464,9 +464,10 @@ def groups_and_strata(
     n_rows = len(weight)
     stratum, n_strata = group_codes(np.zeros(n_rows) if strata is None else strata, n_rows, "strata")
     codes, _ = group_codes(group, n_rows)
-    compared = np.unique(codes[weight > 0])
-    codes = np.minimum(np.searchsorted(compared, codes), len(compared) - 1)
-    return codes, len(compared), [stratum == number for number in range(n_strata)]
+    compared = np.bincount(codes[weight > 0], minlength=codes.max() + 1) > 0
+    numbers = np.cumsum(compared) - 1
+    codes = numbers[codes].clip(min=0)
+    return codes, int(compared.sum()), [stratum == number for number in range(n_strata)]
 
 
 def _steps(values: FloatArray) -> FloatArray:
