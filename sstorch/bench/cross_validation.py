@@ -32,7 +32,7 @@ from sstorch.bench.scores import (
 )
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
 from sstorch.data.coded import RowFeatures
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.competing_validation import held_out_groups_of_causes
@@ -163,12 +163,8 @@ def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     """
     folds = folds_of(data, n_folds, seed)
     for fold in split(data, folds):
-        try:
+        with scoring_of(fold.number, n_folds):
             check_scorable(fold.test, fold.train)
-        except DataError as error:
-            raise DataError(
-                f"fold {fold.number} of {n_folds} cannot be scored, choose fewer folds: {error}"
-            ) from error
     return folds
 
 
