@@ -378,7 +378,7 @@ def _scores(run: Run) -> Section | None:
     elif run.data.causes is None and run.data.intervals is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
-            "observed from time zero."
+            "observed from time zero, with equal weights."
         )
     legend.append(f"{ABSENT}: step functions have no likelihood.")
     if run.data.entry.any():
