@@ -365,9 +365,9 @@ def comparable_pairs(
     """The comparable pairs of rows, see `concordance_harrell`; event weights are of the rows, (n,)."""
     check_choice(tied_time, "tied_time", get_args(TiedTime))
     horizon = None if tau is None else check_horizon(tau, "tau")
-    return ComparablePairs.of(
-        rows.time, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry
-    )
+    # A later row of the subject shows that an event at the end of this one was another's: no tie.
+    time = np.where(rows.ends | rows.event, rows.time, np.nextafter(rows.time, np.inf))
+    return ComparablePairs.of(time, rows.event, tied_time, horizon, event_weight, rows.weight, rows.entry)
 
 
 def total_weight(pairs: ComparablePairs) -> float:
