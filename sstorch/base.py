@@ -437,8 +437,7 @@ class SurvivalEstimator(FrameEstimator):
 
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """The rows of positive weight, with the training columns alone."""
-        data = self._scored(X, y, sample_weight)
-        return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
+        return self._scored(X, y, sample_weight).counted()
 
 
 def check_times(times: npt.ArrayLike) -> FloatArray:

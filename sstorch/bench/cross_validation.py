@@ -32,7 +32,7 @@ from sstorch.bench.scores import (
 )
 from sstorch.data import Fold, Schema, SurvivalData, folds_of
 from sstorch.data.coded import RowFeatures
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data.folds import scoring_of, split, train_outside_score_inside
 from sstorch.data.time_unit import round_horizons
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.groups.competing_validation import held_out_groups_of_causes
@@ -65,7 +65,7 @@ class CrossValidation:
         model: the tree trained on all rows, with the same choice of the start; ``metrics_`` are mean scores
             of the chosen trees on the test folds, ``group_validation_`` is the validation of their groups.
         batch: all trained trees; splits 0 .. n_folds - 1 are the folds, the last is all rows.
-        folds: fold of each row, shape (n,).
+        folds: fold of each row of positive weight, shape (n,); the others are left out.
     """
 
     scores: pd.DataFrame
@@ -116,10 +116,11 @@ class CrossValidation:
             data: all rows.
 
         Returns:
-            A row for each row: ``row`` from 0, ``fold``, ``group`` in the tree of the fold, and ``S(t)``, or
-            with competing causes the cumulative incidence ``F(t):cause`` of each, at round times near
-            quantiles of the event times.
+            A row for each row of positive weight: ``row`` in `data`, from 0, ``fold``, ``group`` in the tree
+            of the fold, and ``S(t)``, or with competing causes the cumulative incidence ``F(t):cause`` of
+            each, at round times near quantiles of the event times.
         """
+        number, data = np.flatnonzero(data.sample_weight), data.counted()
         times = round_horizons(data.event_times, self.model.time_unit_)
         names = [f"S({time:g})" for time in times]
         if data.causes is not None:
@@ -133,7 +134,7 @@ class CrossValidation:
             else:
                 values = tree.falling_curves(frame, times)
             table = pd.DataFrame(values, index=frame.index, columns=names)
-            parts.append(table.assign(row=rows, fold=fold, group=tree.apply(frame)))
+            parts.append(table.assign(row=number[rows], fold=fold, group=tree.apply(frame)))
         whole = pd.concat(parts).sort_values("row", ignore_index=True)
         return whole[["row", "fold", "group", *names]]
 
@@ -162,12 +163,8 @@ def make_folds(data: SurvivalData, n_folds: int, seed: int) -> IntArray:
     """
     folds = folds_of(data, n_folds, seed)
     for fold in split(data, folds):
-        try:
+        with scoring_of(fold.number, n_folds):
             check_scorable(fold.test, fold.train)
-        except DataError as error:
-            raise DataError(
-                f"fold {fold.number} of {n_folds} cannot be scored, choose fewer folds: {error}"
-            ) from error
     return folds
 
 
@@ -196,7 +193,7 @@ def cross_validate(
 
     Args:
         estimator: parameters of the trees; not fitted.
-        data: all rows.
+        data: all rows; weights count in training and scores, and rows of weight zero are left out.
         n_folds: folds, by subject, stratified by event or cause.
         seed: of the folds; the trees' own is the estimator's ``random_state``.
         callbacks: called at every step of the training of a batch.
@@ -209,7 +206,7 @@ def cross_validate(
             checkpoint belongs to another run.
         FormatError: the checkpoint is truncated or altered.
     """
-    settings = estimator._batch_settings()
+    settings, data = estimator._batch_settings(), data.counted()
     check_causes(data, settings)
     folds = make_folds(data, n_folds, seed)
     if data.entry.any():
@@ -300,8 +297,8 @@ class FairnessPath:
         scores: one row per rho, fold, start and part (``train`` or ``test``): accuracy, disparities, the
             training objective, and ``chosen``, true for the start with the lowest training objective.
         batch: all trained trees; split k is fold k.
-        folds: fold of each row, shape (n,).
-        data: all rows.
+        folds: fold of each row of `data`, shape (n,).
+        data: all rows of positive weight.
         estimator: parameters of the trees.
     """
 
@@ -362,6 +359,7 @@ def fairness_path(
         ConfigError: no penalty is chosen, the groups are unknown, or a rho is out of range.
         DataError: a fold cannot be scored, or its training rows are all of one group.
     """
+    data = data.counted()
     known_groups(data)
     if estimator.penalties.fairness is None:
         raise ConfigError("a fairness path needs a penalty: choose fairness='l2' or 'l2_relaxed'")

@@ -144,7 +144,7 @@ def score_run(
     checkpoint: Checkpoint | None = None,
 ) -> pd.DataFrame:
     """Scores of reference models and, last, of the chosen trees of a run; see :func:`score_peers`."""
-    batch = result.batch
+    batch, data = result.batch, data.counted()
     trained = [batch.regression(fold) for fold in range(len(result.trees))] if batch.regressions else []
     peers = score_peers(peers_of(data, estimator), estimator, data, result.folds, checkpoint, trained)
     parts = split(data, result.folds)

@@ -70,4 +70,4 @@ def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], stat
     peers = None
     if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values
         peers = pd.read_csv(path / "peers.csv").dropna(axis=1, how="all")
-    return Run(name, data, model, held_out, peers, config, status)
+    return Run(name, data.counted(), model, held_out, peers, config, status)

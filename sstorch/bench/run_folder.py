@@ -216,10 +216,9 @@ class RunFolder:
         """
         result.scores.to_csv(self.path / "scores.csv", index=False)
         result.table().to_csv(self.path / "summary.csv")
-        pd.DataFrame({"row": range(len(data)), "fold": result.folds}).to_csv(
-            self.path / "folds.csv", index=False
-        )
-        result.held_out(data).to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
+        held_out, data = result.held_out(data), data.counted()
+        held_out[["row", "fold"]].to_csv(self.path / "folds.csv", index=False)
+        held_out.to_csv(self.path / "held_out.csv", index=False, float_format="%.6g")
         if peers is not None:
             peers.to_csv(self.path / "peers.csv", index=False)
         if result.choices:

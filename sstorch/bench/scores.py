@@ -156,14 +156,15 @@ class RowsToScore:
             return
         # Metrics compare rows in this order: curves that are predicted in it need not be copied.
         order = np.lexsort((~rows.event, rows.time))
-        self._rows = rows = rows.subset(order[rows.sample_weight[order] > 0.0])
-        train = train if train.sample_weight.all() else train.subset(train.sample_weight > 0.0)
+        self._rows = rows = rows.subset(order).counted()
+        train = train.counted()
         if thin:
             grids = thinned_together(_steps(rows, train), len(rows))
         else:
             grids = default_grids(rows.time, train.time, ("graf", "osst", "sksurv"))
         events = thinned(rows.event_times, len(rows))
-        self._outcome = ScoredOutcome.of(rows.y, train.y, grids, events)
+        y, known = (part.y.weighted(part.uneven_weight) for part in (rows, train))
+        self._outcome = ScoredOutcome.of(y, known, grids, events)
 
     def scores(
         self, predictor: Predictor | PredictsIncidence, names: Sequence[str] = CURVE_SCORES
@@ -275,7 +276,7 @@ def _log_likelihood(predictor: object, rows: SurvivalData) -> Score:
     if likelihood is None:
         return Score(np.nan, "the model has no density")
     try:
-        value = float(likelihood(rows.frame, rows.y))
+        value = float(likelihood(rows.frame, rows.y.weighted(rows.uneven_weight)))
     except DataError as error:
         return Score(np.nan, str(error))
     return Score(value) if np.isfinite(value) else Score(np.nan, f"{value:g}")

@@ -30,7 +30,7 @@ from sstorch.files import unlock
 
 _TARGET = ("time_", "event_", "entry_", "weight_")
 # Increased when scores or folds change, so that stored results of another protocol are not reused.
-_PROTOCOL_VERSION = 1
+_PROTOCOL_VERSION = 2
 # How long to wait before looking again for tasks that another process is at, seconds.
 _PAUSE = 2.0
 
@@ -75,8 +75,8 @@ def plan(
     tasks, folds_of = [], {}
     for source in sources:
         data = source.load()
-        folds_of[source.label] = make_folds(data, n_folds, seed)
-        digest = data_checksum(data)
+        digest, rows, data = data_checksum(data), np.flatnonzero(data.sample_weight), data.counted()
+        folds_of[source.label] = rows, make_folds(data, n_folds, seed)
         for model in models:
             model.check_data(data)
             shaping = {
@@ -92,10 +92,10 @@ def plan(
             key = TaskKey(source.label, model.name, model.depth, config)
             tasks.append(StudyTask(key, source, digest, model, n_folds, seed))
     store.check_writable()
-    for label, folds in folds_of.items():
+    for label, (rows, folds) in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
         file.parent.mkdir(exist_ok=True)
-        pd.DataFrame({"row": range(len(folds)), "fold": folds}).to_csv(file, index=False)
+        pd.DataFrame({"row": rows, "fold": folds}).to_csv(file, index=False)
     return tasks
 
 
@@ -273,5 +273,5 @@ def _data_of(task: StudyTask) -> SurvivalData:
         if data_checksum(data) != task.digest:
             raise DataError(f"{task.source.label} has changed since the study was begun; run it again")
         _loaded.clear()
-        _loaded[task.digest] = data
+        _loaded[task.digest] = data.counted()
     return _loaded[task.digest]

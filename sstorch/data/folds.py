@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,7 +73,12 @@ def folds_of(data: SurvivalData | Surv, n_folds: int, seed: int) -> IntArray:
 
 
 def _spread(
-    stratum: IntArray, n_folds: int, seed: int, subject: IntArray | None, names: Sequence[str] = ()
+    stratum: IntArray,
+    n_folds: int,
+    seed: int,
+    subject: IntArray | None,
+    names: Sequence[str] = (),
+    of: str = "rows",
 ) -> IntArray:
     """Folds with equal shares of each stratum: 0 without an event, 1 .. K the causes called `names`."""
     # Imported here: it loads all of scikit-learn's metrics.
@@ -82,11 +88,11 @@ def _spread(
     if subject is not None:
         own = np.zeros(int(subject.max()) + 1, dtype=np.int64)
         np.maximum.at(own, subject, stratum)
-        return _spread(own, n_folds, seed, None, names)[subject]
+        return _spread(own, n_folds, seed, None, names, "subjects")[subject]
     counts = np.bincount(stratum, minlength=max(len(names), 1) + 1)[1:]
     if (few := counts < n_folds).any():
         rare = int(few.argmax())
-        found = f"{counts[rare]} events in {len(stratum)} rows"
+        found = f"{counts[rare]} events in {len(stratum)} {of}"
         found = f"cause {names[rare]} has {found}," if names else f"{found} are"
         raise DataError(f"{found} too few for {n_folds} folds, which need one each; choose fewer folds")
     fold = np.zeros(len(stratum), dtype=np.int64)
@@ -132,6 +138,22 @@ def split(data: SurvivalData, folds: IntArray) -> list[Fold]:
     """Training and test rows of every fold, from the fold of each row, (n,), 0 .. K - 1."""
     inside = [folds == number for number in range(int(folds.max()) + 1)]
     return [Fold(k, rows, data.subset(~rows), data.subset(rows)) for k, rows in enumerate(inside)]
+
+
+@contextmanager
+def scoring_of(fold: int, n_folds: int) -> Iterator[None]:
+    """Name the fold, from 0, in errors of its score."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"fold {fold} of {n_folds} cannot be scored, choose fewer folds: {error}") from error
+
+
+def defined(score: float) -> float:
+    """Return a score of held-out rows. Raises DataError: it is NaN, by which nothing can be chosen."""
+    if np.isnan(score):
+        raise DataError("the score is not defined (NaN)")
+    return score
 
 
 def train_outside_score_inside(

@@ -522,6 +522,10 @@ class SurvivalData:
         )
         return part
 
+    def counted(self) -> Self:
+        """Return the rows of positive weight: those to which models are fitted and which scores count."""
+        return self if self.sample_weight.all() else self.subset(self.sample_weight > 0.0)
+
     @property
     def cause(self) -> IntArray:
         """Cause of each row's event (n,), 1 .. K, 0 if it was censored.

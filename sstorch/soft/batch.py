@@ -64,7 +64,7 @@ def training_rows(X: object, y: object, sample_weight: object, sensitive: object
     """The rows of positive weight of what an estimator is fitted to."""
     data = SurvivalData(X, y, sample_weight=sample_weight, sensitive=sensitive)
     data.warn_of_few_events()
-    return data if data.sample_weight.all() else data.subset(data.sample_weight > 0)
+    return data.counted()
 
 
 def train_batch(

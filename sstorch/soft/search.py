@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,7 @@ from sstorch import metrics
 from sstorch._types import FloatArray, IntArray
 from sstorch.data import Fold, Schema, Surv, SurvivalData
 from sstorch.data.coded import RowFeatures
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning, TrainingError
 from sstorch.groups.validation import concordance_of_rows
 from sstorch.metrics.registry import kind_of
@@ -38,7 +39,7 @@ class FoldScores:
     """Scores of a candidate on the test rows of K folds."""
 
     score: FloatArray  # greater is better, shape (K,); -inf where no start has a finite objective
-    # concordance of its curves, shape (K,); nan if no row has an event, and of intervals
+    # concordance of its curves, shape (K,); nan if no two rows are comparable, and of intervals
     c_harrell: FloatArray
     c_groups: FloatArray  # that of its groups alone, likewise; nan without gates, too
     groups: IntArray  # group of each row in the tree of each fold, shape (K, n)
@@ -75,19 +76,14 @@ def score_on_folds(
         if model is None:
             return -np.inf, np.nan, np.nan, np.ones(len(data), dtype=np.int64)
         x, test = model.tree_.encode(data.frame), fold.test
-        value, group = (
-            held_out_score(model, fold, scoring, x[np.flatnonzero(fold.inside)]),
-            model.tree_.apply(x),
-        )
-        if np.isnan(value):
-            raise DataError(
-                f"the score of fold {fold.number} is not defined (NaN): choose fewer folds or another"
-            )
-        concordance = alone = np.nan
-        if test.event.any() and test.intervals is None:
-            concordance = value if scoring == "c_harrell" else model.score(test.frame, test.weighted_y)
-            if model.tree_.module.topology.depth:
-                alone = concordance_of_rows(group[fold.inside], test, group[~fold.inside], fold.train)
+        with scoring_of(fold.number, int(place.max()) + 1):
+            value = defined(held_out_score(model, fold, scoring, x[np.flatnonzero(fold.inside)]))
+        group, concordance, alone = model.tree_.apply(x), np.nan, np.nan
+        if test.intervals is None:
+            with suppress(DataError):  # no two test rows are comparable; they need not be for the score
+                concordance = value if scoring == "c_harrell" else model.score(test.frame, test.weighted_y)
+                if model.tree_.module.topology.depth:
+                    alone = concordance_of_rows(group[fold.inside], test, group[~fold.inside], fold.train)
         return value, concordance, alone, group
 
     begin = time.perf_counter()

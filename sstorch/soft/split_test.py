@@ -173,7 +173,7 @@ def leaf_tests(
     numbers = tree.group_numbers
     if group is not None and check_integer("group", group, 1) > len(numbers):
         raise ConfigError(f"group must be at most {len(numbers)}, the number of groups, got {group}")
-    data = data.subset(data.sample_weight > 0)
+    data = data.counted()
     x = tree.encode(data.frame)
     assigned = numbers[tree.leaf(x)]
     if group is not None and not (assigned == group).any():

@@ -94,7 +94,8 @@ class PrognosticTreeCV(FrameEstimator):
 
     Attributes:
         best_estimator_: the chosen model, trained on all rows. ``group_validation_`` reports whether its
-            groups differ on held-out rows, the rows that were also used for the choice.
+            groups differ on held-out rows, the rows that were also used for the choice; without it if
+            a fold has no comparable pair.
         best_name_: name of the chosen candidate.
         best_score_: mean score of the chosen candidate over folds; optimistic, since it determined the
             choice.
@@ -102,9 +103,9 @@ class PrognosticTreeCV(FrameEstimator):
             ``mean_score`` over folds and its ``standard_error``; ``less_best``, the difference from the best
             candidate, and its standard error, paired by fold; ``c_harrell``, concordance of the curves, and
             ``c_groups``, concordance of the groups alone (:func:`~sstorch.metrics.concordance_of_groups`; nan
-            without gates), means over folds; ``rank`` (the first of means equal to four decimals is better);
-            ``chosen``; ``seconds``; and the score of each fold, ``fold_0`` ... (-inf if no start could be
-            trained).
+            without gates), means over folds, nan if a fold has no comparable pair; ``rank`` (the first of
+            means equal to four decimals is better); ``chosen``; ``seconds``; and the score of each fold,
+            ``fold_0`` ... (-inf if no start could be trained).
         score_name_: name of the score; ``"score"`` for a scorer of scikit-learn.
         nested_scores_: None, or with ``nested`` one row per fold: the ``candidate`` chosen on the training
             rows, and its ``score``, ``c_harrell`` and ``c_groups`` on the test rows.
@@ -193,7 +194,7 @@ class PrognosticTreeCV(FrameEstimator):
             self.nested_scores_ = pd.DataFrame(rows, columns=columns).rename_axis("fold")
         name = _chosen(table)
         self.best_estimator_ = clone(candidates[name])._fit_data(data, schema)
-        if np.isfinite(found[name].c_groups).any() and found[name].groups.max() > 1:
+        if np.isfinite(found[name].c_groups).all() and found[name].groups.max() > 1:
             held_out = held_out_groups if data.causes is None else held_out_groups_of_causes
             self.best_estimator_.group_validation_ = held_out(data, folds, found[name].groups)
         self.score_name_ = scoring if isinstance(scoring, str) else "score"

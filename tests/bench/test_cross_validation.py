@@ -18,8 +18,10 @@ from sstorch import (
     metrics,
 )
 from sstorch.bench import CrossValidation, cross_validate, make_folds
+from sstorch.bench.report.run import Run, calibration_section
 from sstorch.bench.scores import GROUP_SCORES, SCORES
 from sstorch.data import Preprocessor
+from sstorch.document import number
 from sstorch.exceptions import DataError
 from sstorch.optim import Nodec
 
@@ -97,6 +99,34 @@ def test_test_rows_never_reach_the_training(gbsg2: SurvivalData) -> None:
     assert not np.array_equal(
         again.batch.preprocessors[1].scale_, result.batch.preprocessors[1].scale_
     )  # the wreck does reach the folds that train on it
+
+
+def test_scores_are_weighted_and_rows_without_weight_are_left_out(small_data: SurvivalData) -> None:
+    weight = np.arange(len(small_data)) % 3 / 2
+    frame = small_data.frame.copy()
+    frame.loc[weight == 0, frame.columns[0]] = 1e6
+    y = small_data.y.weighted(weight)
+    data = SurvivalData(frame, y)
+    result, used = cross_validate(SurvivalRegression(), data, 2), data.subset(weight > 0)
+    pd.testing.assert_frame_equal(result.scores, cross_validate(SurvivalRegression(), used, 2).scores)
+    held_out = result.held_out(data)
+    np.testing.assert_array_equal(held_out["row"], np.flatnonzero(weight))
+    np.testing.assert_array_equal(held_out["fold"], result.folds)
+    alone = SurvivalRegression().fit(frame, y)
+    pd.testing.assert_frame_equal(inference.terms(result.model), inference.terms(alone), rtol=1e-8)
+    tree, test, train = result.trees[0], used.subset(result.folds == 0), used.subset(result.folds != 0)
+    names = ["c_harrell", "ibs_graf", "ibs_sksurv"]
+    expected = [*metrics.evaluate(tree, train, test, metrics=names)["value"]]
+    expected.append(tree.log_likelihood(test.frame, test.y, test.sample_weight))
+    row = result.scores.query("fold == 0 and part == 'test'")[[*names, "log_likelihood"]]
+    np.testing.assert_allclose(row.to_numpy(), [expected], rtol=1e-10)
+    # Calibration in the report of the run: weighted means, and no curve, which would not be.
+    page = str(calibration_section(Run("rows", data.counted(), result.model, held_out, None, {}, {})))
+    assert "do not support weights" in page
+    for name in [name for name in held_out if name.startswith("S(")]:
+        observed = metrics.KaplanMeier.fit(used.weighted_y).at([float(name[2:-1])])[0]
+        mean = np.average(held_out[name], weights=used.sample_weight)
+        assert f"Kaplan-Meier {number(observed)}, mean predicted {number(mean)}" in page
 
 
 def test_categories_that_a_fold_does_not_see(small_data: SurvivalData) -> None:

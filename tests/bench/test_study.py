@@ -86,6 +86,22 @@ def test_a_study_stores_every_score_and_does_nothing_twice(cohort: DatasetConfig
     assert ResultStore(folder).table().equals(table)
 
 
+def test_study_leaves_rows_without_weight_out(cohort: DatasetConfig, tmp_path: Path) -> None:
+    frame, tables = pd.read_csv(cohort.path), []
+    used = np.arange(150) % 4 > 0
+    for name, rows in (("all", frame.assign(w=1.0 * used)), ("some", frame[used].assign(w=1.0))):
+        rows.loc[rows["w"] == 0, "a"] = 1e6
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+        source = dataclasses.replace(cohort, path=str(tmp_path / f"{name}.csv"), weight="w")
+        store = ResultStore(tmp_path / name)
+        trees = soft_tree_models(SHARED, {"sst_exp": {"leaf": "exponential", "depth": 0}})
+        assert run(plan([source], trees, 2, 0, store), store, Serial(), lambda outcome: None) == []
+        tables.append(store.table()["value"])
+    pd.testing.assert_series_equal(*tables)
+    folds = pd.read_csv(tmp_path / "all" / "folds" / "all.csv")
+    np.testing.assert_array_equal(folds["row"], np.flatnonzero(used))
+
+
 def test_study_keeps_the_evidence_for_groups(cohort: DatasetConfig, tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "study")
     entry = {"leaf": "weibull", "depth": 1, "numeric": "linear"}

@@ -38,6 +38,8 @@ def test_seed_shuffles():
 def test_refusals():
     with pytest.raises(DataError, match=r"3 events in 10 rows are too few for 5 folds.*choose fewer folds"):
         stratified_folds(np.arange(10) < 3, 5, 0)
+    with pytest.raises(DataError, match="3 events in 5 subjects are too few"):
+        stratified_folds(np.arange(10) < 6, 5, 0, subject=np.arange(10) // 2)
     with pytest.raises(DataError, match="0 events in 0 rows"):
         stratified_folds([], 2, 0)
     with pytest.raises(ConfigError, match="n_folds=1; cross-validation needs at least 2"):

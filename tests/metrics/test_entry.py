@@ -388,3 +388,17 @@ def test_from_a_landmark_split_histories_with_causes_are_followed_to_their_end()
     expected = evaluate(TwoCauses(), (x, whole), (x, whole), metrics=metrics, after=s)["value"]
     found = evaluate(TwoCauses(), (x[rows], halves), (x[rows], halves), metrics=metrics, after=s)["value"]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_cuts_at_the_times_of_events_are_no_ties() -> None:
+    random = np.random.default_rng(3)
+    time, event, risk = random.integers(2, 9, 60), random.random(60) < 0.6, random.normal(size=60)
+    cut = random.integers(1, time)
+    first = Surv(
+        np.r_[cut, time],
+        np.r_[np.zeros(60, bool), event],
+        entry=np.r_[np.zeros(60), cut],
+        id=[*range(60)] * 2,
+    )
+    whole = concordance_harrell_risk((time, event), risk)
+    assert concordance_harrell_risk(first, np.r_[risk, risk]) == pytest.approx(whole, rel=1e-12)

@@ -398,6 +398,19 @@ def test_too_few_events_for_the_folds_raise(small_data: SurvivalData) -> None:
         _fit(small_data, cv=200)
 
 
+@pytest.mark.filterwarnings("ignore:3 events in 120 rows")
+def test_folds_without_comparable_pairs_have_likelihoods(small_data: SurvivalData) -> None:
+    event = small_data.time >= np.sort(small_data.time)[-3]  # the last rows alone
+    candidates = {"one": clone(REGRESSION).set_params(leaf="exponential")}
+    data = SurvivalData(small_data.frame, (small_data.time, event))
+    search = _fit(data, candidates=candidates)
+    assert np.isfinite(search.cv_results_["mean_score"]).all()
+    assert search.cv_results_["c_harrell"].isna().all()
+    for scoring in ("c_harrell", lambda model, X, y: float("nan")):
+        with pytest.raises(DataError, match="fold 0 of 3 cannot be scored"):
+            _fit(data, candidates=candidates, scoring=scoring)
+
+
 def test_functions_of_a_tree_ask_a_search_for_its_estimator() -> None:
     with pytest.raises(ConfigError, match="best_estimator_"):
         export_text(PrognosticTreeCV())  # type: ignore[arg-type]

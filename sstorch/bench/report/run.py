@@ -67,7 +67,7 @@ class Run:
     """Inputs of the report of a run."""
 
     name: str  # of the data
-    data: SurvivalData  # all rows
+    data: SurvivalData  # all rows of positive weight
     model: SoftEstimator  # the tree trained on all of them
     held_out: pd.DataFrame  # predictions for held-out rows, :meth:`~sstorch.bench.CrossValidation.held_out`
     # scores of the trees and of reference models, :func:`~sstorch.bench.peers.score_run`; None if the run
@@ -378,7 +378,7 @@ def _scores(run: Run) -> Section | None:
     elif run.data.causes is None and run.data.intervals is None:
         legend.append(
             f"A random forest needs scikit-survival, and here at most {MOST_FOREST_ROWS:,} rows, all "
-            "observed from time zero."
+            "observed from time zero, with equal weights."
         )
     legend.append(f"{ABSENT}: step functions have no likelihood.")
     if run.data.entry.any():
@@ -395,10 +395,13 @@ def calibration_section(run: Run) -> Section:
     """Observed against predicted survival of held-out rows, at each time that they were predicted for."""
     data = run.data
     if data.causes is not None or data.intervals is not None:
-        return _calibration_in_the_large(run)
+        return Section("Calibration on held-out rows", [_calibration_in_the_large(run)])
     if data.entry.any():
         text = "Calibration curves do not support entry times (left truncation)."
         return Section("Calibration on held-out rows", [Paragraph(text)])
+    if data.uneven_weight is not None:
+        why = Paragraph("Calibration curves do not support weights; means and Kaplan-Meier are weighted.")
+        return Section("Calibration on held-out rows", [_calibration_in_the_large(run), why])
     times = [str(name) for name in run.held_out if str(name).startswith("S(")]
     panels, undefined = list[tuple[float, pd.DataFrame, npt.NDArray[Any]]](), list[str]()
     for name in times:
@@ -420,8 +423,7 @@ def calibration_section(run: Run) -> Section:
         ax.legend(frameon=False, loc="upper left", fontsize=8)
     observed = _kaplan_meier(data).at(np.array([time for time, _, _ in panels])).value
     said = [
-        f"{run.unit_of(time)}: mean predicted "
-        f"{number(float(np.average(predicted, weights=data.sample_weight)))}, Kaplan-Meier "
+        f"{run.unit_of(time)}: mean predicted {number(float(predicted.mean()))}, Kaplan-Meier "
         f"{number(float(survival))}, mean distance of the curve from the diagonal "
         f"{number(metrics.integrated_calibration_index(data.y, predicted, t=time))}."
         for (time, _, predicted), survival in zip(panels, observed, strict=True)
@@ -434,7 +436,7 @@ def calibration_section(run: Run) -> Section:
     return Section("Calibration on held-out rows", [picture, Bullets([*said, *undefined])])
 
 
-def _calibration_in_the_large(run: Run) -> Section:
+def _calibration_in_the_large(run: Run) -> Bullets:
     """Mean predictions for held-out rows and nonparametric estimates of the same rows."""
     data, lines, predicted = run.data, list[str](), run.held_out
     names = [str(name) for name in predicted if str(name).startswith(("S(", "F("))]
@@ -442,14 +444,15 @@ def _calibration_in_the_large(run: Run) -> Section:
         curve, _, cause = name.partition(":")
         time = np.array([float(curve[2:-1])])
         if data.causes is None:
-            estimate, what = float(_observed(data, time)[0]), "survival, Turnbull"
+            outcome = "event" if data.intervals is None else "interval"
+            estimate, what = float(_observed(data, time)[0]), f"survival, {_BY_OUTCOME[outcome][1]}"
         else:
             place = data.causes.number(cause) - 1
             found = metrics.aalen_johansen(data.weighted_y, time)
             estimate, what = float(found[place, 0]), f"incidence of {cause}, Aalen-Johansen"
-        mean = number(float(predicted[name].mean()))
+        mean = number(float(np.average(predicted[name], weights=data.sample_weight)))
         lines.append(f"{run.unit_of(float(time[0]))}: {what} {number(estimate)}, mean predicted {mean}.")
-    return Section("Calibration on held-out rows", [Bullets(lines)])
+    return Bullets(lines)
 
 
 # ---------------------------------------------------------------------- model card

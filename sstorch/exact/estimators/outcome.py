@@ -43,7 +43,7 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
     """The rows of positive weight that a tree is fitted to. Raises DataError: the data are invalid."""
     data = SurvivalData(X, y, sample_weight=sample_weight)
     data.warn_of_few_events()
-    data = data if data.sample_weight.all() else data.subset(data.sample_weight > 0.0)
+    data = data.counted()
     if text := steps_from_entry(data):
         warnings.warn(text, DataWarning, stacklevel=3)
     return data

@@ -15,7 +15,7 @@ from sstorch import metrics
 from sstorch._types import IntArray
 from sstorch.checks import check_choice, check_integer
 from sstorch.data import Fold, SurvivalData, folds_of
-from sstorch.data.folds import split, train_outside_score_inside
+from sstorch.data.folds import defined, scoring_of, split, train_outside_score_inside
 from sstorch.exact.binarize import Binarizer, Preset
 from sstorch.exact.estimators.outcome import observed, training_rows
 from sstorch.exact.estimators.search import SEARCH, Search, answers
@@ -133,7 +133,10 @@ class OptimalSurvivalTreeCV(ExactSurvivalTree):
 
         def score(fold: Fold, search: TreeSearch) -> list[tuple[float, int]]:
             reached = [search.solution.optimum(depth=depth, nodes=nodes)[:2] for depth, nodes in sizes]
-            known = {size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(reached)}
+            with scoring_of(fold.number, n_folds):
+                known = {
+                    size: _score(search, size, fold.test, self.scoring) for size in dict.fromkeys(reached)
+                }
             return [known[size] for size in reached]
 
         parts = split(data, folds_of(data, n_folds, seed))
@@ -188,7 +191,7 @@ def _score(search: TreeSearch, size: Size, rows: SurvivalData, scoring: Any) -> 
     tree = search.solution.tree(depth=size[0], nodes=size[1])
     if scoring != "loss":
         fitted = OptimalSurvivalTree()._set_search(search, tree)
-        return float(scoring(fitted, rows.frame, rows.given_y)), tree.n_leaves
+        return defined(float(scoring(fitted, rows.frame, rows.given_y))), tree.n_leaves
     leaf = tree.apply(search.questions.features)
     here = tree.apply(answers(search.questions.rules, rows.frame))
     if settings.objective == "log_likelihood":

@@ -135,3 +135,6 @@ def test_conventions_files_and_bad_settings(small_data: SurvivalData, tmp_path: 
             OptimalSurvivalTreeCV(**values).fit(X, y)
     with pytest.raises(DataError, match="too few for 200 folds"):
         OptimalSurvivalTreeCV(n_folds=200).fit(X, y)
+    # The largest of scores with NaN is NaN.
+    with pytest.raises(DataError, match=r"fold 0 of 2 cannot be scored.*not defined \(NaN\)"):
+        OptimalSurvivalTreeCV(1, n_folds=2, scoring=lambda tree, X, y: np.nan).fit(X, y)
