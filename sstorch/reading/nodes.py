@@ -51,7 +51,8 @@ def node_table(
 
     With competing causes the survival is that of any event, ``events CAUSE`` are those of each, ``F(t)
     CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first and the
-    last of them, that of Aalen and Johansen with its 95 % limits.
+    last of them, that of Aalen and Johansen with its 95 % limits ``AJ lower F(t) CAUSE`` and ``AJ upper F(t)
+    CAUSE``: a cause may have any name.
 
     Args:
         tree: trained on the rows.
@@ -120,8 +121,8 @@ def _of_causes(
             mean = np.average(incidences[inside, k, t], weights=weight) if inside.any() else np.nan
             found[f"F({time:g}) {cause}"] = float(mean)
         for t, time in enumerate(shown):
-            for part, values in zip(("", " lower", " upper"), observed, strict=True):
-                found[f"AJ F({time:g}) {cause}{part}"] = float(values[k, t]) if known[t] else np.nan
+            for part, values in zip(("", "lower ", "upper "), observed, strict=True):
+                found[f"AJ {part}F({time:g}) {cause}"] = float(values[k, t]) if known[t] else np.nan
     return found
 
 
