@@ -108,9 +108,24 @@ class Rule:
 
 
 def _number(value: float) -> Phrase:
-    return Phrase.number(f"{value:.10g}")
+    texts = (f"{value:.{n}g}" for n in range(_DIGITS, 18))
+    return Phrase.number(next(text for text in texts if float(text) == value))
 
 
+def _rounded(threshold: float, values: FloatArray) -> float:
+    """A threshold of fewest digits, but ten or more, that divides increasing values as the given one does.
+
+    Rules are printed with all digits of their thresholds, so that a reader sends rows where the tree does.
+    """
+    place = int(np.searchsorted(values, threshold, side="right"))
+    low = values[place - 1] if place > 0 else -np.inf
+    high = values[place] if place < len(values) else np.inf
+    near = (float(f"{threshold:.{n}g}") for n in range(_DIGITS, 18))
+    return next(number for number in near if low <= number < high)
+
+
+# Digits of a threshold, and more where these do not divide the training rows as it does.
+_DIGITS = 10
 # Boosting rounds of "boosted"; share of rows up to which "surtree" leaves features out.
 _BOOSTING_ROUNDS, _RARE = 50, 0.01
 
@@ -257,7 +272,8 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         known = ~np.isnan(values)
         values, place = np.unique(values[known], return_inverse=True)
         if self.preset == "osst":
-            edges = np.linspace(values[0], values[-1], self.n_bins + 1)[1:-1].tolist()
+            even = np.linspace(values[0], values[-1], self.n_bins + 1)[1:-1].tolist()
+            edges = [_rounded(edge, values) for edge in even]
             ends = zip(edges, [*edges[1:], np.inf], strict=True)
             return [Rule(name, "between", low, high) for low, high in ends]
         if self.preset == "boosted":
@@ -268,7 +284,7 @@ class Binarizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             counts = np.bincount(place, weights=weight[known]) / weight.min()
             thresholds = self._quantiles(values, counts)
         one = ("1",) if np.array_equal(values, [0.0, 1.0]) else ()
-        return [Rule(name, "above", threshold, values=one) for threshold in thresholds]
+        return [Rule(name, "above", _rounded(threshold, values), values=one) for threshold in thresholds]
 
     def _quantiles(self, values: FloatArray, counts: FloatArray) -> list[float]:
         """Thresholds among distinct values, each of which is repeated `counts` times, whole or not."""

@@ -51,7 +51,7 @@ _FEW_ELEMENTS = 2**25
 # which fewer rows at a time would repeat too often.
 _QUANTILE_ELEMENTS = 32
 # Times at which survival is averaged to order groups by prognosis, and the digits of the mean that count.
-_PROGNOSIS_TIMES, _PROGNOSIS_DIGITS = 32, 9
+_PROGNOSIS_TIMES, PROGNOSIS_DIGITS = 32, 9
 # Slopes of leaves that differ by less are the same.
 _SAME_SLOPES = 1e-9
 
@@ -314,8 +314,8 @@ class FittedTree:
     def numbered(self, x: RowFeatures, weight: FloatArray, end: float) -> FittedTree:
         """The tree with its groups numbered by prognosis, 1 for the longest survival.
 
-        That is the weighted mean over the rows of a group of the mean survival up to a time; groups without
-        rows come last, and those of like survival in the order of the leaves.
+        That is the weighted mean over the rows of a group of :meth:`mean_survival`; groups without rows come
+        last, and those of like survival in the order of the leaves.
 
         Args:
             x: encoded features of the training rows, shape (n, p).
@@ -325,13 +325,17 @@ class FittedTree:
         if self._n_leaves == 1:
             return replace(self, groups=np.ones(1, dtype=np.int64))
         leaf, weight = self.leaf(x), weight / weight.max()  # sums of the largest weights are not finite
-        times = end * (np.arange(_PROGNOSIS_TIMES) + 0.5) / _PROGNOSIS_TIMES
-        mean = self.curves(x, times).astype(np.float64).mean(axis=1)
+        mean = self.mean_survival(x, end)
         total, count = (np.bincount(leaf, part, self._n_leaves) for part in (weight * mean, weight))
         level = np.where(count > 0, total / np.where(count > 0, count, 1.0), -1.0)
         groups = np.empty(self._n_leaves, dtype=np.int64)
-        groups[np.argsort(-level.round(_PROGNOSIS_DIGITS), kind="stable")] = np.arange(1, self._n_leaves + 1)
+        groups[np.argsort(-level.round(PROGNOSIS_DIGITS), kind="stable")] = np.arange(1, self._n_leaves + 1)
         return replace(self, groups=groups)
+
+    def mean_survival(self, x: RowFeatures, end: float) -> FloatArray:
+        """Mean of each row's predicted (event-free) survival from zero to a time, > 0, shape (n,)."""
+        times = end * (np.arange(_PROGNOSIS_TIMES) + 0.5) / _PROGNOSIS_TIMES
+        return np.asarray(self.curves(x, times).astype(np.float64).mean(axis=1))
 
     def quantile(
         self, x: RowFeatures, q: float, after: FloatArray | None = None, extrapolate: bool = False

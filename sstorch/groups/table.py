@@ -234,7 +234,8 @@ def groups_text(table: pd.DataFrame) -> str:
         ending = f" {cause}" * bool(cause)
         text = pd.DataFrame({"rows": table["rows", ""], "events": table[f"events{ending}", ""]}).astype(str)
         for quantity in quantities.unique():
-            if not quantity.endswith(ending) or quantity.startswith(("rows", "events")):
+            # "F(t) CAUSE": the name of one cause may end with that of another.
+            if quantity.partition(") ")[2] != cause or quantity.startswith(("rows", "events")):
                 continue
             shown = quantity.removesuffix(ending)
             ends = ("lower", "upper") if kind == "estimate" else ("corrected lower", "corrected upper")

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scipy.stats import chi2
 
 from sstorch.checks import check_choice
-from sstorch.plots.figures import COLOURS, time_label
+from sstorch.plots.figures import COLOURS, time_label, without_math
 
 # Contrasts that are shown, and the change of an estimate in standard errors that is marked.
 _CONTRASTS, _MARK = 12, 0.5
@@ -57,11 +57,12 @@ def plot_check(
     left.set_ylabel("observed / expected events, 95 % limits", fontsize=9)
     names = [f"{term} {contrast}" for term, contrast in rows.index]
     change = rows["change"].to_numpy()
-    middle.barh(names, change, color=[COLOURS[1] if abs(v) > _MARK else COLOURS[0] for v in change])
+    places, colours = range(len(names)), [COLOURS[1] if abs(v) > _MARK else COLOURS[0] for v in change]
+    middle.barh(places, change, color=colours)
+    middle.set_yticks(places, names, parse_math=False)
     for place, (label, value) in enumerate(zip(rows["row"], change, strict=True)):
-        middle.annotate(
-            f" {label} ", (value, place), va="center", ha="left" if value > 0 else "right", fontsize=8
-        )
+        side = "left" if value > 0 else "right"
+        middle.annotate(f" {label} ", (value, place), va="center", ha=side, fontsize=8, parse_math=False)
     middle.margins(x=0.15)
     middle.axvline(0.0, color="#9a9a9a", linewidth=0.8)
     middle.tick_params(labelsize=8)
@@ -84,7 +85,7 @@ def plot_check(
     right.axhline(0.0, color="#9a9a9a", linewidth=0.8)
     right.set_xlabel(time_label(None, time_unit), fontsize=9)
     right.set_ylabel("effect at a time minus that of the model,\nper standard deviation", fontsize=9)
-    right.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8)
+    without_math(right.legend(fontsize=8, frameon=False, title="± 2 standard errors", title_fontsize=8))
     for ax, title in ((left, "calibration"), (middle, "influence"), (right, "effects over time")):
         ax.set_title(title, fontsize=10, loc="left")
     return figure

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sstorch.plots.figures import COLOURS, given_or_new
+from sstorch.plots.figures import COLOURS, given_or_new, without_math
 
 # Of the smallest distance between two times, the width that the models at one time take.
 _WIDTH = 0.5
@@ -26,5 +26,5 @@ def plot_comparison(table: pd.DataFrame, title: str, ax: Axes | None = None) -> 
     ax.set(xlabel="time", ylabel=title, xlim=(times[0] - 0.6 * step, times[-1] + 0.6 * step))
     ax.set_xticks(times, [f"{t:g}" for t in times])
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
+    without_math(ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3))
     return ax

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from sstorch.plots.figures import COLOURS, ShownFigure
+from sstorch.plots.figures import COLOURS, ShownFigure, without_math
 
 # A smaller stability index is not a finding, by the rule of thumb of credit scoring.
 LEAST_PSI = 0.1
@@ -45,13 +45,15 @@ def plot_drift(columns: pd.DataFrame, periods: pd.DataFrame, horizon: str) -> Fi
         _trend(ax, periods, names, measure, competing)
         ax.set_ylabel(label)
     if competing:
-        axes[1].legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+        legend = axes[1].legend(frameon=False, fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
+        without_math(legend)
     step = -(-len(names) // _LABELS_SHOWN)
     axes[-1].set_xticks(
         range(0, len(names), step),
         names[::step],
         rotation=35 if len(names) > 4 else 0,
         ha="right" if len(names) > 4 else "center",
+        parse_math=False,
     )
     axes[-1].set_xlim(-0.5, len(names) - 0.5)
     return figure
@@ -73,7 +75,7 @@ def _shade(ax: Axes, columns: pd.DataFrame, names: list[str], shown: list[str], 
                 ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color="#222222")
     more = f", {len(shown)} of {n_columns} columns" if n_columns > len(shown) else ""
     ax.set_title(f"population stability index{more}; framed: a finding", fontsize=9, loc="left")
-    ax.set_yticks(range(len(shown)), shown, fontsize=8.5)
+    ax.set_yticks(range(len(shown)), shown, fontsize=8.5, parse_math=False)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, extend="max", shrink=min(1.0, 1.2 / (0.26 * len(shown))), pad=0.01)

@@ -117,7 +117,7 @@ def plot_effects(
         ax.remove()
     for ax, name in zip(axes, order, strict=True):
         panels[name].draw(ax)
-        ax.set_title(name, fontsize=10)
+        ax.set_title(name, fontsize=10, parse_math=False)
     _scale(axes, [panels[name] for name in order], ratio is not None)
     what = "change of the linear predictor" if ratio is None else str(ratio)
     for row in grid:
@@ -129,7 +129,8 @@ def plot_effects(
     hazard = f" ({of_cause})" if "cause" in table else ""
     hidden = len(panels) - len(order)
     left_out = f"\n{len(order)} of {len(panels)} columns, largest effects first" if hidden else ""
-    figure.suptitle(title[0].upper() + title[1:] + hazard + band + limits + left_out, fontsize=11)
+    title = title[0].upper() + title[1:] + hazard + band + limits + left_out
+    figure.suptitle(title, fontsize=11, parse_math=False)
     if any(not panels[name].alike for name in order):
         handles = [
             Line2D([], [], color=colour_of(leaf), linewidth=1.8, label=f"group {leaf}: {rows[leaf]} rows")
@@ -222,7 +223,7 @@ class _Panel:
         ax.plot(place[~usual] + shift, own["effect"][~usual], "o", markersize=5, **style)
         ax.plot(place[usual], np.zeros(usual.sum()), "o", color=_INK, markersize=3.5, zorder=4)
         words = [_short(str(word)) for word in own["value"]]
-        ax.set_xticks(place, words)
+        ax.set_xticks(place, words, parse_math=False)
         if len(words) * max(map(len, words)) > _CHARACTERS:
             ax.tick_params(axis="x", rotation=40)
             for label in ax.get_xticklabels():

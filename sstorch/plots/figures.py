@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from sstorch.data.subjects import CONSTANT_COVARIATES
 
@@ -47,6 +48,12 @@ def detached(axes: Sequence[Axes]) -> Figure:
 def given_or_new(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     """The axes, or those of a new figure, in inches, if there are none."""
     return new_figure(width, height, "constrained").subplots() if ax is None else ax
+
+
+def without_math(legend: Legend) -> None:
+    """Print the names in a legend as they are: two dollar signs are no formula."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def survival_text(tree: object, text: str) -> str:

@@ -15,7 +15,14 @@ from sstorch.data import outcome_of
 from sstorch.deploy import Deployable
 from sstorch.exceptions import DataError
 from sstorch.metrics import aalen_johansen
-from sstorch.plots.figures import COLOURS, new_figure, of_group, survival_text, time_label
+from sstorch.plots.figures import (
+    COLOURS,
+    new_figure,
+    of_group,
+    survival_text,
+    time_label,
+    without_math,
+)
 from sstorch.plots.observed import ObservedGroups
 
 # Inches: of a panel, and of the room for the legend above.
@@ -83,7 +90,7 @@ def plot_incidence(
         ax.set(label="time stacked", gid=of_group(number))
         counts = [int((cause[inside] == k).sum()) for k in range(1, len(tree.causes_) + 1)]
         said = ", ".join(f"{count} {name}" for count, name in zip(counts, tree.causes_, strict=True))
-        ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5)
+        ax.set_title(f"group {number}: {inside.sum()} rows\n{said}", fontsize=9.5, parse_math=False)
         ax.set(xlim=(0, last), ylim=(0, 1), xlabel=time_label(tree, time_unit))
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=last > 10))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -96,7 +103,8 @@ def plot_incidence(
         ),
         Line2D([], [], color=_INK, linewidth=1.0, label="Aalen-Johansen"),
     ]
-    figure.legend(
+    legend = figure.legend(
         handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=9.5
     )
+    without_math(legend)
     return list(panels)

@@ -76,8 +76,8 @@ def plot_interactions(
         _ticks(ax.yaxis, rows)
         for label in ax.get_xticklabels() if isinstance(columns[0], str) else ():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
-        ax.set_xlabel(str(column), fontsize=9)
-        ax.set_ylabel(str(other), fontsize=9)
+        ax.set_xlabel(str(column), fontsize=9, parse_math=False)
+        ax.set_ylabel(str(other), fontsize=9, parse_math=False)
         ax.tick_params(labelsize=8)
     ratio = next((str(name) for name in table if str(name).endswith(" ratio")), None)
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
@@ -85,7 +85,8 @@ def plot_interactions(
     if ratio is not None:
         bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{math.exp(value):.2f}"))
     what = "change of the linear predictor" if ratio is None else ratio
-    figure.suptitle(f"{what.capitalize()} beyond the effects of both columns{title}", fontsize=11)
+    text = f"{what.capitalize()} beyond the effects of both columns{title}"
+    figure.suptitle(text, fontsize=11, parse_math=False)
     return axes
 
 

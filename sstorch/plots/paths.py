@@ -52,7 +52,7 @@ def plot_path(
         if why:
             changes = why.split(": ", 1)[0].replace(", ", "\n")
             height = 0.03 + 0.16 * (number % 4)  # changes may be close to each other
-            ax.text(start, height, f"{changes} ", ha="right", va="bottom", fontsize="small")
+            ax.text(start, height, f"{changes} ", ha="right", va="bottom", fontsize="small", parse_math=False)
             ax.axvline(start, color="0.4", linewidth=0.8)
     ax.set(xlabel=time_label(tree, time_unit), ylabel="predicted survival", ylim=(0, 1.12))
     ax.set_xlim(grid[0], grid[-1])

@@ -186,7 +186,8 @@ def plot_soft_tree(
     A gate on one column, or on categories, shows its rule. A gate on two numbers shows the plane of both
     columns in original units, with its line, the sides yes and no, and its rows as points. A gate on more
     columns shows the sum with its threshold. The width of a branch is proportional to its share of the rows;
-    the side with longer survival is on the left. Gates with all training rows on one side are not shown.
+    the side with the group of the longest survival is on the left. Gates with all training rows on one side
+    are not shown.
 
     A group shows the Kaplan-Meier estimate with 95 % confidence band, the mean prediction (dashed), rows,
     events, and survival at one time with its confidence interval. With competing causes survival is

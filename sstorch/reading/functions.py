@@ -123,9 +123,10 @@ def leaf_table(tree: ReadableTree) -> pd.DataFrame:
 
 def _two_levels(name: str) -> tuple[str, str]:
     """Quantity and statistic of a column of a node table."""
-    estimated = re.match(r"(KM|NPMLE|AJ) (.*?)( lower| upper)?$", name)
-    if estimated:
-        return estimated[2], (estimated[3] or " estimate").strip()
+    if estimated := re.match(r"(?:KM|NPMLE) (.*?)( lower| upper)?$", name):
+        return estimated[1], (estimated[2] or " estimate").strip()
+    if estimated := re.match(r"(?s)AJ (lower |upper |)(F\(.*)$", name):
+        return estimated[2], (estimated[1] or "estimate ").strip()
     return name, "model" if re.match(r"median$|S\(|F\(", name) else ""
 
 

@@ -14,7 +14,7 @@ from sstorch.checks import blocks
 from sstorch.data import SurvivalData
 from sstorch.data.coded import RowFeatures
 from sstorch.data.time_unit import round_horizons
-from sstorch.fitted.tree import FittedTree
+from sstorch.fitted.tree import PROGNOSIS_DIGITS, FittedTree
 from sstorch.groups.table import incidence_limits
 from sstorch.metrics import KaplanMeierBand, TurnbullCurve
 from sstorch.metrics.censoring import followed_to
@@ -23,6 +23,8 @@ from sstorch.metrics.checks import half_width
 # Kaplan-Meier's median of a node's rows and its limits in the node table, and Turnbull's.
 NPMLE_MEDIAN = "NPMLE median"
 KM_MEDIAN = ("KM median", "KM median lower", "KM median upper")
+# Column of the node table that numbers groups.
+MEAN_SURVIVAL = "mean survival"
 # Halvings of the follow-up in which a median is looked for: nine digits.
 _HALVINGS = 32
 # Of so many times this number of rows halving sees a part; secants from there on, and how far a mean survival
@@ -42,7 +44,8 @@ def node_table(
     Columns: numbers of ``rows``, where subjects have several also of ``subjects``, and ``events``,
     unweighted; ``median``, the time at which the weighted mean predicted survival of the node's rows is 1/2,
     nan if that is later than the last event; ``S(t)``, weighted mean predicted survival of these rows at
-    round times t near the quantiles .25, .5 and .9 of the event times. Of the same rows by weighted
+    round times t near the quantiles .25, .5 and .9 of the event times; ``mean survival``, their weighted mean
+    predicted survival up to the end of follow-up, by which groups are numbered. Of the same rows by weighted
     Kaplan-Meier ``KM median`` with its 95 % confidence limits (weights are sampling weights:
     :class:`~sstorch.metrics.KaplanMeierBand`), nan if they are not reached, and ``KM S(t)`` with its limits
     at the first and the last of these times, nan beyond the last row. Where times are intervals ``NPMLE
@@ -51,7 +54,8 @@ def node_table(
 
     With competing causes the survival is that of any event, ``events CAUSE`` are those of each, ``F(t)
     CAUSE`` its weighted mean predicted incidence at these times and ``AJ F(t) CAUSE``, at the first and the
-    last of them, that of Aalen and Johansen with its 95 % limits.
+    last of them, that of Aalen and Johansen with its 95 % limits ``AJ lower F(t) CAUSE`` and ``AJ upper F(t)
+    CAUSE``: a cause may have any name.
 
     Args:
         tree: trained on the rows.
@@ -62,7 +66,8 @@ def node_table(
     """
     topology = tree.module.topology
     times = times_of_nodes(tree, event_times)
-    curves = tree.curves(x, times)
+    curves = np.c_[tree.curves(x, times), tree.mean_survival(x, float(data.nominal_time.max()))]
+    names = [*(f"S({time:g})" for time in times), MEAN_SURVIVAL]
     leaf = tree.leaf(x) + 2**topology.depth
     # Node of each row at each level, (n, D + 1).
     path = leaf[:, None] >> np.arange(topology.depth, -1, -1)
@@ -76,7 +81,7 @@ def node_table(
         mean = (
             np.average(curves[inside], axis=0, weights=weight[inside])
             if inside.any()
-            else np.full(len(times), np.nan)
+            else np.full(len(names), np.nan)
         )
         rows.append(
             {"node": node, "rows": int(inside.sum())}
@@ -84,7 +89,7 @@ def node_table(
             | {"events": int(data.event[inside].sum())}
             | _of_causes(tree, data, inside, incidences, times)
             | {"median": float(medians[node])}
-            | {f"S({time:g})": float(value) for time, value in zip(times, mean, strict=True)}
+            | {name: float(value) for name, value in zip(names, mean, strict=True)}
             | _nonparametric(data, inside, np.unique(times[[0, -1]]))
             | _group_shares(data, inside)
         )
@@ -120,8 +125,8 @@ def _of_causes(
             mean = np.average(incidences[inside, k, t], weights=weight) if inside.any() else np.nan
             found[f"F({time:g}) {cause}"] = float(mean)
         for t, time in enumerate(shown):
-            for part, values in zip(("", " lower", " upper"), observed, strict=True):
-                found[f"AJ F({time:g}) {cause}{part}"] = float(values[k, t]) if known[t] else np.nan
+            for part, values in zip(("", "lower ", "upper "), observed, strict=True):
+                found[f"AJ {part}F({time:g}) {cause}"] = float(values[k, t]) if known[t] else np.nan
     return found
 
 
@@ -237,9 +242,9 @@ def shown_node(nodes: pd.DataFrame, node: int) -> int:
 def longer_sides(nodes: pd.DataFrame) -> dict[int, str]:
     """For each gate that divides the training rows: the side with the longer survival, ``"yes"`` or ``"no"``.
 
-    That is the side with the higher mean of the predicted survival at the times of the node table.
+    That is the side with the higher mean survival, as groups are numbered.
     """
-    survival = nodes[[name for name in nodes if str(name).startswith("S(")]].mean(axis=1)
+    survival = nodes[MEAN_SURVIVAL].round(PROGNOSIS_DIGITS)
     sides = {}
     for node in nodes.index[nodes.index < (nodes.index.max() + 1) // 2]:
         difference = survival[2 * node] - survival[2 * node + 1]

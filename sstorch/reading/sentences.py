@@ -53,10 +53,12 @@ def group_rules(
 def _outcome(tree: FittedTree, row: pd.Series) -> list[str]:
     """Nonparametric estimates of the rows of a node."""
     if tree.competing:
-        found = [(cause, _at_times(row, rf"AJ F\((.*)\) {re.escape(cause)}", tree)) for cause in tree.causes]
+        found = [
+            (cause, _at_times(row, rf"AJ F\(([^)]*)\) {re.escape(cause)}", tree)) for cause in tree.causes
+        ]
         return [f"cumulative incidence of {cause} {text}" for cause, text in found if text]
     interval = NPMLE_MEDIAN in row
-    survival = _at_times(row, r"NPMLE S\((.*)\)" if interval else r"KM S\((.*)\)", tree)
+    survival = _at_times(row, r"NPMLE S\(([^)]*)\)" if interval else r"KM S\(([^)]*)\)", tree)
     name = "Turnbull" if interval else "Kaplan-Meier"
     facts = [f"{name} survival {survival}"] if survival else []
     if tree.time_varying:
@@ -73,9 +75,14 @@ def _at_times(row: pd.Series, pattern: str, tree: FittedTree) -> str:
     parts: list[str] = []
     for name in map(str, row.index):
         time = re.fullmatch(pattern, name)
-        if time is None or " lower" in name or " upper" in name or math.isnan(row[name]):
+        if time is None or math.isnan(row[name]):
             continue
-        limits = [row.get(f"{name} {side}", math.nan) for side in ("lower", "upper")]
+        estimate, quantity = name.split(" ", 1)
+        of_cause = estimate == "AJ"  # whose name is last
+        limits = [
+            row.get(f"AJ {side} {quantity}" if of_cause else f"{name} {side}", math.nan)
+            for side in ("lower", "upper")
+        ]
         level = "" if "(" in "".join(parts) else "95 % CI "
         within = f" ({level}{limits[0]:.3f} to {limits[1]:.3f})" if limits[0] < limits[1] else ""
         at = f"at {duration(float(time[1]), tree.time_unit)}" if tree.time_unit else f"at time {time[1]}"

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from sstorch.fitted.tree import FittedTree
-from sstorch.reading.nodes import group_of, in_order
+from sstorch.reading.nodes import MEAN_SURVIVAL, group_of, in_order
 from sstorch.reading.scores import Score, to_numbers
 
 
 def leaf_rows(tree: FittedTree, nodes: pd.DataFrame) -> pd.DataFrame:
     """Rows of the groups in a :func:`~sstorch.reading.nodes.node_table`, with shape parameters, by group."""
     module = tree.module
-    table = nodes.loc[list(module.topology.leaves)].copy()
+    table = nodes.loc[list(module.topology.leaves)].drop(columns=MEAN_SURVIVAL)
     for cause, own in tree.hazards.items():
         for k, name in enumerate(own.family.shape_names):
             column = f"{name} {cause}" if tree.competing else name

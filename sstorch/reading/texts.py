@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -143,7 +144,7 @@ def _groups(tree: FittedTree, nodes: pd.DataFrame, shown: list[int], share: bool
         intercepts = to_numbers(tree.module.leaf_parameters(shown).intercept)
         table["level"] = intercepts - intercepts[0]
         first.insert(3, "level")
-    ends = [name for name in table if str(name).endswith((" lower", " upper")) and name not in KM_MEDIAN]
+    ends = [name for name in table if re.match(r"KM S\(.*(lower|upper)$|AJ (lower|upper) ", str(name))]
     table = table.drop(columns=ends)
     if KM_MEDIAN[0] in table:  # interval-censored rows have Turnbull's estimate instead
         limits = table[list(KM_MEDIAN)].itertuples(index=False)

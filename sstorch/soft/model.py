@@ -271,7 +271,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
             kind=f"soft survival tree, depth {tree.module.topology.depth}, {leaves}",
             rows=int(nodes["rows"].iloc[0]),
             events=events_text(tree, nodes.iloc[0]),
-            groups=incidence_lines(self.group_table_) if tree.competing else self.describe().splitlines(),
+            groups=incidence_lines(self.group_table_) if tree.competing else self._sentences(),
             rules=self._export_text(4),
             more=[
                 ("curves", ", ".join(curved) if curved else "none, effects are straight lines"),
@@ -357,6 +357,10 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
         Args:
             n_terms: maximum number of terms of a rule, by size of the effect; None for all.
         """
+        return "\n".join(self._sentences(n_terms))
+
+    def _sentences(self, n_terms: int | None = 4) -> list[str]:
+        """Sentences of :meth:`describe`, in which names of columns may have several lines."""
         lines = group_sentences(self._tree, self.node_table_, self._gate_rules, n_terms)
         lines += [f"Groups are {gates}."] if (gates := self._other_gates) else []
         if self._tree.time_varying:
@@ -367,7 +371,7 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
                 "Estimates count every event of a subject; they hold for the first event only if earlier "
                 "events do not change the risk."
             )
-        return "\n".join(lines)
+        return lines
 
     def explain(self, x: object, cause: int | str = 1) -> Explanation:
         """Explain the prediction of one subject: path, contributions, predicted median and survival.

@@ -149,3 +149,21 @@ def test_rule_of_a_column_of_zeros_and_ones_names_the_one() -> None:
     rebuilt = [Rule.from_dict(rule.to_dict()) for rule in binarizer.rules_]
     assert rebuilt == binarizer.rules_
     assert Rule("site", "other", values=("a",)).name == "site is another category"
+
+
+def test_printed_thresholds_divide_rows_as_rules_do() -> None:
+    """Also of numbers that agree in ten digits, such as identifiers, and of neighbouring floats."""
+    draws = np.random.default_rng(0)
+    columns = {
+        "id": 201900010000.0 + np.arange(60),
+        "near": 1.0 + 2.0**-52 * np.arange(60),
+        "tenths": draws.integers(0, 9, 60) / 10,
+    }
+    for preset in ("surtree", "all", "quantiles"):
+        rules = Binarizer(preset, merge_columns=False).fit(pd.DataFrame(columns)).rules_
+        assert {rule.column for rule in rules} == set(columns)
+        for rule in rules:
+            name, _, threshold = rule.name.split()
+            values = columns[name]
+            np.testing.assert_array_equal(values > float(threshold), rule(pd.Series(values)))
+            assert name != "tenths" or len(threshold) < 5

@@ -3,13 +3,33 @@
 import struct
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, SurvivalData
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+)
 from sstorch.bench.report.plots import plot_critical_difference
-from sstorch.plots import plot_effects, plot_groups, plot_soft_tree, plot_survival_by_leaf
+from sstorch.plots import (
+    plot_check,
+    plot_effects,
+    plot_groups,
+    plot_incidence,
+    plot_interactions,
+    plot_soft_tree,
+    plot_survival_by_leaf,
+)
 from sstorch.plots.figures import time_label
+from sstorch.validation import check
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +67,23 @@ def test_a_figure_that_is_returned_shows_itself_and_is_none_of_pyplot() -> None:
 def test_the_label_of_time(fitted: SoftSurvivalTree) -> None:
     assert [time_label(fitted, unit) for unit in (None, "days")] == ["time (weeks)", "time (days)"]
     assert time_label(OptimalSurvivalTree(), None) == "time"
+
+
+def test_names_with_dollar_signs_are_no_formulas() -> None:
+    """matplotlib reads text between two of them as a formula, and raises where it is none."""
+    draws, odd = np.random.default_rng(0), "fee $_$"
+    frame = pd.DataFrame({odd: draws.normal(size=80), "b": draws.choice([odd, "x"], 80)})
+    y = Surv(draws.exponential(size=80) + 0.01, np.arange(80) % 3, causes=(odd, "death"))
+    columns = Columns(numeric="linear", interactions="all")
+    model = SurvivalRegression("weibull", columns=columns).fit(frame, y)
+    found = check(model, frame, y)
+    figures = [
+        plot_effects(model, frame, cause=odd)[0].figure,
+        plot_interactions(model, frame, cause=odd)[0].figure,
+        plot_incidence(model, frame, y)[0].figure,
+        plot_check(found.risk_groups, found.influence, found.effects),
+    ]
+    for figure in figures:
+        named = [text for text in figure.findobj(Text) if "fee" in text.get_text()]
+        assert named
+        assert not any(text.get_parse_math() for text in named)

@@ -9,7 +9,16 @@ import pandas as pd
 import pytest
 from torch import no_grad
 
-from sstorch import Columns, PrognosticTree, SurvivalData, SurvivalRegression, load_dataset, metrics
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+    metrics,
+)
 from sstorch.exceptions import ConfigError
 from sstorch.plots import plot_effects, plot_soft_tree
 from sstorch.reading import (
@@ -224,6 +233,22 @@ def test_rules_and_paths_do_not_depend_on_the_causes(tree: PrognosticTree, data:
     groups = tree.apply(rows)
     assert stays["group"].tolist() == [groups[0], groups[2]]
     assert stays["from"].tolist() == [0.0, 9.0]
+
+
+def test_texts_are_the_same_under_any_names_of_causes(data: SurvivalData) -> None:
+    """Names that end as limits do, or as the name of another cause, or that hold a quantity."""
+    rows, found = data.subset(np.arange(400)), []
+    plain, odd = ("xx", "yy"), ("lower death (any) death upper", "death upper")
+    for first, second in (plain, odd):
+        y = Surv(rows.time, rows.cause, causes=(first, second))
+        model = SurvivalRegression("weibull").fit(rows.frame[["age", "mspike"]], y)
+        exact = OptimalSurvivalTree(1).fit(rows.frame[["age", "mspike"]], y)
+        html = model._fitted_html()
+        texts = [model.describe(), leaf_table(model).to_csv(), html, exact.summary()]
+        text = "\n".join(texts).replace(first, "xx").replace(second, "yy")
+        found.append(re.sub("[ -]+", " ", text))
+    assert len(re.findall(r"yy [.\d]+ \(95 % CI [.\d]+ to", found[0])) == 1
+    assert found[1] == found[0]
 
 
 def _at_gates(tree: PrognosticTree, data: SurvivalData) -> list[np.ndarray]:

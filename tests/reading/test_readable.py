@@ -290,6 +290,20 @@ def test_texts_name_the_side_of_longer_survival_first(fitted: SoftSurvivalTree, 
         )
 
 
+def test_longer_side_of_crossing_curves_has_the_smaller_group_number() -> None:
+    draws, arm = np.random.default_rng(0), np.repeat([0.0, 1.0], 100)
+    time = np.where(arm == 1, draws.weibull(0.5, 200), 1.5 * draws.weibull(4, 200)).clip(0.01)
+    y = np.append(time, 12.0), np.append(np.ones(200), 0.0)
+    tree = SoftSurvivalTree(
+        1, "weibull", trainer="joint", n_starts=1, penalties=GatePenalties(gate_ridge=1e-4)
+    )
+    tree.fit(pd.DataFrame({"arm": np.append(arm, 1.0)}), y)
+    survival = tree.node_table_.filter(regex=r"^S\(").mean(axis=1)
+    yes, no = tree.tree_.group_numbers
+    assert (survival[2] > survival[3]) != (yes < no)  # at the three times of the table it is the other side
+    assert f"; longer survival if {'yes' if yes < no else 'no'}\n" in export_text(tree)
+
+
 def test_a_category_is_told_against_the_most_frequent_one(
     fitted: SoftSurvivalTree, gbsg2: SurvivalData
 ) -> None:

@@ -126,7 +126,7 @@ def run_report(run: Run) -> Document:
 def _summary(run: Run) -> Section:
     """Summary in a few sentences."""
     items = [verdict_of_groups(run)]
-    groups = Bullets(run.model.describe().splitlines())
+    groups = Bullets(run.model._sentences())
     if run.peers is not None:
         head, *lines = performance_lines(run.peers)
         items += [f"{head}. {'; '.join(line.strip() for line in lines)}."]
