@@ -74,18 +74,18 @@ class HazardRows:
         """Check that the penalised gradient vanishes at the estimates, as it does at the training rows."""
         hazard = self.covariance
         gradient = self.gradients().sum(0) + hazard.precision * hazard.theta
-        if (gradient @ hazard.posterior @ gradient).sqrt() >= _STATIONARY:
-            half = (
+        if (gradient @ hazard.posterior @ gradient).sqrt() < _STATIONARY:
+            return
+        if self.apart:
+            raise DataError(
                 f"the model has teacher=Honest(): {self.apart:,} subjects placed the gates, and hazards were "
                 "estimated from the others, to which this method cannot be applied alone. Use a model with "
                 "another teacher"
             )
-            raise DataError(
-                half
-                if self.apart
-                else "the model was not fitted to these rows with these weights: give the training rows, and "
-                "sample_weight if training had it"
-            )
+        raise DataError(
+            "the model was not fitted to these rows with these weights: give the training rows, and "
+            "sample_weight if training had it"
+        )
 
     def cumulative_hazard(self) -> Tensor:
         """H(time) - H(entry) of each row, (n,): Cox-Snell residuals."""
