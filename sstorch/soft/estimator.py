@@ -24,7 +24,6 @@ from sstorch.data.fingerprint import fingerprint
 from sstorch.data.oddities import few_events
 from sstorch.data.oddity import Oddity, report
 from sstorch.data.time_unit import check_time_unit
-from sstorch.data.training_record import TrainingRecord
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.files import read_folder, reading, write_folder, write_whole
 from sstorch.fitted.saved import leaves_of_state, tree_of_state, tree_state
@@ -55,7 +54,7 @@ from sstorch.soft.step_curves import step_curves
 from sstorch.soft.trained_batch import TrainedBatch
 from sstorch.soft.tree_sample import TreeSample
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 CARD = "MODEL_CARD.md"
 # Parameters that say how to train, not what was trained.
 _NOT_SAVED = ("trainer", "teacher", "random_state", "verbose", "device", "leaf")
@@ -83,8 +82,6 @@ class SoftEstimator(SoftModel):
         choice_: :class:`~sstorch.soft.group_choice.GroupChoice`, if penalties were estimated, else None: the
             evidence of the regression and of each set of groups, and ``penalties`` and ``terms`` with
             effective degrees of freedom.
-        training_record_: distributions of the columns in the training rows, for
-            :func:`sstorch.validation.drift`.
         metrics_: scores by name to be saved with the model, such as those of a cross-validation.
         held_out_: performance of models with these parameters on held-out rows, as lines for :meth:`summary`;
             set by the command ``sstorch``, not by ``fit``.
@@ -100,7 +97,6 @@ class SoftEstimator(SoftModel):
     gate_subjects_: int
     metrics_: dict[str, float]
     held_out_: tuple[str, ...]
-    training_record_: TrainingRecord
 
     penalties: Penalties
     columns: Columns
@@ -186,7 +182,6 @@ class SoftEstimator(SoftModel):
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        self.training_record_ = TrainingRecord.of(data.frame)
         self.covariance_ = replace(batch.covariance, terms=term_facts(self.tree_.preprocessor, data.frame))
         self._warn_of_step_curves(data, x)
         report(groups_without_events(self.tree_.apply(x), data), strict=False, stacklevel=4)
@@ -327,8 +322,6 @@ class SoftEstimator(SoftModel):
         }
         if "held_out_" in vars(self):
             state["held_out"] = list(self.held_out_)
-        if "training_record_" in vars(self):  # trees of folds have none
-            state["training_record"] = self.training_record_.to_dict()
         if self.choice_ is not None:
             state["choice"] = self.choice_.to_dict()
         if "covariance_" in vars(self):
@@ -401,8 +394,6 @@ class SoftEstimator(SoftModel):
             estimator.metrics_ = {str(k): float(value) for k, value in state["metrics"].items()}
             if "held_out" in state:
                 estimator.held_out_ = tuple(str(line) for line in state["held_out"])
-            if "training_record" in state:
-                estimator.training_record_ = TrainingRecord.from_dict(state["training_record"])
             estimator.choice_ = GroupChoice.from_dict(state["choice"]) if "choice" in state else None
             if "covariance" in state:
                 estimator.covariance_ = FitCovariance.from_state(state["covariance"], tensors)

@@ -38,7 +38,7 @@ from sstorch.exceptions import DataWarning
 from sstorch.files import read_folder, reading, write_folder
 from sstorch.parameters import NestedParameters, restored
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 
 class ExactTree(NestedParameters, FrameEstimator):

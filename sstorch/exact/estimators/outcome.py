@@ -20,7 +20,6 @@ from sstorch.base import check_times, median_event_time
 from sstorch.data import OutcomeType, SurvivalData
 from sstorch.data.fingerprint import fingerprint
 from sstorch.data.subjects import CONSTANT_COVARIATES, rows_of_subjects
-from sstorch.data.training_record import TrainingRecord
 from sstorch.exact.estimators.base import ExactTree
 from sstorch.exact.observed import weighted_rows
 from sstorch.exact.tree import LeafCurveKind, leaf_curves
@@ -52,7 +51,6 @@ def training_rows(X: object, y: object, sample_weight: object) -> SurvivalData:
 class OutcomeTree(ExactTree, GroupedTree):
     """Base class of exact trees of times and events: keeps the type of the outcome; not for use by itself."""
 
-    training_record_: TrainingRecord
     training_rows_: str  # fingerprint of the training rows
     _start_text: str  # that curves before the first entry are not observed; empty if nothing is lost
     _subjects: list[int]  # of all rows that the tables count and of each group; empty if each has one row
@@ -69,7 +67,6 @@ class OutcomeTree(ExactTree, GroupedTree):
         self.outcome_type_ = replace(data.outcome_type, weighted=data.uneven_weight is not None)
         self.time_varying_ = data.time_varying
         self.zero_time_, self.horizon_ = data.zero_time, median_event_time(data)
-        self.training_record_ = TrainingRecord.of(data.frame)
         self.training_rows_ = fingerprint(data.joined())
         self._start_text = steps_from_entry(data)
         self._forget_results()
@@ -92,7 +89,6 @@ class OutcomeTree(ExactTree, GroupedTree):
         state = super()._state() | {
             "outcome_type": self.outcome_type_.to_dict(),
             "time_varying": self.time_varying_,
-            "training_record": self.training_record_.to_dict(),
             "training_rows": self.training_rows_,
             "subjects": self._subjects,
             "start_text": self._start_text,
@@ -105,7 +101,6 @@ class OutcomeTree(ExactTree, GroupedTree):
         super()._set_state(state, tensors)
         self.outcome_type_ = OutcomeType.from_dict(state["outcome_type"])
         self.time_varying_ = bool(state["time_varying"])
-        self.training_record_ = TrainingRecord.from_dict(state["training_record"])
         self.training_rows_ = str(state["training_rows"])
         self._subjects = [int(number) for number in state["subjects"]]
         self._start_text = str(state["start_text"])
