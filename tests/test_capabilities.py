@@ -1,120 +1,323 @@
-"""Every estimator with every kind of outcome: what works is compared, what does not says why."""
+"""Every estimator with every kind of outcome of ``docs/capabilities.md``: equal data give equal numbers.
 
+Each kind has its rows in two forms: integer weights and repeated rows, start-stop rows and whole rows,
+arrays and names of columns. What is asked of a model of the one is asked of a model of the other.
+"""
+
+import functools
 import re
-from itertools import product
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 
-from sstorch.exceptions import ConfigError, DataError
-from tests.capabilities import (
-    ESTIMATORS,
-    KINDS,
-    OPERATIONS,
-    PAGE,
-    forms,
-    operations_of,
-    page,
-    reason_of,
-    run,
-    run_once,
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    Search,
+    SoftSurvivalTree,
+    Surv,
+    SurvivalRegression,
+    deploy,
+    load_dataset,
+    metrics,
+    validate,
+    validation,
 )
-from tests.conftest import nightly
+from sstorch.exceptions import DataError
 
-# Of these estimators, whose cells are those of another one, the nightly run has all.
-LIKE_OTHERS = ("PrognosticTreeCV", "OptimalSurvivalTreeCV")
-# Operations that take seconds a cell, and those that do so by code which all estimators share.
-SLOW = ("program", "stability")
-SHARED = [
-    "bench",
-    "validate_groups",
-    "validate",
-    "javascript",
-    "onnx",
-    "recalibrate",
-    "split_test",
-    "workbook",
-]
-# Kinds of outcome of cross-validations of every run: the folds of the others are made alike.
-BENCH = ("right", "interval", "competing start-stop")
+PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
+Numbers = npt.NDArray[np.float64]
+# Results by name; equal names of the two forms of the same rows are to be equal.
+Result = dict[str, Numbers]
+pytestmark = pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning", "ignore::UserWarning")
+
+LINEAR = Columns(numeric="linear")
+ESTIMATORS: dict[str, Any] = {
+    "SurvivalRegression": SurvivalRegression("weibull", columns=LINEAR),
+    "PrognosticTree": PrognosticTree(depth=1, leaf="weibull", columns=LINEAR, gate_features=1),
+    # All parameters at once: the decomposition moves a number of rows, in which repeated ones count as two.
+    "SoftSurvivalTree": SoftSurvivalTree(depth=1, leaf="weibull", trainer="joint", init="random", n_starts=2),
+    "OptimalSurvivalTree": OptimalSurvivalTree(max_depth=1, min_leaf=20),
+}
+# Estimated penalties depend on the effective number of subjects, which repeated rows raise, weights not.
+ESTIMATED = ("SurvivalRegression", "PrognosticTree")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows in one form: features, outcome, weights, and rows and times to predict."""
+
+    X: pd.DataFrame
+    y: Any
+    new: pd.DataFrame
+    times: Numbers
+    weight: Numbers | None = None
+
+    @property
+    def outcome(self) -> Any:
+        """The outcome with its weights, for what takes no separate weights."""
+        if self.weight is None:
+            return self.y
+        return Surv(self.y.time, self.y.event, weight=self.weight)
+
+
+# ---------------------------------------------------------------------- kinds of outcomes
+
+
+@functools.cache
+def _patients() -> tuple[pd.DataFrame, Numbers, npt.NDArray[np.bool_]]:
+    """160 patients of GBSG2: age, hormone therapy, nodes; years to recurrence."""
+    data = load_dataset("gbsg2")
+    rows = np.flatnonzero(data.frame["age"].notna())[:160]
+    X = data.frame.iloc[rows][["age", "horTh", "pnodes"]].reset_index(drop=True)
+    return X, data.time[rows] / 365.25, data.event[rows]
+
+
+def _case(X: pd.DataFrame, y: Any, weight: Numbers | None = None) -> Case:
+    new, time, event = _patients()
+    return Case(X.reset_index(drop=True), y, new[:8], np.quantile(time[event], [0.25, 0.5, 0.75]), weight)
+
+
+def _right() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    named = X.assign(years=time, recurrence=event)
+    return _case(X, Surv(time, event)), _case(named, Surv.of(named, time="years", event="recurrence"))
+
+
+def _weights() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    counts = np.random.default_rng(0).integers(1, 4, len(X))
+    again = np.repeat(np.arange(len(X)), counts)
+    repeated = _case(X.iloc[again], Surv(time[again], event[again]))
+    return _case(X, Surv(time, event), counts.astype(float)), repeated
+
+
+def _truncated() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    entry = np.where(np.arange(len(time)) % 3 == 0, 0.4 * time, 0.0)
+    named = X.assign(years=time, recurrence=event, entered=entry)
+    y = Surv.of(named, time="years", event="recurrence", entry="entered")
+    return _case(X, Surv(time, event, entry=entry)), _case(named, y)
+
+
+def _start_stop() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    cut = time * np.random.default_rng(1).uniform(0.2, 0.8, len(time))
+    row = np.repeat(np.arange(len(time)), 2)
+    last = np.arange(len(row)) % 2 == 1
+    whole = Surv(time, event, entry=np.zeros(len(time)), id=np.arange(len(time)))
+    begin, end = np.where(last, cut[row], 0.0), np.where(last, time[row], cut[row])
+    return _case(X, whole), _case(X.iloc[row], Surv(end, event[row] & last, entry=begin, id=row))
+
+
+def _competing() -> tuple[Case, Case]:
+    X, time, event = _patients()
+    cause = np.where(event, np.random.default_rng(2).choice([1, 2], len(event), p=[0.6, 0.4]), 0)
+    words = np.array(["none", "relapse", "death"])[cause]
+    y = Surv(time, cause, causes=("relapse", "death"))
+    return _case(X, y), _case(X, Surv(time, words, causes={"relapse": "relapse", "death": "death"}))
+
+
+KINDS: dict[str, Callable[[], tuple[Case, Case]]] = {
+    "right-censored": functools.cache(_right),
+    "weights": functools.cache(_weights),
+    "left truncation": functools.cache(_truncated),
+    "start-stop rows": functools.cache(_start_stop),
+    "competing risks": functools.cache(_competing),
+}
+# Gates that are trained on the outcomes divide by the likelihood of one event.
 CELLS = [
-    nightly(*cell)
-    if cell[0] in LIKE_OTHERS
-    or cell[2] in SLOW
-    or (cell[2] in SHARED and cell[0] != "PrognosticTree")
-    or (cell[2] == "bench" and cell[1] not in BENCH)
-    else cell
-    for cell in product(ESTIMATORS, KINDS, OPERATIONS)
-    if cell[2] in operations_of(cell[0])
+    (estimator, kind)
+    for estimator in ESTIMATORS
+    for kind in KINDS
+    if (estimator, kind) != ("SoftSurvivalTree", "competing risks")
 ]
 
-
-@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(("estimator", "kind", "operation"), CELLS)
-def test_cell_works_or_says_why(estimator: str, kind: str, operation: str) -> None:
-    reason = reason_of(estimator, kind, operation)
-    if reason is None:
-        first, second = run(estimator, kind, operation)
-        shared = first.keys() & second.keys()
-        assert shared
-        for name in shared:
-            np.testing.assert_allclose(first[name], second[name], rtol=1e-6, atol=1e-8, err_msg=name)
-    else:
-        with pytest.raises((DataError, ConfigError), match=reason.message):
-            run(estimator, kind, operation)
+# ---------------------------------------------------------------------- operations
 
 
-# Left out on a GPU: what draws rows, and what reads a fitted model as on the CPU.
+def _named(**values: Any) -> Result:
+    return {name: np.asarray(value, dtype=np.float64).ravel() for name, value in values.items()}
+
+
+def _after(model: Any) -> dict[str, float]:
+    """What predictions of a model with time-varying covariates ask for."""
+    return {"after": 0.0} if getattr(model, "time_varying_", False) else {}
+
+
+def _of_table(table: pd.DataFrame, left_out: tuple[str, ...]) -> Result:
+    """The finite values of a table of metrics, by metric and cause; each that is missing has a reason."""
+    value = table["value"].to_numpy(dtype=np.float64)
+    missing = np.isnan(value)
+    assert not missing.all(), table
+    assert (table["reason"].to_numpy()[missing] != "").all(), table
+    rows = {str(name): value[[row]] for row, name in enumerate(table.index) if not missing[row]}
+    return {name: found for name, found in rows.items() if not any(part in name for part in left_out)}
+
+
+def predict(model: Any, case: Case, tmp_path: Path) -> Result:
+    """Risk, group, survival, medians and means of eight rows, the incidence of each competing cause."""
+    last, after = float(case.times[-1]), _after(model)
+    median = np.minimum(model.predict_quantile(case.new, **after), last)
+    found = _named(
+        risk=model.predict(case.new),
+        group=model.apply(case.new),
+        survival=model.predict_survival_function(case.new, case.times, **after),
+        median=median,
+        mean=model.predict_rmst(case.new, last, **after),
+    )
+    if model.causes_:
+        found |= _named(incidence=model.predict_cumulative_incidence(case.new, case.times, **after))
+    return found
+
+
+def scores(model: Any, case: Case, tmp_path: Path) -> Result:
+    """The estimator's score and the table of metrics.
+
+    Left out are the mean negative log-likelihood, which is that of a row, and pseudo-observations, which
+    leave a row out, whatever its weight.
+    """
+    rows = (case.X, case.outcome)
+    found = _of_table(metrics.evaluate(model, rows, rows), ("negative_log_likelihood", "mae_pseudo"))
+    return found | _named(score=model.score(case.X, case.y, sample_weight=case.weight))
+
+
+def validated(model: Any, case: Case, tmp_path: Path) -> Result:
+    """The table of a validation at the median event time.
+
+    Left out is the calibration by a Cox model, in which equal rows are ties, and rows of weight 2 are not.
+    """
+    report = validate(model, case.X, case.outcome, horizon=float(case.times[1]), n_resamples=0)
+    tied = ("calibration_intercept", "calibration_slope", "ici", "e50", "e90", "e_max")
+    return _of_table(report.to_frame(), tied if case.weight is not None else ())
+
+
+def group_table(model: Any, case: Case, tmp_path: Path) -> Result:
+    """Medians, survival or incidences of the groups, predicted and observed."""
+    table = validation.group_table(model, case.X, case.y, horizons=case.times, sample_weight=case.weight)
+    kept = [name for name in table.columns if name[1] in ("estimate", "model")]
+    assert kept, table
+    return _named(table=table[kept])
+
+
+def saved(model: Any, case: Case, tmp_path: Path) -> Result:
+    """Predictions of the saved model, which are those of the model."""
+    model.save(tmp_path / "model")
+    found = predict(type(model).load(tmp_path / "model"), case, tmp_path)
+    for name, value in predict(model, case, tmp_path).items():
+        np.testing.assert_array_equal(found[name], value)
+    return found
+
+
+def exported(model: Any, case: Case, tmp_path: Path) -> Result:
+    """Curves of eight rows by exported Python code, which are those of the model."""
+    after = _after(model)
+    names: dict[str, Any] = {}
+    exec(deploy.export_code(model, "python", missing="typical", **after), names)
+    rows = case.new.to_dict("records")
+    survival = [[names["survival"](row, t) for t in case.times] for row in rows]
+    expected = model.predict_survival_function(case.new, case.times, **after)
+    np.testing.assert_allclose(survival, expected, atol=1e-9)
+    if model.causes_:
+        found = [[[names["incidence"](row, t)[k] for t in case.times] for k in model.causes_] for row in rows]
+        expected = model.predict_cumulative_incidence(case.new, case.times, **after)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+    return _named(survival=survival)
+
+
+OPERATIONS = {
+    operation.__name__: operation for operation in (predict, scores, validated, group_table, saved, exported)
+}
+
+
+@functools.cache
+def fitted(estimator: str, kind: str, form: int, device: str = "cpu") -> Any:
+    """A model of one form of the rows, which several cells ask."""
+    case = KINDS[kind]()[form]
+    model = clone(ESTIMATORS[estimator])
+    if kind == "weights" and estimator in ESTIMATED:
+        model.set_params(penalties__ridge=1e-3)
+    if device != "cpu":
+        exact = estimator == "OptimalSurvivalTree"
+        model.set_params(**({"search": Search(device=device)} if exact else {"device": device}))
+    return model.fit(case.X, case.y, sample_weight=case.weight)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(("estimator", "kind"), CELLS)
+def test_equal_data_give_equal_numbers(estimator: str, kind: str, operation: str, tmp_path: Path) -> None:
+    one, other = (
+        OPERATIONS[operation](fitted(estimator, kind, form), KINDS[kind]()[form], tmp_path) for form in (0, 1)
+    )
+    shared = one.keys() & other.keys()
+    assert shared
+    for name in shared:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_multiplied_weights_fit_the_same_model(estimator: str, tmp_path: Path) -> None:
+    case, _ = KINDS["weights"]()
+    assert case.weight is not None
+    found = [
+        predict(clone(ESTIMATORS[estimator]).fit(case.X, case.y, sample_weight=weight), case, tmp_path)
+        for weight in (case.weight, 7.0 * case.weight)
+    ]
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+# Pairs that together run what is computed on the device.
 ON_CUDA = [
-    name for name in OPERATIONS if name not in (*SLOW, *SHARED, "texts", "calculator", "sql", "simpler")
-]
-ON_CUDA += ["split_test", "program"]
-# Pairs that together run what is computed on the device; all others only at night.
-CUDA_DAILY = (
-    ("PrognosticTree", "right"),
-    ("PrognosticTree", "competing start-stop"),
+    ("PrognosticTree", "right-censored"),
+    ("PrognosticTree", "competing risks"),
     ("SoftSurvivalTree", "weights"),
-    ("OptimalSurvivalTree", "right"),
-)
-ON_DEVICES = [
-    pair if pair in CUDA_DAILY else nightly(*pair)
-    for pair in product(ESTIMATORS, KINDS)
-    if reason_of(*pair, "fit") is None
+    ("SoftSurvivalTree", "start-stop rows"),
+    ("OptimalSurvivalTree", "right-censored"),
 ]
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(("estimator", "kind"), ON_DEVICES)
-def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str) -> None:
-    for operation in ON_CUDA:
-        if operation in operations_of(estimator) and reason_of(estimator, kind, operation) is None:
-            cpu, cuda = (run_once(estimator, kind, operation, device) for device in ("cpu", "cuda"))
-            assert cpu.keys() == cuda.keys()
-            for name, value in cpu.items():
-                # Minima are reached to the tolerance of the minimiser.
-                np.testing.assert_allclose(
-                    cuda[name], value, rtol=1e-5, atol=1e-7, err_msg=f"{operation}: {name}"
-                )
+@pytest.mark.parametrize(("estimator", "kind"), ON_CUDA)
+def test_cells_on_cuda_equal_those_on_the_cpu(estimator: str, kind: str, tmp_path: Path) -> None:
+    case, _ = KINDS[kind]()
+    for operation in (predict, scores, group_table):
+        cpu, cuda = (operation(fitted(estimator, kind, 0, at), case, tmp_path) for at in ("cpu", "cuda"))
+        assert cpu.keys() == cuda.keys()
+        for name, value in cpu.items():
+            # Minima are reached to the tolerance of the minimiser.
+            message = f"{operation.__name__}: {name}"
+            np.testing.assert_allclose(cuda[name], value, rtol=1e-5, atol=1e-7, err_msg=message)
 
 
-@pytest.mark.filterwarnings("ignore::sstorch.exceptions.DataWarning")
-@pytest.mark.parametrize("estimator", [name for name in ESTIMATORS if name not in LIKE_OTHERS])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_model_of_one_event_scored_with_causes_raises(estimator: str) -> None:
-    (right, _), (competing, _) = forms(estimator, "right", "fit"), forms(estimator, "competing", "fit")
-    model = clone(ESTIMATORS[estimator]).fit(right.X, right.y)
+    right, competing = KINDS["right-censored"]()[0], KINDS["competing risks"]()[0]
     with pytest.raises(DataError, match="competing causes"):
-        model.score(competing.X, competing.y)
-    if reason_of(estimator, "competing", "fit") is None:
-        model.fit(competing.X, competing.y)
+        fitted(estimator, "right-censored", 0).score(competing.X, competing.y)
+    if (estimator, "competing risks") in CELLS:
         with pytest.raises(DataError, match="causes"):
-            model.score(right.X, right.y)
+            fitted(estimator, "competing risks", 0).score(right.X, right.y)
 
 
-def test_the_page_is_the_table() -> None:
-    assert PAGE.read_text() == page(), "run python -m tests.capabilities"
-    body = page().split("## Reasons")[0]
-    assert not re.search(r"\| +\|", body.replace("| | ", "")), "a cell is blank"
+def test_the_page_has_the_cells() -> None:
+    head, _, *rows = re.findall(r"^\|(.*)\|$", PAGE.read_text(), re.MULTILINE)
+    titles = [cell.strip() for cell in head.split("|")][1:]
+    cells = {
+        (row.split("|")[0].strip(" `"), kind)
+        for row in rows
+        for kind, mark in zip(titles, row.split("|")[1:], strict=True)
+        if "✓" in mark
+    }
+    assert titles == list(KINDS)
+    assert cells == set(CELLS)
