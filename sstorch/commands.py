@@ -77,11 +77,6 @@ def report() -> None:
         main(of_run=report_of_run)
 
 
-def paper() -> None:
-    """Write the draft of a paper from a run; see :mod:`sstorch.bench.paper`."""
-    _run("sstorch-paper", "sstorch.bench.paper.command", 1)
-
-
 def predict() -> None:
     """Predict with a saved tree; see :mod:`sstorch.prediction`."""
     _run("sstorch-predict", "sstorch.prediction", 2)

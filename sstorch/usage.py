@@ -55,7 +55,6 @@ def help_text() -> str:
         "  sstorch --version           version of the package",
         "  sstorch-check FILE          roles and oddities of a file, and the command that runs it",
         "  sstorch-report FOLDER       report of a run, a sweep or a study",
-        "  sstorch-paper RUN           draft of a paper from a run",
         "  sstorch-predict MODEL FILE  predictions of a saved tree",
         "  sstorch-calculator MODEL PAGE  a page in which one enters a patient",
         "",

@@ -167,7 +167,7 @@ def test_commands_are_those_of_the_package() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert set(scripts) == {
         "sstorch",
-        *(f"sstorch-{name}" for name in ("calculator", "check", "paper", "predict", "report")),
+        *(f"sstorch-{name}" for name in ("calculator", "check", "predict", "report")),
     }
     for place in scripts.values():
         module, _, name = place.partition(":")

@@ -23,27 +23,18 @@ from sstorch.soft.estimator import SoftEstimator
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
-    """What makes the report of a run or of a sweep, with the errors of `read_run`; None for others."""
-    make = read_run(path, "sstorch-report")
-    if make is not None:
-        return lambda: run_report(make())
-    return (lambda: sweep_report(path)) if runs_of_sweep(path) else None
+    """Return a function that makes the report of a completed run or of a sweep; None for other folders.
 
-
-def read_run(path: Path, command: str) -> Callable[[], Run] | None:
-    """Return a function that reads a completed run with its data; None if a folder is none of a run.
-
-    Raises ConfigError if the run is not completed, its data have changed, or a file is missing. Warnings
-    are notes of `command`.
+    Raises ConfigError if the run is not completed, its data have changed, or a file is missing.
     """
     folder = RunFolder(path)
     if not folder.is_taken:
-        return None
+        return (lambda: sweep_report(path)) if runs_of_sweep(path) else None
     if folder.status != "completed":
         raise ConfigError(f"{path} holds a run that is {folder.status}, not completed: continue it first")
     if not (path / "held_out.csv").is_file():
         raise ConfigError(f"{path} has no held_out.csv: run it again")
-    show_warnings_as_notes(command)
+    show_warnings_as_notes("sstorch-report")
     config = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
     if not isinstance(config, dict):
         raise ConfigError(f"{path / 'config.yaml'} is not a configuration")
@@ -51,7 +42,7 @@ def read_run(path: Path, command: str) -> Callable[[], Run] | None:
     data, name = _data(config)
     if data_checksum(data) != status["data"]:
         raise ConfigError(f"the data of {path} have changed since it ran: run it again for a report")
-    return lambda: _run(path, data, name, config, status)
+    return lambda: run_report(_run(path, data, name, config, status))
 
 
 def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:

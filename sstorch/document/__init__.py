@@ -25,8 +25,6 @@ from sstorch.document.live import curves_json, inline_svg
 FIGURES = "figures"
 ABSENT = "\N{EN DASH}"
 DIGITS = 3
-# A gap that authors have to fill, which pages and documents mark.
-GAP = re.compile(r"(\[to be completed: [^\]]*\])")
 # Inches: a figure up to here can be read at the width of a telephone, and of a page.
 _NARROW, _BROAD = 5.0, 14.0
 
@@ -106,9 +104,9 @@ class Picture:
         inches = self.figure.get_figwidth()
         return "broad wide" if inches > _BROAD else "wide" if inches > _NARROW else ""
 
-    def png(self, dpi: int = 144) -> bytes:
+    def png(self) -> bytes:
         """The figure as a PNG file, the same at every call."""
-        return self._saved(format="png", dpi=dpi, metadata={"Software": None})
+        return self._saved(format="png", dpi=144, metadata={"Software": None})
 
     def svg(self) -> bytes:
         """The figure as an SVG file, the same at every call."""
@@ -240,7 +238,6 @@ def _render(template: str, document: Document, escape_text: Callable[[str], str]
         autoescape=True,
         finalize=lambda value: value if isinstance(value, Markup) else Markup(escape_text(str(value))),
     )
-    environment.filters["gaps"] = lambda text: Markup(GAP.sub(r"<mark>\1</mark>", str(escape(text))))
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
     for kind in (Paragraph, Bullets, Code, Table, Picture, Section):
         environment.tests[kind.__name__.lower()] = kind.__instancecheck__

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
+from lifelines.utils import median_survival_times
 
-from sstorch import Columns, OptimalSurvivalTree, PrognosticTree, Surv, SurvivalData, SurvivalRegression
+from sstorch import (
+    Columns,
+    OptimalSurvivalTree,
+    PrognosticTree,
+    Surv,
+    SurvivalData,
+    SurvivalRegression,
+    load_dataset,
+)
 from sstorch.bench import cross_validate
 from sstorch.exceptions import DataError, DataWarning
 from sstorch.metrics import (
@@ -370,6 +379,14 @@ def test_rows_that_go_on_in_another_row_are_not_lost_to_follow_up():
     # Rows of a cluster that are observed side by side end one by one.
     clusters = Surv(time, event, id=np.arange(150) // 2)
     assert median_follow_up(clusters).value == median_follow_up((time, event)).value
+
+
+def test_median_follow_up_is_that_of_lifelines():
+    data = load_dataset("gbsg2")
+    fitter = KaplanMeierFitter().fit(data.time, ~data.event)
+    limits = median_survival_times(fitter.confidence_interval_).iloc[0].tolist()
+    found = median_follow_up((data.time, data.event))
+    assert [found.value, found.lower, found.upper] == [fitter.median_survival_time_, *limits]
 
 
 class TwoCauses:

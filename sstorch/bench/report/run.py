@@ -54,7 +54,7 @@ from sstorch.soft.estimator import SoftEstimator
 
 # Columns of the table of rows that are written out; the others are counted.
 _MOST_COLUMNS = 40
-NOTE_ON_COLUMNS = (
+_NOTE_ON_COLUMNS = (
     "Numbers are medians with quartiles, categories counts with shares of known values; “missing” is of all "
     "rows. SMD: absolute standardised difference, the largest between any two groups."
 )
@@ -91,7 +91,7 @@ class Run:
         return duration(time, self.model.time_unit_)
 
 
-def kind_text(model: SoftEstimator) -> str:
+def _kind_text(model: SoftEstimator) -> str:
     """Depth and leaves of a tree, in words; of competing causes the leaves of each."""
     families = [module.family.name for module in model.tree_.hazards.values()]
     named = families[0] if len(set(families)) == 1 else " and ".join(families)
@@ -104,13 +104,13 @@ def run_report(run: Run) -> Document:
     share = 100 * data.n_events / len(data)
     subtitle = (
         f"{len(data)} rows, {data.n_events} events ({share:.0f} %), {len(data.feature_names)} columns; "
-        f"{kind_text(model)}"
+        f"{_kind_text(model)}"
     )
     sections = [
         _summary(run),
         _rows(run),
-        tree_section(run),
-        groups_section(run),
+        _tree_section(run),
+        _groups_section(run),
         _effects(run),
         _scores(run),
         calibration_section(run),
@@ -125,7 +125,7 @@ def run_report(run: Run) -> Document:
 
 def _summary(run: Run) -> Section:
     """Summary in a few sentences."""
-    items = [verdict_of_groups(run)]
+    items = [_verdict_of_groups(run)]
     groups = Bullets(run.model._sentences())
     if run.peers is not None:
         head, *lines = performance_lines(run.peers)
@@ -133,7 +133,7 @@ def _summary(run: Run) -> Section:
     return Section("In short", [groups, Bullets(items)])
 
 
-def verdict_of_groups(run: Run) -> str:
+def _verdict_of_groups(run: Run) -> str:
     """Whether the groups differ on held-out rows, in a sentence."""
     found = vars(run.model).get("group_validation_")
     if not depth_of(run.model):
@@ -187,15 +187,15 @@ def _rows(run: Run) -> Section:
         facts.append(("times of zero, moved", str(data.n_moved)))
     rows = [[Cell(name), Cell(text)] for name, text in facts]
     blocks.append(Table("", ["", "all rows"], rows, left=frozenset({1})))
-    blocks.append(characteristics(run, _MOST_COLUMNS))
+    blocks.append(_characteristics(run))
     hidden = len(data.feature_names) - _MOST_COLUMNS
-    text = NOTE_ON_COLUMNS
+    text = _NOTE_ON_COLUMNS
     if hidden > 0:
         text += f" {hidden} more columns are not shown."
     return Section("The rows", [*blocks, Paragraph(text)])
 
 
-def characteristics(run: Run, most: int | None = None) -> Table:
+def _characteristics(run: Run) -> Table:
     """The columns in all rows and by group; of start-stop data in the first row of each subject."""
     data, frame, group = run.data, run.data.frame, run.model.apply(run.data.frame)
     whose = "All rows"
@@ -204,7 +204,9 @@ def characteristics(run: Run, most: int | None = None) -> Table:
         frame, group, whose = frame.iloc[first].reset_index(drop=True), group[first], "First rows of subjects"
     caption = f"{whose}, and those of each group of the model, from the longest survival to the shortest."
     several = len(np.unique(group)) > 1
-    return columns_table(frame, group, list(frame.columns[:most]), caption if several else f"{whose}.")
+    return columns_table(
+        frame, group, list(frame.columns[:_MOST_COLUMNS]), caption if several else f"{whose}."
+    )
 
 
 def _kaplan_meier(data: SurvivalData) -> KaplanMeierBand:
@@ -246,7 +248,7 @@ def _observed(data: SurvivalData, times: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------------- the tree and its groups
 
 
-def tree_section(run: Run) -> Section:
+def _tree_section(run: Run) -> Section:
     """The tree as a figure and as text."""
     model, data = run.model, run.data
     gates = len(np.unique(model.apply(data.frame))) > 1
@@ -289,7 +291,7 @@ _BY_OUTCOME = {
 }
 
 
-def groups_section(run: Run) -> Section:
+def _groups_section(run: Run) -> Section:
     """The groups as a figure and as a table."""
     model, data = run.model, run.data
     if data.causes is not None:
@@ -302,7 +304,7 @@ def groups_section(run: Run) -> Section:
         axes = plot_groups(model, data.frame, data.y, sample_weight=data.sample_weight)
     mark, estimate, text = _BY_OUTCOME[kind]
     times = round_horizons(model.event_times_, model.time_unit_)
-    table = table_of(model, data, times) if data.intervals is None else interval_table(run, times)
+    table = table_of(model, data, times) if data.intervals is None else _interval_table(run, times)
     names = list(dict.fromkeys(str(name) for name in table.columns.get_level_values(0)))
     rows = [
         [Cell(f"group {group}", group=int(str(group))), *(_group_cell(row[name], mark) for name in names)]
@@ -347,7 +349,7 @@ def _effects(run: Run) -> Section:
     return Section("The effects", blocks)
 
 
-def interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
+def _interval_table(run: Run, times: FloatArray) -> pd.DataFrame:
     """The table of groups where times are interval-censored: estimates are those of Turnbull's curve."""
     model, data = run.model, run.data
     group, predicted = model.apply(data.frame), model.falling_curves(data.frame, times)
