@@ -9,7 +9,7 @@ from sstorch.data import SurvivalData
 from sstorch.exact.tree import LeafCurves
 from sstorch.exceptions import DataError
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
-from sstorch.metrics.weights import WeightKind, check_weighting
+from sstorch.metrics.weights import check_weighting
 
 # Newton's method on a concave function of two numbers.
 _MAX_ITERATIONS, _TOLERANCE = 100, 1e-12
@@ -22,7 +22,6 @@ def leaf_factors(
     expected: FloatArray,
     log_ratio: FloatArray,
     how: Recalibrate,
-    weights: WeightKind = "sampling",
 ) -> tuple[FloatArray, float, Recalibration]:
     """Factor of the cumulative hazard of each leaf, (L,), exponent of the hazard ratios, and the report.
 
@@ -35,7 +34,7 @@ def leaf_factors(
     Raises DataError: fewer events than parameters; no expected events; or for ``"slope"``, events where none
     are expected, or in leaves of one hazard ratio alone.
     """
-    weighting = check_weighting(data.sample_weight, len(data), weights)
+    weighting = check_weighting(data.sample_weight, len(data))
     n_parameters = 1 if how == "intercept" else 2
     n_events = check_events(event, weighting, how, n_parameters, stacklevel=5)
     weight = np.ones(len(data)) if weighting.values is None else weighting.values
@@ -52,9 +51,7 @@ def leaf_factors(
         _check_slope(observed, total, log_ratio)
         moved = _poisson(observed, total, design, moved)
     factor = np.exp(design @ moved)
-    # A sampling weight belongs to one row, a frequency weight to as many independent rows.
-    influence = weight if weighting.robust else np.sqrt(weight)
-    scores = (influence * (event - factor[leaf] * expected))[:, None] * design[leaf]
+    scores = (weight * (event - factor[leaf] * expected))[:, None] * design[leaf]
     if data.subject is not None:
         sums = np.zeros((int(data.subject.max()) + 1, n_parameters))
         np.add.at(sums, data.subject, scores)
@@ -93,7 +90,7 @@ def baseline_report(
     )
 
 
-def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: WeightKind) -> None:
+def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int) -> None:
     """Require rows in each leaf, and as many events as leaves; a DataWarning where events are few.
 
     Raises:
@@ -105,7 +102,7 @@ def check_baseline(data: SurvivalData, leaf: IntArray, n_leaves: int, weights: W
             f"how='baseline' estimates the curve of each group from its rows, and group {empty[0] + 1} has "
             "none; give more rows, or take how='intercept'"
         )
-    weighting = check_weighting(data.sample_weight, len(data), weights)
+    weighting = check_weighting(data.sample_weight, len(data))
     check_events(data.event, weighting, "baseline", n_leaves, stacklevel=5)
 
 

@@ -13,7 +13,6 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError
 from sstorch.groups.validation import GroupValidation, from_zero, held_out_groups, p_text, places_of_groups
-from sstorch.metrics.weights import WeightKind
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class CompetingGroupValidation:
 
 
 def held_out_groups_of_causes(
-    data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
+    data: SurvivalData, folds: IntArray, groups: IntArray
 ) -> CompetingGroupValidation:
     """Validate groups for each cause; arguments and errors are those of :func:`held_out_groups`."""
     plain = not data.entry.any() and data.subject is None and data.uneven_weight is None
@@ -111,10 +110,10 @@ def held_out_groups_of_causes(
             if plain:
                 concordances.append(_concordance(test, train, -without[group[inside]], number, name))
         try:
-            hazard = held_out_groups(data.of_cause(number), folds, groups, weights)
+            hazard = held_out_groups(data.of_cause(number), folds, groups)
         except DataError as error:
             raise DataError(f"cause {name}: {error}") from error
-        test_of_incidence = metrics.gray_test(data.weighted_y, places, number, strata=folds, weights=weights)
+        test_of_incidence = metrics.gray_test(data.weighted_y, places, number, strata=folds)
         c_incidence = float(np.mean(concordances)) if plain else None
         found[name] = CauseGroupValidation(hazard, test_of_incidence.p_value, c_incidence)
     return CompetingGroupValidation(found)

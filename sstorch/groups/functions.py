@@ -23,7 +23,6 @@ from sstorch.groups.hooks import GroupedTree, LeafOf
 from sstorch.groups.stability import Stability, agreement
 from sstorch.groups.table import table_of
 from sstorch.groups.validation import GroupValidation, concordance_of_rows, held_out_groups
-from sstorch.metrics.weights import WeightKind, check_weighting
 
 
 def group_table(
@@ -34,7 +33,6 @@ def group_table(
     n_resamples: int = 0,
     level: float = 0.95,
     sample_weight: object = None,
-    weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Estimate survival or incidences of each group, observed and predicted, with confidence intervals.
 
@@ -70,10 +68,9 @@ def group_table(
             event times.
         n_resamples: number of resamples for the correction, 50 or more; 0 for no correction.
         level: level of the intervals.
-        sample_weight: (n,), >= 0.
-        weights: ``"sampling"``: intervals use the infinitesimal jackknife
-            (:class:`~sstorch.metrics.KaplanMeierBand`) and do not depend on the scale of the weights;
-            ``"frequency"``: integer counts of each row. Resamples draw rows with their weights in both cases.
+        sample_weight: (n,), >= 0. Intervals then use the infinitesimal jackknife
+            (:class:`~sstorch.metrics.KaplanMeierBand`) and do not depend on the scale of the weights.
+            Resamples draw rows with their weights.
 
     Returns:
         One row per group with rows, indexed by ``group``; columns have two levels, ``quantity`` and
@@ -84,7 +81,7 @@ def group_table(
         lower`` and ``corrected upper``.
 
     Raises:
-        DataError: the data are invalid, hold too few events, or frequency weights are not integers.
+        DataError: the data are invalid, or hold too few events.
         ConfigError: an argument is out of range.
 
     References:
@@ -97,11 +94,11 @@ def group_table(
     given = tree._rows(X, y, sample_weight)
     data, at = given.joined(), None if horizons is None else check_times(horizons)
     if check_integer("n_resamples", n_resamples, 0) == 0:
-        return table_of(tree, data, at, level, None, weights)
+        return table_of(tree, data, at, level)
     sample = tree._resampled(given, n_resamples)
     assert sample.draws is not None
     resampled = sample.apply(data.frame), sample.draws[:, given.run_ends]
-    tree._chosen.group_table_ = table = table_of(tree, data, at, level, resampled, weights)
+    tree._chosen.group_table_ = table = table_of(tree, data, at, level, resampled)
     return table
 
 
@@ -151,7 +148,6 @@ def validate_groups(
     n_folds: int = 5,
     sample_weight: object = None,
     random_state: int = 0,
-    weights: WeightKind = "sampling",
     n_permutations: int = 0,
 ) -> GroupValidation | CompetingGroupValidation:
     """Test whether groups obtained by the same procedure differ on held-out rows.
@@ -169,17 +165,16 @@ def validate_groups(
         X: training rows.
         y: outcome of the rows, as in ``fit``.
         n_folds: number of folds.
-        sample_weight: (n,), >= 0, as in ``fit``.
+        sample_weight: (n,), >= 0, as in ``fit``. Tests then use the robust variance, which does not depend
+            on the scale of the weights (:func:`~sstorch.metrics.logrank_test`).
         random_state: seed of the folds.
-        weights: ``"sampling"``: tests use the robust variance, which does not depend on the scale of the
-            weights (:func:`~sstorch.metrics.logrank_test`); ``"frequency"``: integer counts of each row.
         n_permutations: number of permutations of the covariates against the outcomes. Each permutation
             retrains all trees; 99 take about a hundred times as long. The p-value of the concordance is then
             calibrated, unlike that of the log-rank test.
 
     Raises:
         DataError: the data are invalid or have too few events, or events of a cause, for the number of folds;
-            frequency weights are not integers; or subjects with several rows are to be permuted.
+            or subjects with several rows are to be permuted.
         ConfigError: the tree has depth 0, or an argument is out of range.
 
     References:
@@ -192,7 +187,6 @@ def validate_groups(
         raise ConfigError("a tree of depth 0 has one group: there is nothing to validate")
     data = tree._rows(X, y, sample_weight)
     data.refuse_intervals()
-    check_weighting(data.sample_weight, len(data), weights)  # before any work
     data = data.joined()
     seed, count = (
         check_integer("random_state", random_state, 0),
@@ -210,7 +204,7 @@ def validate_groups(
 
         parts = train_outside_score_inside(split(rows, folds), train, lambda _, leaf_of: leaf_of(rows.frame))
         validate = held_out_groups if rows.causes is None else held_out_groups_of_causes
-        return validate(rows, folds, np.stack(list(parts)), weights)
+        return validate(rows, folds, np.stack(list(parts)))
 
     found = groups_of(data)
     if count:

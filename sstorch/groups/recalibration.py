@@ -13,7 +13,7 @@ from sstorch._types import BoolArray
 from sstorch.checks import check_choice, check_tree
 from sstorch.data import SurvivalData
 from sstorch.exceptions import DataError, DataWarning
-from sstorch.metrics.weights import Weighting, WeightKind
+from sstorch.metrics.weights import Weighting
 
 Recalibrated = TypeVar("Recalibrated", covariant=True)
 Recalibrate = Literal["intercept", "slope", "baseline"]
@@ -35,8 +35,8 @@ class Recalibration:
         intercept: constant added to the linear predictor; None if curves were estimated.
         slope: factor of the linear predictor; None if curves were estimated.
         shape: constants added to the shape parameters, by name; empty unless ``how="baseline"``.
-        intercept_error, slope_error: standard errors, robust to a wrong family and, for sampling weights,
-            independent of their scale; None if not estimated.
+        intercept_error, slope_error: standard errors, robust to a wrong family and independent of
+            the scale of weights; None if not estimated.
         observed_expected: observed / expected events, before and after; None if no events are expected.
         log_likelihood: mean log-likelihood per row, before and after; None for exact trees, since their
             curves are step functions.
@@ -127,7 +127,7 @@ class Recalibratable(Protocol[Recalibrated]):
     def _rows(self, X: object, y: object, sample_weight: object = None) -> SurvivalData:
         """Rows of positive weight."""
 
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Recalibrated:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Recalibrated:
         """The tree recalibrated on rows of which none only continues another one."""
 
 
@@ -137,7 +137,6 @@ def recalibrate(
     y: object,
     how: Recalibrate = "intercept",
     sample_weight: object = None,
-    weights: WeightKind = "sampling",
 ) -> Recalibrated:
     """Recalibrate a fitted tree to another population: groups are unchanged, their survival is re-estimated.
 
@@ -161,15 +160,13 @@ def recalibrate(
         X: rows of the new population, with the columns of the tree.
         y: outcome of the rows, as in ``fit``.
         how: see above.
-        sample_weight: (n,), >= 0.
-        weights: ``"sampling"``: sandwich standard errors with w^2, independent of the scale of the weights;
-            ``"frequency"``: integer counts of each row.
+        sample_weight: (n,), >= 0. Standard errors are of the sandwich with w^2, independent of their scale.
 
     Raises:
-        ConfigError: ``how`` or the kind of weights is unknown, survival curves of the leaves can increase, or
+        ConfigError: ``how`` is unknown, survival curves of the leaves can increase, or
             an exact tree has no hazard ratios for ``"slope"``.
         DataError: the rows are invalid, have fewer events than parameters or, for ``"baseline"`` of an exact
-            tree, a leaf without events; or frequency weights are not integers.
+            tree, a leaf without events.
 
     References:
         Steyerberg (2019), Clinical Prediction Models, 2nd edition, chapter 20; Janssen et al. (2008), Journal
@@ -188,4 +185,4 @@ def recalibrate(
     """
     check_tree(tree, "_recalibrated")
     check_choice(how, "how", get_args(Recalibrate))
-    return tree._recalibrated(tree._rows(X, y, sample_weight).joined(), how, weights)
+    return tree._recalibrated(tree._rows(X, y, sample_weight).joined(), how)

@@ -18,7 +18,7 @@ from sstorch.metrics.censoring import followed_to
 from sstorch.metrics.checks import half_width
 from sstorch.metrics.groups import first_below, log_log_limits, risk_table, survival_and_error
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
+from sstorch.metrics.weights import Weighting, check_weighting
 
 # Share of the optimism that own rows and those left out by a resample differ by: a resample holds 63.2 % of
 # the rows (Efron 1983).
@@ -49,7 +49,6 @@ def table_of(
     horizons: FloatArray | None = None,
     level: float = 0.95,
     resampled: Resampled | None = None,
-    weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Table of the groups of rows, of which those of a subject with equal covariates are merged.
 
@@ -58,7 +57,7 @@ def table_of(
     horizons = usual_horizons(tree) if horizons is None else horizons
     make = survival_table if data.causes is None else incidence_table
     group, predicted = tree._leaf_of(data.frame), tree._predicted(data.frame, horizons)
-    return make(group, predicted, data, horizons, level, resampled, weights)
+    return make(group, predicted, data, horizons, level, resampled)
 
 
 def survival_table(
@@ -68,7 +67,6 @@ def survival_table(
     horizons: FloatArray,
     level: float = 0.95,
     resampled: Resampled | None = None,
-    weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Kaplan-Meier medians and survival of groups (n,), see :func:`sstorch.validation.group_table`.
 
@@ -76,7 +74,7 @@ def survival_table(
     `resampled` is for corrected estimates.
     """
     times, factor = _event_times(data), half_width(level)
-    weighting = check_weighting(data.sample_weight, len(data), weights)
+    weighting = check_weighting(data.sample_weight, len(data))
     numbers, place = np.unique(group, return_inverse=True)
     observed = Observed(data.time, data.event, data.entry, weighting.values, data.subject)
     values, error = survival_and_error(observed, place, len(numbers), times, weighting.robust)
@@ -121,14 +119,13 @@ def incidence_table(
     horizons: FloatArray,
     level: float = 0.95,
     resampled: Resampled | None = None,
-    weights: WeightKind = "sampling",
 ) -> pd.DataFrame:
     """Aalen-Johansen incidences of each cause in groups; arguments and errors as in :func:`survival_table`.
 
     ``predicted`` are incidences of each row and cause at the horizons, (n, K, n_times).
     """
     factor, names = half_width(level), data.cause_names
-    weighting = check_weighting(data.sample_weight, len(data), weights)
+    weighting = check_weighting(data.sample_weight, len(data))
     numbers, place = np.unique(group, return_inverse=True)
     parts = [data.subset(place == number) for number in range(len(numbers))]
 
@@ -137,7 +134,7 @@ def incidence_table(
         pairs = [
             (
                 metrics.aalen_johansen(part.weighted_y, times),
-                metrics.aalen_johansen_error(part.weighted_y, times, weights=weights),
+                metrics.aalen_johansen_error(part.weighted_y, times),
             )
             for part in parts
         ]

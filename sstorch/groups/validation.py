@@ -18,7 +18,6 @@ from sstorch.metrics.groups import risk_table
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.intervals import concordance_influence, logit_limits
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.weights import WeightKind
 
 # Groups differ if their log-rank test is at most at this level, and their concordance is at least so much.
 LEVEL, LEAST_CONCORDANCE = 0.05, 0.55
@@ -187,9 +186,7 @@ def from_zero(groups: IntArray) -> IntArray:
     return np.unique(groups, return_inverse=True)[1].reshape(groups.shape)
 
 
-def held_out_groups(
-    data: SurvivalData, folds: IntArray, groups: IntArray, weights: WeightKind = "sampling"
-) -> GroupValidation:
+def held_out_groups(data: SurvivalData, folds: IntArray, groups: IntArray) -> GroupValidation:
     """Validate groups that the trees of the folds have made.
 
     `folds` is the fold of each row, 0 .. K - 1, (n,), and `groups` the group of each row in each tree,
@@ -216,7 +213,7 @@ def held_out_groups(
     c_groups = float(np.mean(concordances))
     limits = logit_limits(c_groups, float(np.sqrt(np.square(errors).sum())) / len(errors), half_width(0.95))
     lower, upper = (None if np.isnan(end) else end for end in (limits.lower, limits.upper))
-    test = metrics.logrank_test(data.weighted_y, place, strata=folds, weights=weights)
+    test = metrics.logrank_test(data.weighted_y, place, strata=folds)
     return GroupValidation(
         n_folds=len(groups),
         c_groups=c_groups,

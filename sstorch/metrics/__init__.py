@@ -75,7 +75,7 @@ from sstorch.metrics.weak_calibration import (
     observed_expected_hazard,
     observed_expected_ratio,
 )
-from sstorch.metrics.weights import WeightKind, effective_sample_size
+from sstorch.metrics.weights import effective_sample_size
 
 __all__ = [
     "CalibrationErrors",
@@ -91,7 +91,6 @@ __all__ = [
     "SampleSize",
     "SurvivalScorer",
     "TurnbullCurve",
-    "WeightKind",
     "aalen_johansen",
     "aalen_johansen_calibration",
     "aalen_johansen_error",

@@ -9,7 +9,7 @@ from sstorch._types import FloatArray, IntArray
 from sstorch.metrics.groups import LogrankTest, groups_and_strata, risk_table, score_test
 from sstorch.metrics.outcome import ObservedCauses, Outcome, cause_number, read_causes
 from sstorch.metrics.robust import NONE_LEFT, covariance_of
-from sstorch.metrics.weights import WeightKind, check_weighting
+from sstorch.metrics.weights import check_weighting
 
 
 def gray_test(
@@ -19,7 +19,6 @@ def gray_test(
     *,
     sample_weight: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None,
-    weights: WeightKind = "sampling",
 ) -> LogrankTest:
     """Gray's test of equal cumulative incidences of a cause in two or more groups, optionally stratified.
 
@@ -51,20 +50,18 @@ def gray_test(
         "Gray's test",
         entry=True,
         weight=True,
-        counts=True,
         sample_weight=sample_weight,
         group=group,
         strata=strata,
     )
     n, number = rows.time.size, cause_number(y, cause)
-    given, robust = check_weighting(rows.weight, n, weights)
+    given, _ = check_weighting(rows.weight, n)
     rows, weight = rows._replace(weight=given), np.ones(n) if given is None else given
     codes, n_groups, inside_strata = groups_and_strata(group, strata, weight)
     influence = np.zeros((n, n_groups))
     for inside in inside_strata:
         influence[inside] = _influence(rows.take(inside), number, codes[inside], n_groups)
-    parts = (weight if robust else np.sqrt(weight))[:, None] * influence
-    return score_test(weight @ influence, covariance_of(parts, rows.id))
+    return score_test(weight @ influence, covariance_of(weight[:, None] * influence, rows.id))
 
 
 def _influence(rows: ObservedCauses, cause: int, group: IntArray, n_groups: int) -> FloatArray:

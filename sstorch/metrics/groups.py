@@ -22,7 +22,7 @@ from sstorch.metrics.robust import (
     log_survival_variance,
     logrank_residuals,
 )
-from sstorch.metrics.weights import WeightKind, check_weighting
+from sstorch.metrics.weights import check_weighting
 
 Number = TypeVar("Number", float, FloatArray)
 # Products of shares miss a half, or each other, by rounding.
@@ -126,7 +126,6 @@ class KaplanMeierBand:
         *,
         level: float = 0.95,
         sample_weight: npt.ArrayLike | None = None,
-        weights: WeightKind = "sampling",
     ) -> KaplanMeierBand:
         """Estimate survival and its limits.
 
@@ -134,18 +133,15 @@ class KaplanMeierBand:
             y: outcome of the rows, a `Surv`, with its entry times (left truncation), or the tuple (time,
                 event). With unequal sampling weights influences are summed by subject.
             level: level of the limits, at each time, in (0, 1).
-            sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
-            weights: ``"sampling"``: limits use the infinitesimal jackknife with w^2, as R's
-                ``survfit(robust=TRUE)``, and do not depend on the scale of the weights. ``"frequency"``: a
-                row of weight 2 is two observed rows.
+            sample_weight: weights >= 0, shape (n,); None for the weights of `y`. Limits use the infinitesimal
+                jackknife with w^2, as R's ``survfit(robust=TRUE)``, and do not depend on their scale.
 
         Raises:
-            DataError: invalid arguments (see `sstorch.checks`), frequency weights that are not integers, or
-                rows of a subject that overlap.
-            ConfigError: a level out of range, or an unknown kind of weights.
+            DataError: invalid arguments (see `sstorch.checks`), or rows of a subject that overlap.
+            ConfigError: a level out of range.
         """
-        rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, counts=True, sample_weight=sample_weight)
-        weight, robust = check_weighting(rows.weight, rows.time.size, weights)
+        rows = read_rows(y, "Kaplan-Meier", entry=True, weight=True, sample_weight=sample_weight)
+        weight, robust = check_weighting(rows.weight, rows.time.size)
         rows = rows._replace(weight=weight)
         times = np.unique(rows.time[rows.event if weight is None else rows.event & (weight > 0)])
         one = np.zeros(rows.time.size, dtype=np.int64)
@@ -236,7 +232,6 @@ def logrank_test(
     *,
     sample_weight: npt.ArrayLike | None = None,
     strata: npt.ArrayLike | None = None,
-    weights: WeightKind = "sampling",
 ) -> LogrankTest:
     """Log-rank test of no difference between two or more groups, optionally stratified.
 
@@ -255,15 +250,12 @@ def logrank_test(
         sample_weight: weights >= 0, shape (n,); None for the weights of `y`.
         strata: a number or a label for each row, shape (n,): rows are compared within strata; differences and
             variances are summed. None for one stratum.
-        weights: ``"sampling"``, or ``"frequency"``: integer counts of each row.
 
     Returns:
         Chi squared, degrees of freedom, and p; 0, 0 and 1 for a single group.
 
     Raises:
-        DataError: invalid arguments (see `sstorch.checks`), a wrong number of group labels, or frequency
-            weights that are not integers.
-        ConfigError: an unknown kind of weights.
+        DataError: invalid arguments (see `sstorch.checks`), or a wrong number of group labels.
 
     References:
         Peto and Peto (1972), Journal of the Royal Statistical Society A 135, 185-207; the variance with ties
@@ -281,14 +273,13 @@ def logrank_test(
         "the log-rank test",
         entry=True,
         weight=True,
-        counts=True,
         sample_weight=sample_weight,
         group=group,
         strata=strata,
     )
     n = rows.time.size
     codes, n_groups, inside_strata = groups_and_strata(group, strata, rows.weights)
-    weight, robust = check_weighting(rows.weight, n, weights)
+    weight, robust = check_weighting(rows.weight, n)
     rows = rows._replace(weight=weight)
     robust = robust or (weight is None and events_recur(rows))
     excess, covariance = np.zeros(n_groups), np.zeros((n_groups, n_groups))

@@ -11,7 +11,7 @@ from sstorch._types import FloatArray
 from sstorch.checks import check_vector
 from sstorch.metrics.outcome import ObservedCauses, Outcome, read_causes
 from sstorch.metrics.robust import NONE_LEFT, by_subject
-from sstorch.metrics.weights import WeightKind, check_weighting
+from sstorch.metrics.weights import check_weighting
 
 _NAME = "Aalen and Johansen's estimate"
 
@@ -65,18 +65,15 @@ def aalen_johansen_error(
     *,
     n_causes: int | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    weights: WeightKind = "sampling",
 ) -> FloatArray:
     """Standard errors of :func:`aalen_johansen`, by the infinitesimal jackknife.
 
     The square root of the sum over subjects of the squared derivative of the estimate with respect to the
-    weight of the subject, times w^2 for sampling weights and w for frequency weights. It equals R's
-    ``survfit`` for ``Surv(time, factor)``, and Greenwood's error for a single cause, equal weights and no
-    left truncation.
+    weight of the subject, times w^2. It equals R's ``survfit`` for ``Surv(time, factor)``, and Greenwood's
+    error for a single cause, equal weights and no left truncation.
 
     Arguments and errors are as in :func:`aalen_johansen`. Influences are summed by subject; errors do not
-    depend on splits of follow-up into start-stop rows. `weights` are ``"sampling"``: errors do not depend on
-    their scale; or ``"frequency"``: integer counts of each row.
+    depend on splits of follow-up into start-stop rows, nor on the scale of weights.
 
     Returns:
         shape (K, n_times), 0 before the first event.
@@ -94,14 +91,13 @@ def aalen_johansen_error(
         "the error of Aalen and Johansen's estimate",
         entry=True,
         weight=True,
-        counts=True,
         sample_weight=sample_weight,
         n_causes=n_causes,
     )
     asked = check_vector(times, "times")
-    given, robust = check_weighting(rows.weight, rows.time.size, weights)
+    given, _ = check_weighting(rows.weight, rows.time.size)
     rows = rows._replace(weight=given)
-    factor = np.ones(rows.time.size) if given is None else given if robust else np.sqrt(given)
+    factor = np.ones(rows.time.size) if given is None else given
     errors = np.zeros((rows.n_causes, asked.size))
     counts = _counts(rows)
     estimates = _estimate(counts)

@@ -111,17 +111,15 @@ def read_rows(
     *,
     entry: bool = False,
     weight: bool = False,
-    counts: bool = False,
     sample_weight: npt.ArrayLike | None = None,
     prefix: str = "",
     **others: Any,
 ) -> Observed:
     """Read an outcome with one event, for the function that messages call `what`.
 
-    The function supports entry times if `entry`, and uneven weights if `weight`; equal ones are one each,
-    unless `counts`: their size matters, as that of frequency weights does. `sample_weight` (n,) takes the
-    place of the weights of `y`, `prefix` goes before "time" and "event" in messages, and `others` are
-    arguments whose row labels have to be in the order of `y`.
+    The function supports entry times if `entry`, and uneven weights if `weight`; equal ones are one each.
+    `sample_weight` (n,) takes the place of the weights of `y`, `prefix` goes before "time" and "event" in
+    messages, and `others` are arguments whose row labels have to be in the order of `y`.
     """
     if isinstance(y, ObservedCauses):
         y = y.any_event
@@ -143,7 +141,7 @@ def read_rows(
         )
     check_same_order(y=outcome, sample_weight=sample_weight, **others)
     time, events, _ = outcome.right_censored(f"{name}{what}")
-    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
+    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight)
     return Observed(time, events, *parts, id=outcome.id)
 
 
@@ -163,7 +161,6 @@ def read_causes(
     *,
     entry: bool = False,
     weight: bool = False,
-    counts: bool = False,
     sample_weight: npt.ArrayLike | None = None,
     n_causes: int | None = None,
     prefix: str = "",
@@ -191,7 +188,7 @@ def read_causes(
     check_same_order(y=outcome, sample_weight=sample_weight, **others)
     time, _, _ = outcome.right_censored(f"{name}{what}")
     count = len(outcome.causes) if n_causes is None else max(n_causes, len(outcome.causes))
-    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight, counts=counts)
+    parts = _supported(outcome, name, what, sample_weight, entry=entry, weight=weight)
     return ObservedCauses(time, outcome.cause, count, *parts, id=outcome.id)
 
 
@@ -247,14 +244,13 @@ def _supported(
     *,
     entry: bool,
     weight: bool,
-    counts: bool = False,
 ) -> tuple[FloatArray | None, FloatArray | None]:
     """Entry times and weights as in `Observed`."""
     late = y.entry is not None and bool((y.entry > 0.0).any())
     starts = np.where(y.entry > 0.0, y.entry, -np.inf) if late and y.entry is not None else None
     given = check_weight(sample_weight, len(y))
     uneven = None
-    if given is None and y.weight is not None and (counts or np.ptp(y.weight) > 0.0):
+    if given is None and y.weight is not None and np.ptp(y.weight) > 0.0:
         uneven = check_weight(y.weight, len(y))
     _check_supported(starts, uneven, what, entry=entry, weight=weight, name=name)
     return starts, uneven if given is None else given

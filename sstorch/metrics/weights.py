@@ -1,21 +1,18 @@
-"""Sampling and frequency weights, and the effective sample size.
+"""Sampling weights, and the effective sample size.
 
-Point estimates are the same for both kinds. Variances differ: a frequency weight of 2 represents two observed
-rows, a sampling weight of 2 for one observed row that represents two of the population.
+A weight of 2 is that of one observed row that represents two of the population. Counts of observed rows are
+given by repeating the rows.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sstorch._types import FloatArray, IntArray
-from sstorch.checks import check_choice, check_vector, check_weight, rows_text
-from sstorch.exceptions import DataError
-
-WeightKind = Literal["sampling", "frequency"]
+from sstorch.checks import check_vector, check_weight
 
 
 def effective_sample_size(sample_weight: npt.ArrayLike) -> float:
@@ -45,12 +42,12 @@ def effective_sample_size(sample_weight: npt.ArrayLike) -> float:
 class Weighting(NamedTuple):
     """Checked weights, with the variance that belongs to them."""
 
-    # Weights as counts, or with the effective sample size as their sum, shape (n,); None is one each
+    # Weights with the effective sample size as their sum, or 0 and 1, shape (n,); None is one each
     values: FloatArray | None
-    robust: bool  # whether variances are sums of w^2 times squared influences; else weights are counts
+    robust: bool  # whether variances are sums of w^2 times squared influences; else rows are alike
 
     def counts(self, group: IntArray, n_groups: int) -> FloatArray:
-        """Rows in each group, (n_groups,): frequency weights summed, or the effective sample size."""
+        """Rows in each group, (n_groups,): the effective sample size of uneven weights."""
         total = np.bincount(group, self.values, n_groups).astype(np.float64)
         if not self.robust or self.values is None:
             return total
@@ -58,27 +55,15 @@ class Weighting(NamedTuple):
         return np.divide(total**2, square, out=np.zeros(n_groups), where=square > 0)
 
 
-def check_weighting(
-    sample_weight: npt.ArrayLike | None, n_rows: int, weights: WeightKind = "sampling"
-) -> Weighting:
+def check_weighting(sample_weight: npt.ArrayLike | None, n_rows: int) -> Weighting:
     """Check weights (n_rows,) >= 0 of a positive sum, or None for one each, and which variance they need.
 
-    Equal sampling weights are one each, whatever their scale: variances are then those of unweighted rows.
-    Sampling weights are inverse probabilities, survey or importance weights; frequency weights, integers, are
-    how often each row was observed.
+    Equal weights are one each, whatever their scale: variances are then those of unweighted rows. Weights are
+    inverse probabilities, survey or importance weights.
     """
-    check_choice(weights, "weights", get_args(WeightKind))
     given = check_weight(sample_weight, n_rows)
     if given is None:
         return Weighting(None, robust=False)
-    if weights == "frequency":
-        wrong = given != np.round(given)
-        if wrong.any():
-            raise DataError(
-                f"sample_weight: weights='frequency' needs integers; got {given[wrong][0]:g} in "
-                f"{rows_text(wrong)}; use weights='sampling'."
-            )
-        return Weighting(given, robust=False)
     positive = given > 0.0
     if (given[positive] == given.max()).all():
         return Weighting(None if positive.all() else positive.astype(np.float64), robust=False)

@@ -22,7 +22,6 @@ from sstorch.deploy import Deployable
 from sstorch.exceptions import ConfigError
 from sstorch.groups import Stability
 from sstorch.metrics import logrank_test
-from sstorch.metrics.weights import WeightKind
 from sstorch.plots.figures import colour_of, dark, new_figure, of_group, survival_text, time_label
 from sstorch.plots.observed import ObservedGroups
 from sstorch.reading.hooks import ReadableTree
@@ -46,7 +45,6 @@ def plot_groups(
     level: float = 0.95,
     time_unit: str | None = None,
     sample_weight: npt.ArrayLike | None = None,
-    weights: WeightKind = "sampling",
     p_value: float | None = None,
     rules: bool = False,
 ) -> list[Axes]:
@@ -65,8 +63,6 @@ def plot_groups(
         time_unit: unit of time for the axis label; None for that of the tree.
         sample_weight: weights >= 0, (n,), for Kaplan-Meier and mean predictions; None for the weights of
             ``y``, or 1. Counts of rows, events and numbers at risk are not weighted.
-        weights: ``"sampling"``, or ``"frequency"``: integer counts of each row; see
-            :class:`~sstorch.metrics.KaplanMeierBand`.
         p_value: p-value of the difference between groups from another test. None for the log-rank test on
             these rows, which is not shown for training rows, since they placed the gates.
         rules: True shows the rule of each group next to its curve (soft trees).
@@ -77,8 +73,7 @@ def plot_groups(
     Raises:
         DataError: lengths of outcome and rows differ, outcomes are not of the training type, or weights are
             invalid.
-        ConfigError: the kind of weights is unknown, ``p_value`` is not a probability, or the tree has no
-            rules of groups.
+        ConfigError: ``p_value`` is not a probability, or the tree has no rules of groups.
     """
     check_tree(tree, "falling_curves")
     if p_value is not None and not 0 <= p_value <= 1:
@@ -104,7 +99,7 @@ def plot_groups(
     compared, left_band = exact and rows.outcome.id is None and not since.any(), False
     for number in numbers:
         inside, colour = rows.rows(number), colour_of(number)
-        band, last = rows.band(number, level, weights), float(time[inside].max())
+        band, last = rows.band(number, level), float(time[inside].max())
         final = rows.draw(ax, number, band, colour)
         censored = time[inside & ~event & exact]
         ticks: dict[str, Any] = {
@@ -147,7 +142,7 @@ def plot_groups(
     ]
     if left_band:
         handles.append(Line2D([], [], color=_OUTSIDE, linewidth=3.0, label="model outside the band"))
-    test = _test_text(tree, X, y, rows, p_value, weights) if exact or p_value is not None else ""
+    test = _test_text(tree, X, y, rows, p_value) if exact or p_value is not None else ""
     if test:
         handles.append(Line2D([], [], linestyle="none", label=test))
     ax.legend(handles=handles, edgecolor="none", framealpha=0.8, loc="lower left", fontsize=9)
@@ -158,9 +153,7 @@ def plot_groups(
     return [ax, below]
 
 
-def _test_text(
-    tree: object, X: object, y: object, rows: ObservedGroups, p_value: float | None, weights: WeightKind
-) -> str:
+def _test_text(tree: object, X: object, y: object, rows: ObservedGroups, p_value: float | None) -> str:
     """The p-value that is given, or that of the log-rank test of rows that did not place the gates."""
     name = "p"
     if p_value is None:
@@ -169,7 +162,7 @@ def _test_text(
         if on_training_rows(tree, X, y):
             return "no log-rank test: training rows"
         counted = rows.weight > 0
-        found = logrank_test(rows.known[counted], rows.group[counted], weights=weights)
+        found = logrank_test(rows.known[counted], rows.group[counted])
         name, p_value = "log-rank p", found.p_value
     return f"{name} < .001" if p_value < 0.001 else f"{name} = {p_value:.3f}".replace("0.", ".", 1)
 

@@ -14,7 +14,6 @@ from sstorch.checks import check_weight
 from sstorch.data import Surv, outcome_of
 from sstorch.exceptions import DataError
 from sstorch.metrics import Estimate, KaplanMeierBand, TurnbullCurve
-from sstorch.metrics.weights import WeightKind
 from sstorch.plots.figures import of_group
 
 
@@ -87,15 +86,13 @@ class ObservedGroups:
         """Rows of a group that have a positive weight, shape (n,)."""
         return np.asarray((self.weight > 0) & (self.group == number))
 
-    def band(
-        self, number: int, level: float = 0.95, weights: WeightKind = "sampling"
-    ) -> KaplanMeierBand | TurnbullBand:
+    def band(self, number: int, level: float = 0.95) -> KaplanMeierBand | TurnbullBand:
         """Kaplan-Meier of a group with its confidence band, or Turnbull's curve where times are intervals."""
         if self.outcome.intervals is not None:
             curve = TurnbullCurve.fit(self.known[self.rows(number)])
             ends = np.unique([curve.left, curve.right])
             return TurnbullBand(curve, ends[np.isfinite(ends)])
-        return KaplanMeierBand.fit(self.known[self.rows(number)], level=level, weights=weights)
+        return KaplanMeierBand.fit(self.known[self.rows(number)], level=level)
 
     def draw(self, ax: Axes, number: int, band: KaplanMeierBand | TurnbullBand, colour: str) -> float:
         """Draw the curve of a group in its band, as far as its rows were observed; its last value."""

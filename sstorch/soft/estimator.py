@@ -36,7 +36,6 @@ from sstorch.groups.validation import GroupValidation
 from sstorch.groups.without_events import groups_without_events
 from sstorch.inference import FitCovariance
 from sstorch.inference.terms import term_facts
-from sstorch.metrics.weights import WeightKind
 from sstorch.monitoring import History, ProgressBar
 from sstorch.optim import Checkpoint
 from sstorch.parameters import restored
@@ -255,14 +254,14 @@ class SoftEstimator(SoftModel):
             rows = data if data.causes is None else data.of_cause(name)
             report(step_curves(tree, x, rows), strict=False, stacklevel=4)
 
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """Copy of the model, recalibrated on rows of positive weight; see :func:`sstorch.recalibrate`."""
         tree, hazards = self._tree, {}
         reports: dict[str, Recalibration] = {}
         for name in tree.causes:
             rows = data if data.causes is None else data.of_cause(name)
             try:
-                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how, weights)
+                hazards[name], reports[name] = recalibrated(tree.of_cause(name), rows, how)
             except DataError as error:
                 raise DataError(f"cause {name}: {error}" if tree.competing else str(error)) from error
         new, rules = copy.copy(self), self._gate_rules
@@ -273,7 +272,7 @@ class SoftEstimator(SoftModel):
         new._read_later(data)
         new._make_node_table()
         if tree.competing:
-            new.group_table_ = table_of(new, data.joined(), weights=weights)
+            new.group_table_ = table_of(new, data.joined())
         new._gate_rules = rules  # digits as the training rows ask for them: gates are the same
         return new
 

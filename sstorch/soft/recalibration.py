@@ -11,28 +11,25 @@ from sstorch.data import SurvivalData
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.tree import FittedTree
 from sstorch.groups.recalibration import Recalibrate, Recalibration, check_events
-from sstorch.metrics.weights import Weighting, WeightKind, check_weighting
+from sstorch.metrics.weights import check_weighting
 from sstorch.nn import SoftTree
 from sstorch.nn.hazards.numeric import minimize_small
 
 
-def recalibrated(
-    tree: FittedTree, data: SurvivalData, how: Recalibrate, weights: WeightKind = "sampling"
-) -> tuple[SoftTree, Recalibration]:
+def recalibrated(tree: FittedTree, data: SurvivalData, how: Recalibrate) -> tuple[SoftTree, Recalibration]:
     """The tree with other leaves, by maximum likelihood of the rows, and what was changed.
 
-    Raises ConfigError: the kind of weights is unknown, or curves of the leaves can rise; DataError: fewer
-    events than parameters, or frequency weights that are not integers.
+    Raises ConfigError: curves of the leaves can rise; DataError: fewer events than parameters.
     """
     module, family = tree.module, tree.module.family
     if family.can_rise:
         raise ConfigError("recalibration needs curves that cannot increase: use leaves with monotone=True")
     n_shape = len(family.shape_names)
-    weighting = check_weighting(data.sample_weight, len(data), weights)
+    weighting = check_weighting(data.sample_weight, len(data))
     n_events = check_events(
         data.event, weighting, how, {"intercept": 1, "slope": 2, "baseline": 1 + n_shape}[how], stacklevel=6
     )
-    loss = _Loss(tree, data, weighting)
+    loss = _Loss(tree, data)
     before = torch.zeros(2 + n_shape, dtype=torch.float64)
     before[1] = 1.0
     free = torch.zeros(2 + n_shape, dtype=torch.bool)
@@ -69,7 +66,7 @@ def recalibrated(
 class _Loss:
     """Mean negative log-likelihood of rows with a linear predictor a + b g and shapes moved by d."""
 
-    def __init__(self, tree: FittedTree, data: SurvivalData, weighting: Weighting) -> None:
+    def __init__(self, tree: FittedTree, data: SurvivalData) -> None:
         module = copy.deepcopy(tree.module).double().cpu()
         self._family, self._mixture = module.family, tree.prediction == "mixture"
         x = torch.as_tensor(tree.preprocessor.transform(data.frame))
@@ -79,12 +76,7 @@ class _Loss:
         scale = float(module.log_time_scale)
         self._log_time = torch.as_tensor(data.time).log()[:, None] - scale
         self._event = torch.as_tensor(data.event)[:, None].double()
-        total = float(data.sample_weight.sum())
-        self._weight = torch.as_tensor(data.sample_weight) / total
-        # A row's part of a mean score. A frequency weight is so many independent rows, a sampling weight one.
-        self._influence = self._weight
-        if not weighting.robust and weighting.values is not None:
-            self._influence = torch.as_tensor(weighting.values).sqrt() / total
+        self._weight = torch.as_tensor(data.sample_weight) / float(data.sample_weight.sum())
         self._subject = None if data.subject is None else torch.as_tensor(data.subject)
         late = bool(data.entry.any())
         self._log_entry = torch.as_tensor(data.entry).log()[:, None] - scale if late else None
@@ -102,7 +94,7 @@ class _Loss:
             return self._rows(before.masked_scatter(free, moved))
 
         scores = torch.autograd.functional.jacobian(rows, found)
-        scores = self._influence[:, None] * scores
+        scores = self._weight[:, None] * scores
         if self._subject is not None:
             sums = scores.new_zeros(int(self._subject.max()) + 1, scores.shape[1])
             scores = sums.index_add(0, self._subject, scores)

@@ -158,8 +158,7 @@ class SoftSurvivalTree(SoftEstimator):
                 and confidence intervals do not depend on their scale. Tables contain weighted mean
                 predictions, weighted Kaplan-Meier estimates, and limits from robust variances with w^2 and
                 the effective sample size (sum w)^2 / sum w^2. For integer counts of observed rows, repeat the
-                rows, as with ``X.loc[X.index.repeat(w)]``, or pass ``weights="frequency"`` to the functions
-                of :mod:`sstorch.validation`.
+                rows, as with ``X.loc[X.index.repeat(w)]``.
             checkpoint: file written after every pass of the training. If it exists, from an interrupted call
                 with the same parameters and data, training continues from it and returns the same tree; see
                 :class:`~sstorch.optim.Checkpoint`.

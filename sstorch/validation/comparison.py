@@ -213,8 +213,7 @@ def compare(
         landmark = None if after is None else float(check_after(after, 1)[0])
         _check_fitted(models)
         cohorts = {
-            name: Cohort.of(model, X, outcome, sample_weight, "sampling", landmark)
-            for name, model in models.items()
+            name: Cohort.of(model, X, outcome, sample_weight, landmark) for name, model in models.items()
         }
         found = scores_of_rows(models, cohorts, grid, cause, names, n_resamples, level, random_state)
     else:

@@ -24,7 +24,6 @@ from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import predicts_incidence
 from sstorch.metrics.landmark import conditional_curves, conditional_incidences
 from sstorch.metrics.scored_rows import predicts_survival, some_rows
-from sstorch.metrics.weights import WeightKind, check_weighting
 
 # What subtracting a landmark from a time may lose, relative to the time.
 _ROUNDING = 4 * np.finfo(np.float64).eps
@@ -47,7 +46,6 @@ class Cohort(NamedTuple):
         X: Any,
         y: object,
         sample_weight: npt.ArrayLike | None,
-        weights: WeightKind,
         after: float | None,
     ) -> Self:
         """Read the rows, of the kind that the model was trained on.
@@ -64,12 +62,8 @@ class Cohort(NamedTuple):
         if not len(outcome):
             raise DataError("the data have no rows")
         weight = check_weight(outcome.weight if sample_weight is None else sample_weight, len(outcome))
-        check_weighting(weight, len(outcome), weights)
         cohort = cls(X, outcome.weighted(weight))
-        if weight is not None and weights == "frequency":
-            cohort = cohort.drawn(np.repeat(np.arange(len(outcome)), weight.astype(np.int64)))
-            cohort = cohort._replace(y=cohort.y.weighted(None))
-        elif weight is not None and not weight.all():
+        if weight is not None and not weight.all():
             cohort = cohort._take(np.flatnonzero(weight))
         if outcome.id is not None and outcome.entry is not None:
             cohort = cohort._joined()

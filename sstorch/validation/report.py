@@ -25,7 +25,6 @@ from sstorch.metrics.decision_curve import benefits_of, check_thresholds
 from sstorch.metrics.horizon_rows import HorizonRows
 from sstorch.metrics.incidence_evaluation import PredictsIncidence
 from sstorch.metrics.scored_rows import PredictsSurvival
-from sstorch.metrics.weights import WeightKind
 from sstorch.plots import plot_calibration, plot_decision_curve
 from sstorch.validation.checklist import checklist
 from sstorch.validation.facts import APPARENT, Facts
@@ -179,7 +178,6 @@ def validate(
     *,
     horizon: float,
     sample_weight: npt.ArrayLike | None = None,
-    weights: WeightKind = "sampling",
     after: float | None = None,
     cause: int | str | None = None,
     thresholds: npt.ArrayLike = (0.1, 0.2, 0.3, 0.4, 0.5),
@@ -233,8 +231,6 @@ def validate(
         horizon: time of the predictions, in the unit of y, within the observed times; counted from the
             landmark if there is one.
         sample_weight: weights of the rows, shape (n,), >= 0; None for the weights of `y`, or 1.
-        weights: "sampling" (inverse probability or survey weights), or "frequency" (integer counts of each
-            row), equivalent to repeated rows.
         after: a landmark: the rows at risk at this time are validated, with times counted from it.
         cause: number or name of one competing cause; None for all.
         thresholds: decision thresholds for the risk at the horizon, in [0, 1).
@@ -282,7 +278,7 @@ def validate(
         raise ConfigError(f"n_resamples must be 0 or at least {_LEAST_RESAMPLES}, got {n_resamples}.")
     check_share(level, "level")
     check_integer("random_state", random_state, 0)
-    cohort = Cohort.of(model, X, y, sample_weight, weights, landmark)
+    cohort = Cohort.of(model, X, y, sample_weight, landmark)
     check_observed_horizon(at, cohort.y.right_censored("validate")[0], "horizon")
     parts = cohort.rows(model, at, cause)
     tables = {

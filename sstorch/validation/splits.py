@@ -56,7 +56,7 @@ def scores_of_splits(
         for name, model in models.items():
             fitted = refitted(model, cohort.drawn(train))
             inside = cohort._take(test)
-            inside = Cohort.of(fitted, inside.X, inside.y, None, "sampling", None)
+            inside = Cohort.of(fitted, inside.X, inside.y, None, None)
             for t in times:
                 for label, rows in inside.rows(fitted, t, cause).items():
                     for score in names:

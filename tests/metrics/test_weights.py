@@ -1,4 +1,4 @@
-"""Sampling and frequency weights: variances of R, scale, repeated rows."""
+"""Sampling weights: variances of R, scale."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sstorch import Surv, metrics
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.metrics import KaplanMeierBand, aalen_johansen, aalen_johansen_error, evaluate, logrank_test
 
 from .cohorts import Rates
@@ -67,18 +67,17 @@ def cohort(seed: int, n: int = 60) -> dict[str, np.ndarray]:
     }
 
 
-def results(rows: dict[str, np.ndarray], weight: np.ndarray | None, **options: Any) -> list[np.ndarray]:
+def results(rows: dict[str, np.ndarray], weight: np.ndarray | None) -> list[np.ndarray]:
     """All that weights enter."""
     found = []
     y = rows["time"], rows["event"]
-    options["sample_weight"] = weight
     for entry in (None, rows["entry"]):
-        band = KaplanMeierBand.fit(Surv(*y, entry=entry), **options)
+        band = KaplanMeierBand.fit(Surv(*y, entry=entry), sample_weight=weight)
         found += [band.values, band.lower, band.upper, np.array(band.quantile(0.3))]
         for strata in (None, rows["strata"]):
-            test = logrank_test(Surv(*y, entry=entry), rows["group"], strata=strata, **options)
+            test = logrank_test(Surv(*y, entry=entry), rows["group"], strata=strata, sample_weight=weight)
             found.append(np.array(test))
-    return [*found, aalen_johansen_error((rows["time"], rows["cause"]), [3.0, 20.0], **options)]
+    return [*found, aalen_johansen_error((rows["time"], rows["cause"]), [3.0, 20.0], sample_weight=weight)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -95,16 +94,6 @@ def test_equal_sampling_weights_give_the_bits_of_no_weights() -> None:
     rows = cohort(4)
     for one, other in zip(results(rows, None), results(rows, np.full(60, 1 / 60)), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_frequency_weights_give_results_of_repeated_rows(seed: int) -> None:
-    rows = cohort(seed)
-    again = np.repeat(np.arange(60), rows["weight"].astype(int))
-    repeated = {name: values[again] for name, values in rows.items()}
-    pairs = zip(results(rows, rows["weight"], weights="frequency"), results(repeated, None), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_variance_is_the_sum_of_squared_numerical_derivatives() -> None:
@@ -206,8 +195,7 @@ def test_training_rows_without_weight_are_not_there(name: str) -> None:
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["sampling", "frequency"])
-def test_groups_without_weight_are_not_compared(kind: Any) -> None:
+def test_groups_without_weight_are_not_compared() -> None:
     random = np.random.default_rng(0)
     group = np.arange(90) % 3
     for without in range(3):
@@ -217,9 +205,9 @@ def test_groups_without_weight_are_not_compared(kind: Any) -> None:
         outcomes = Surv(time, cause > 0, weight=weight), Surv(time, cause, causes=("a", "b"), weight=weight)
         tests: Any = logrank_test, metrics.gray_test
         for test, outcome in zip(tests, outcomes, strict=True):
-            expected = test(outcome[counted], group[counted], weights=kind)
+            expected = test(outcome[counted], group[counted])
             assert expected.degrees_of_freedom == 1
-            np.testing.assert_allclose(test(outcome, group, weights=kind), expected)
+            np.testing.assert_allclose(test(outcome, group), expected)
 
 
 def test_wrong_weights_raise() -> None:
@@ -227,10 +215,6 @@ def test_wrong_weights_raise() -> None:
     with pytest.raises(DataError, match="tau must be a time within the observed ones, 1 to 2, got 4"):
         metrics.rmst_error(light, np.ones((3, 1)), [6.0], train=light, tau=4.0)
     rows = [1.0, 2.0, 3.0], [1, 0, 1]
-    with pytest.raises(DataError, match=r"weights='frequency' needs integers; got 0\.5 in 1 row .*; use"):
-        KaplanMeierBand.fit(rows, sample_weight=[1, 0.5, 2], weights="frequency")
-    with pytest.raises(ConfigError, match="got 'counts'"):
-        logrank_test(rows, [0, 1, 1], sample_weight=[1, 2, 2], weights="counts")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="id: rows of a subject overlap"):
         KaplanMeierBand.fit(Surv(*rows, id=[0, 0, 1]), sample_weight=[1, 0.5, 2])
 

@@ -1,6 +1,5 @@
 """Weights of a fit in tables, intervals, tests and recalibration of soft trees."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,12 @@ from sstorch import (
     recalibrate,
 )
 from sstorch.data import stratified_folds
-from sstorch.exceptions import DataError
 from sstorch.groups.validation import held_out_groups
 from sstorch.metrics import KaplanMeierBand
 from sstorch.nn import DesignMatrix
 from sstorch.objective import Sample, counted_weight
 from sstorch.reading import leaf_table
-from sstorch.validation import concordance_of_groups, group_table, validate_groups
+from sstorch.validation import concordance_of_groups, group_table
 
 
 def _mixed(seed: int, n: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray]:
@@ -65,15 +63,13 @@ def test_integer_weights_give_the_tree_of_repeated_rows(seed: int) -> None:
     y, many = Surv(time, cause, causes="auto"), Surv(time[again], cause[again], causes="auto")
     one = competing.fit(frame, y, sample_weight=weight)
     weighted, groups = one.predict_cumulative_incidence(frame, at), one.apply(frame)
-    estimates = one.group_table_
-    table = group_table(one, frame, y, sample_weight=weight, weights="frequency")
+    table = one.group_table_
     other = competing.fit(repeated, many)
     np.testing.assert_allclose(weighted, other.predict_cumulative_incidence(frame, at), atol=1e-12)
     np.testing.assert_array_equal(groups, other.apply(frame))
     for name in table.columns[table.columns.get_level_values(1) != ""]:
-        np.testing.assert_allclose(table[name], other.group_table_[name], atol=1e-12)
         if name[1] in ("estimate", "model"):  # limits of sampling weights are wider
-            np.testing.assert_allclose(estimates[name], table[name], atol=1e-12)
+            np.testing.assert_allclose(table[name], other.group_table_[name], atol=1e-12)
     curves = single.fit(frame, (time, cause > 0), sample_weight=weight).predict_survival_function(frame, at)
     nodes = single.node_table_
     single.fit(repeated, (time[again], cause[again] > 0))
@@ -207,27 +203,13 @@ def test_concordance_of_groups_takes_weights_and_entry_of_the_outcome(
     assert abs(found - plain) > 1e-3
 
 
-def test_frequency_weights_validate_groups_as_repeated_rows(
-    fitted: SoftSurvivalTree, gbsg2: SurvivalData
-) -> None:
+def test_weights_validate_groups_as_repeated_rows(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     weight = 1 + np.arange(len(gbsg2)) % 3
     again = np.repeat(np.arange(len(gbsg2)), weight)
     folds, groups = stratified_folds(gbsg2.event, 3, 0), np.tile(fitted.apply(gbsg2.frame), (3, 1))
-    one = held_out_groups(gbsg2.reweighted(weight), folds, groups, "frequency")
+    one = held_out_groups(gbsg2.reweighted(weight), folds, groups)
     other = held_out_groups(gbsg2.subset(again), folds[again], groups[:, again])
     assert (one.c_groups, one.n_groups) == pytest.approx((other.c_groups, other.n_groups), rel=1e-12)
-    assert one.p_value == pytest.approx(other.p_value, rel=1e-8)
-
-
-def test_frequency_weights_that_are_no_integers_raise(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    given = {"sample_weight": np.full(686, 0.5), "weights": "frequency"}
-    for call in (
-        partial(group_table, fitted),
-        partial(validate_groups, fitted),
-        partial(recalibrate, fitted),
-    ):
-        with pytest.raises(DataError, match="weights='frequency' needs integers"):
-            call(gbsg2.frame, gbsg2.y, **given)
 
 
 def test_error_of_a_recalibrated_intercept_is_that_of_the_closed_form(gbsg2: SurvivalData) -> None:

@@ -22,7 +22,6 @@ from sstorch.groups.hooks import RESULTS, CardFacts
 from sstorch.groups.table import groups_text, incidence_lines, table_of
 from sstorch.memory import check_room
 from sstorch.metrics import aalen_johansen
-from sstorch.metrics.weights import WeightKind
 
 # Attributes with a number or curve of each leaf and cause.
 _OF_CAUSES = ("incidence_", "hazards_", "hazard_ratios_")
@@ -40,7 +39,7 @@ class CauseLeaves(OutcomeTree):
     hazard_ratios_: FloatArray
     recalibration_: Recalibration | dict[str, Recalibration]
 
-    def _set_estimates(self, data: SurvivalData, leaf: IntArray, weights: WeightKind = "sampling") -> None:
+    def _set_estimates(self, data: SurvivalData, leaf: IntArray) -> None:
         """Estimate the curves and incidences of the leaves from rows."""
         rows, n_leaves = observed(data), self.tree_.n_leaves
         curves = leaf_curves(leaf, n_leaves, rows, "kaplan_meier")
@@ -57,9 +56,7 @@ class CauseLeaves(OutcomeTree):
         incidence = np.stack(
             [aalen_johansen(data.y[i], curves.times, sample_weight=rows.weights[i]) for i in inside]
         )
-        self._set_cause_leaves(
-            curves, incidence, hazards, data, cause_task(data).decisions(leaf, n_leaves), weights
-        )
+        self._set_cause_leaves(curves, incidence, hazards, data, cause_task(data).decisions(leaf, n_leaves))
 
     def _set_cause_leaves(
         self,
@@ -68,7 +65,6 @@ class CauseLeaves(OutcomeTree):
         hazards: FloatArray,
         data: SurvivalData,
         ratios: FloatArray,
-        weights: WeightKind = "sampling",
     ) -> None:
         """Set what the leaves hold, and the table of the rows of `data`.
 
@@ -77,7 +73,7 @@ class CauseLeaves(OutcomeTree):
         self.curves_, self.event_times_ = curves, curves.times
         self.incidence_, self.hazards_, self.hazard_ratios_ = incidence, hazards, ratios
         self._count_subjects(data, self._leaves(data.frame))
-        self.group_table_ = table_of(self, data.joined(), weights=weights)
+        self.group_table_ = table_of(self, data.joined())
 
     # ------------------------------------------------------------------ predict
 

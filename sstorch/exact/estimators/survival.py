@@ -49,7 +49,6 @@ from sstorch.language import Phrase
 from sstorch.memory import check_room
 from sstorch.metrics.landmark import check_alive
 from sstorch.metrics.outcome import Observed
-from sstorch.metrics.weights import WeightKind
 
 
 class ExactSurvivalTree(CauseLeaves, Deployable):
@@ -220,7 +219,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             return self._incidences(frame, times)
         return self.curves_.survival_at(times)[self._leaves(frame)]
 
-    def _recalibrated(self, data: SurvivalData, how: Recalibrate, weights: WeightKind) -> Self:
+    def _recalibrated(self, data: SurvivalData, how: Recalibrate) -> Self:
         """See :func:`sstorch.recalibrate`; with competing causes that of each cause-specific hazard."""
         leaf, n_leaves, names = self._leaves(data.frame), self.tree_.n_leaves, self.causes_ or ("",)
         events = [data.cause == k + 1 for k in range(len(names))] if self._competing else [data.event]
@@ -228,8 +227,8 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         new = self._recalibrated_copy()
         new.outcome_type_ = replace(self.outcome_type_, weighted=data.uneven_weight is not None)
         if how == "baseline":
-            check_baseline(data, leaf, n_leaves, weights)
-            new._estimate(data, leaf, weights)
+            check_baseline(data, leaf, n_leaves)
+            new._estimate(data, leaf)
             for event, *both in zip(events, expected, new._expected(data, leaf), strict=True):
                 reports.append(baseline_report(data, event, (both[0], both[1])))
         else:
@@ -245,7 +244,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             for k, name in enumerate(names):
                 try:
                     factors[:, k], slope, report = leaf_factors(
-                        data, events[k], leaf, expected[k], logs[:, k], how, weights
+                        data, events[k], leaf, expected[k], logs[:, k], how
                     )
                 except DataError as error:
                     if not name:
@@ -254,7 +253,7 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
                 if ratios is not None:
                     ratios[:, k] **= slope
                 reports.append(report)
-            new._scale(factors, ratios, data, leaf, weights)
+            new._scale(factors, ratios, data, leaf)
         new.recalibration_ = dict(zip(names, reports, strict=True)) if self.causes_ else reports[0]
         return new
 
@@ -267,10 +266,10 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
             return None
         return self.leaf_table_[["hazard_ratio"]].to_numpy(dtype=np.float64)
 
-    def _estimate(self, data: SurvivalData, leaf: IntArray, weights: WeightKind = "sampling") -> None:
+    def _estimate(self, data: SurvivalData, leaf: IntArray) -> None:
         """Estimate the curves of the leaves from rows with a leaf each, (n,)."""
         if self._competing:
-            self._set_estimates(data, leaf, weights)
+            self._set_estimates(data, leaf)
             return
         rows = observed(data)
         self._settings.check_entry(rows)
@@ -283,14 +282,13 @@ class ExactSurvivalTree(CauseLeaves, Deployable):
         ratios: FloatArray | None,
         data: SurvivalData,
         leaf: IntArray,
-        weights: WeightKind,
     ) -> None:
         """Multiply the hazards of each leaf and cause by factors (L, K), with hazard `ratios` (L, K) then."""
         if self._competing:
             assert ratios is not None
             curves, incidence = scaled_incidence(self.curves_, self.hazards_, factors)
             hazards = factors[:, :, None] * self.hazards_
-            self._set_cause_leaves(curves, incidence, hazards, data, ratios, weights)
+            self._set_cause_leaves(curves, incidence, hazards, data, ratios)
             return
         curves = self.curves_.scaled(factors[:, 0])
         self._set_leaves(curves, leaf, data, None if ratios is None else ratios[:, 0])
