@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sstorch import metrics
 from sstorch._types import FloatArray
-from sstorch.checks import as_numbers, check_after, option_text
+from sstorch.checks import as_numbers, check_after
 from sstorch.data import OutcomeType, Schema, SurvivalData, outcome_of
 from sstorch.data.causes import cause_number
 from sstorch.data.columns import to_rows
@@ -271,11 +271,10 @@ class SurvivalEstimator(FrameEstimator):
         """Require ``after`` for a model with time-varying covariates; a ``path`` can also be a remedy."""
         if after is None and getattr(self, "time_varying_", False):
             along = ", or pass the covariate path (entry= and id= of each row)" if path else ""
-            zero = option_text("after", 0, "after=0")
             raise ConfigError(
                 "the model has time-varying covariates: one row does not determine survival from time zero. "
-                f"Pass {option_text('after', 'TIME', 'after=')}, a time at which the subject is at risk and "
-                f"from which its covariates stay as in the row ({zero} from time zero){along}"
+                f"Pass after=, a time at which the subject is at risk and "
+                f"from which its covariates stay as in the row (after=0 from time zero){along}"
             )
 
     def _curves_along(

@@ -49,8 +49,8 @@ class Wording:
 
     # Line of each row in its file, (n,); without it rows are called by their labels
     lines: IntArray | None = None
-    # What goes before the name of an option, such as ``"dataset."`` or ``"--"`` on a command line and nothing
-    # in Python; None if the table came without options
+    # What goes before the name of an option: ``"dataset."`` on the command line, nothing in Python; None if
+    # the table came without options
     options: str | None = None
     # Label of each row in the index of its frame, (n,); without it rows are called by their positions
     labels: pd.Index | None = None
@@ -117,8 +117,6 @@ def option_text(name: str, value: object, otherwise: str) -> str:
         return otherwise
     if not options:
         return f"{name}={value!r}"
-    if options == "--":
-        return shlex.join([f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])])
     return shell_word(f"{options}{name}={_setting_value(value)}")
 
 

@@ -7,7 +7,6 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 from sstorch._version import __version__
 from sstorch.exceptions import EXIT_INTERRUPTED, DataError, exit_codes
@@ -39,15 +38,6 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
-def _run(command: str, module: str, n_places: int = 0) -> None:
-    """Run the ``main`` of a module, whose first arguments are files or folders that must exist."""
-    with _interruptible(command):
-        check_places(sys.argv[1 : 1 + n_places])
-        with _loading():
-            main = import_module(module).main
-        main()
-
-
 def sstorch() -> None:
     """Train and cross-validate; see :mod:`sstorch.bench.cli`."""
     words = sys.argv[1:]
@@ -59,12 +49,9 @@ def sstorch() -> None:
             print(f"sstorch {__version__}", flush=True)
             return
         check_data_file(words)
-    _run("sstorch", "sstorch.bench.cli")
-
-
-def check() -> None:
-    """Look at a file before a run; see :mod:`sstorch.checking`."""
-    _run("sstorch-check", "sstorch.checking")
+        with _loading():
+            from sstorch.bench.cli import main
+        main()
 
 
 def report() -> None:
@@ -75,16 +62,6 @@ def report() -> None:
             from sstorch.bench.report.report import main
             from sstorch.bench.reporting import report_of_run
         main(of_run=report_of_run)
-
-
-def predict() -> None:
-    """Predict with a saved tree; see :mod:`sstorch.prediction`."""
-    _run("sstorch-predict", "sstorch.prediction", 2)
-
-
-def calculator() -> None:
-    """Write a page in which one enters a patient; see :mod:`sstorch.calculator`."""
-    _run("sstorch-calculator", "sstorch.calculator", 1)
 
 
 if __name__ == "__main__":

@@ -53,10 +53,7 @@ def help_text() -> str:
         "  sstorch NAME=VALUE ...      one run; -m runs every combination of values with commas",
         "  sstorch --cfg job           every setting and its value",
         "  sstorch --version           version of the package",
-        "  sstorch-check FILE          roles and oddities of a file, and the command that runs it",
         "  sstorch-report FOLDER       report of a run, a sweep or a study",
-        "  sstorch-predict MODEL FILE  predictions of a saved tree",
-        "  sstorch-calculator MODEL PAGE  a page in which one enters a patient",
         "",
         "  sstorch dataset=csv dataset.path=cohort.csv dataset.time=days dataset.event=died",
     ]

@@ -176,3 +176,18 @@ def test_what_is_refused(trees: dict[str, Any], gbsg2: SurvivalData) -> None:
     rising.fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
     with pytest.raises(ConfigError, match="curves that cannot increase"):
         rising.predict_survival_function(rows, TIMES, after=10.0)
+
+
+def test_median_beyond_the_last_training_event_is_infinite(gbsg2: SurvivalData) -> None:
+    """No Kaplan-Meier estimate gives it either; only `extrapolate` asks the family of the leaf."""
+    tree = PrognosticTree(depth=1, leaf="weibull").fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
+    last = tree.event_times_[-1]
+    whole = tree.predict_quantile(gbsg2.frame, extrapolate=True)
+    beyond = whole > last
+    assert 0 < beyond.sum() < len(beyond)
+    np.testing.assert_array_equal(tree.predict_quantile(gbsg2.frame), np.where(beyond, np.inf, whole))
+    late = int(np.argmax(whole))
+    assert "predicted median not reached" in str(tree.explain(gbsg2.frame.iloc[[late]]))
+    # The time that is left ends with the last event, too; at 1/2 of S(after) it comes later than from zero.
+    left, free = (tree.predict_quantile(gbsg2.frame, after=1000.0, extrapolate=e) for e in (False, True))
+    np.testing.assert_array_equal(left, np.where(1000.0 + free > last, np.inf, free))

@@ -20,9 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 import sstorch as package
 from sstorch.bench.arguments import all_settings_text, as_hydra_takes
 from sstorch.bench.config import Config, settings
-from sstorch.calculator import main as calculator_main
 from sstorch.exceptions import ConfigError
-from sstorch.prediction import main as predict_main
 from sstorch.usage import help_text
 from tests.app import sstorch
 
@@ -139,7 +137,6 @@ def test_settings_of_the_help_are_those_of_the_code() -> None:
         ("sstorch", ["--version"], f"sstorch {package.__version__}\n", ""),
         ("sstorch", ["--help"], help_text() + "\n", ""),
         ("sstorch", ["dataset=csv", "dataset.path=/no.csv"], "", "sstorch: error: /no.csv: no such file\n"),
-        ("predict", ["/", "/no.csv"], "", "sstorch-predict: error: /no.csv: no such file or folder\n"),
         ("report", ["/no"], "", "sstorch-report: error: /no: no such file or folder\n"),
     ],
 )
@@ -165,10 +162,7 @@ from sstorch.commands import {command}
 
 def test_commands_are_those_of_the_package() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) == {
-        "sstorch",
-        *(f"sstorch-{name}" for name in ("calculator", "check", "predict", "report")),
-    }
+    assert set(scripts) == {"sstorch", "sstorch-report"}
     for place in scripts.values():
         module, _, name = place.partition(":")
         assert callable(getattr(import_module(module), name))
@@ -236,15 +230,6 @@ def test_a_file_of_excel_with_umlauts_runs(
     assert sstorch(monkeypatch, *own) == 0, capsys.readouterr().err
     assert "90 rows, 1 feature (1 numeric, 0 categorical)" in capsys.readouterr().out
     assert (place / "Lauf 1" / "scores.csv").is_file()
-    # The commands beside read the file as the run did.
-    run, file = str(place / "Lauf 1"), str(place / "Kohorte ä.csv")
-    predict_main([run, file, "--times", "100", "--missing=-999", "unbekannt", "--out", f"{place}/p.csv"])
-    predict_main([run, file, "--times", "100", "--out", f"{place}/q.csv"])
-    calculator_main([run, f"{place}/seite.html", "--data", file, "--unit", "Größe (cm)=cm"])
-    predicted = pd.read_csv(place / "p.csv")
-    assert (place / "q.csv").read_text() == (place / "p.csv").read_text()
-    assert predicted["S(100)"][4] == predicted["S(100)"][8]  # both missing
-    assert len(predicted) == 90
 
 
 def test_options_are_refused_before_hydra_sees_them() -> None:

@@ -17,9 +17,24 @@ from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.study import data_checksum
 from sstorch.data import SurvivalData
 from sstorch.document import Document
-from sstorch.exceptions import ConfigError, show_warnings_as_notes
-from sstorch.prediction import load_tree
+from sstorch.exceptions import ConfigError, FormatError, show_warnings_as_notes
+from sstorch.files import JSON_NAME
+from sstorch.soft import PrognosticTree, SoftSurvivalTree, SurvivalRegression
 from sstorch.soft.estimator import SoftEstimator
+
+# Models of runs, by the format of their files.
+_KINDS: dict[str, type[SoftEstimator]] = {
+    kind._format: kind for kind in (SurvivalRegression, PrognosticTree, SoftSurvivalTree)
+}
+
+
+def load_model(folder: Path) -> SoftEstimator:
+    """The model of a run, of the class that its settings determined."""
+    try:
+        kind = _KINDS[json.loads((folder / JSON_NAME).read_bytes())["format"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{folder / JSON_NAME} is incomplete or altered: {error}") from error
+    return kind.load(folder)
 
 
 def report_of_run(path: Path) -> Callable[[], Document] | None:
@@ -55,8 +70,7 @@ def _data(config: dict[Any, Any]) -> tuple[SurvivalData, str]:
 
 
 def _run(path: Path, data: SurvivalData, name: str, config: dict[Any, Any], status: dict[str, Any]) -> Run:
-    model = load_tree(path)
-    assert isinstance(model, SoftEstimator)
+    model = load_model(path / "model")
     held_out = pd.read_csv(path / "held_out.csv")
     peers = None
     if (path / "peers.csv").is_file():  # scores that are not defined for the data have no values

@@ -23,7 +23,6 @@ from sstorch._version import __version__
 from sstorch.bench.cross_validation import CrossValidation
 from sstorch.bench.scores import leaf_table
 from sstorch.data import SurvivalData
-from sstorch.data.file_options import save_options
 from sstorch.data.folds import split
 from sstorch.exceptions import ConfigError
 from sstorch.files import write_whole
@@ -228,8 +227,6 @@ class RunFolder:
             self._leaf_groups(result, data).to_csv(self.path / "leaf_groups.csv", float_format="%.5g")
         (self.path / "tree.txt").write_text(result.model.summary(details=True) + "\n")
         result.model.save(self.path / "model")
-        if data.file_options is not None:
-            save_options(self.path / "model", data.file_options)
         folder = self.path / "figures"
         folder.mkdir(exist_ok=True)
         if data.causes is not None:

@@ -119,10 +119,16 @@ def limits_of(tree: GroupedTree) -> list[str]:
 
 
 def use_of(tree: GroupedTree) -> Code:
-    """The command that predicts by a saved tree."""
-    horizons = " ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree._unit_of_time))
-    after = " --after 0" if tree.time_varying_ else ""
-    return Code(f"sstorch-predict MODEL rows.csv --times {horizons}{after}")
+    """Lines of Python that predict by a saved tree."""
+    horizons = ", ".join(f"{time:g}" for time in round_horizons(tree.event_times_, tree._unit_of_time))
+    after = ", after=0" if tree.time_varying_ else ""
+    method = "predict_cumulative_incidence" if tree.causes_ else "predict_survival_function"
+    lines = [
+        f'tree = sstorch.{type(tree).__name__}.load("MODEL")',
+        'rows = pandas.read_csv("rows.csv")',
+        f"tree.{method}(rows, [{horizons}]{after})",
+    ]
+    return Code("\n".join(lines))
 
 
 def _scores(scores: Mapping[str, float], validation: pd.DataFrame | None) -> list[Block]:

@@ -22,6 +22,7 @@ from sstorch import PrognosticTree, SoftSurvivalTree, SurvivalData, list_dataset
 from sstorch.bench.cli import _Interruption
 from sstorch.bench.config import REGISTERED, Config, DatasetConfig
 from sstorch.bench.flat import soft_tree
+from sstorch.bench.reporting import load_model
 from sstorch.bench.run_folder import RunFolder
 from sstorch.bench.scores import SCORES
 from sstorch.exceptions import ConfigError, DataError, DataWarning
@@ -32,7 +33,6 @@ from sstorch.objective import L2Parity
 from sstorch.optim import Joint, Nodec, NodecJoint, Race, Thresholds, Trainer
 from sstorch.optim.checkpoint import Checkpoint, fingerprint
 from sstorch.optim.joint import JOINT_RACE
-from sstorch.prediction import load_tree
 from tests.app import compose, sstorch
 
 # Of a run whose results are not looked at: two folds and a tree each.
@@ -115,7 +115,7 @@ def test_the_folder_of_a_run(run: tuple[Path, str, str], gbsg2: SurvivalData) ->
     steps = pd.read_parquet(folder / "history" / "steps.parquet")
     assert set(steps["problem"]) == set(range(8))
     assert (folder / "history" / "macro_iterations.parquet").exists()
-    model = load_tree(folder / "model")
+    model = load_model(folder / "model")
     assert model.summary(details=True) == (folder / "tree.txt").read_text().rstrip("\n")
     assert model.predict(gbsg2.frame).shape == (686,)
     told = test.loc[test["chosen"], "c_harrell"].mean()
@@ -163,7 +163,7 @@ def test_run_with_estimated_penalties_keeps_and_shows_its_evidence(
     assert _sstorch(monkeypatch, folder, *options) == 0
     out = capsys.readouterr().out
     assert "model    depth 1, weibull leaves, distilled gates, penalties estimated\n" in out
-    model = load_tree(folder / "model")
+    model = load_model(folder / "model")
     assert model.penalties.gate_charge == 1.0
     assert model.choice_.summary() in out
     assert f"evidence and penalties: tensorboard --logdir {folder / 'tensorboard'}" in out

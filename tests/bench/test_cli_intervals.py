@@ -10,10 +10,9 @@ from sstorch import Columns, PrognosticTree, Surv, SurvivalData, load_dataset, m
 from sstorch.bench import ResultStore, cross_validate, make_folds
 from sstorch.bench.peers import AFT, ONE_LEAF, TREE, TURNBULL, peer_table, score_run
 from sstorch.bench.report.report import main
-from sstorch.bench.reporting import report_of_run
+from sstorch.bench.reporting import load_model, report_of_run
 from sstorch.data import Schema
 from sstorch.exceptions import DataError
-from sstorch.prediction import load_tree
 from tests.app import sstorch
 
 
@@ -48,7 +47,7 @@ def test_run_of_intervals_is_scored_kept_and_reported(
     typed = [*_typed(table, tmp_path), "tree.depth=1", "leaf=log_logistic", f"hydra.run.dir={run}"]
     assert sstorch(monkeypatch, *typed) == 0
     assert "within intervals" in capsys.readouterr().out
-    assert load_tree(run / "model").outcome_type_.name == "interval"
+    assert load_model(run / "model").outcome_type_.name == "interval"
     peers = peer_table(pd.read_csv(run / "peers.csv"))
     assert list(peers.index) == [TURNBULL, ONE_LEAF, AFT, TREE]
     assert peers.loc[TREE, "ibs_turnbull"] < peers.loc[TURNBULL, "ibs_turnbull"]

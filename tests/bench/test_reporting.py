@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 from sstorch.bench.report.report import main
-from sstorch.bench.reporting import report_of_run
+from sstorch.bench.reporting import load_model, report_of_run
 from sstorch.data import load_file
 from sstorch.metrics import KaplanMeierBand
-from sstorch.prediction import load_tree
 from tests.app import sstorch
 
 
@@ -96,7 +95,7 @@ def test_no_word_of_other_studies(run: Path, page: str) -> None:
 
 def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> None:
     data = load_file(cohort, time="days", event="died", time_unit="days")
-    tree = load_tree(run / "model")
+    tree = load_model(run / "model")
     leaf = tree.apply(data.frame)
     facts = dict(_rows(page, "The rows"))
     assert facts["rows"] == "160"
@@ -118,7 +117,7 @@ def test_the_rows_are_those_of_the_file(run: Path, page: str, cohort: Path) -> N
 
 def test_groups_and_scores_are_those_of_the_run(run: Path, page: str, cohort: Path) -> None:
     data = load_file(cohort, time="days", event="died")
-    leaf = load_tree(run / "model").apply(data.frame)
+    leaf = load_model(run / "model").apply(data.frame)
     for name, rows, events, median, *_ in _rows(page, "The groups"):
         inside = leaf == int(name.split()[1])
         assert (rows, events) == (str(inside.sum()), str(data.event[inside].sum()))

@@ -22,10 +22,8 @@ from sstorch import (
     Surv,
     SurvivalRegression,
 )
-from sstorch.calculator import main as calculator
 from sstorch.deploy import export_calculator, export_code, export_onnx, export_program
 from sstorch.exceptions import ConfigError, DataError
-from sstorch.prediction import main as predict
 from tests.conftest import covering, nightly
 from tests.deploy.test_calculator import in_browser, needs_browser, typed
 from tests.deploy.test_code import LANGUAGES, TIMES, Tree, subjects
@@ -214,33 +212,3 @@ def test_left_truncation_alone_needs_no_after() -> None:
     exec(export_code(model, "python"), names)
     found = names["survival"](data.frame.iloc[5].to_dict(), 30.0)
     assert found == pytest.approx(model.predict_survival_function(data.frame.iloc[[5]], [30.0])[0, 0])
-
-
-def test_commands_take_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, (X, y) = varying("exact"), start_stop()
-    model.save(tmp_path / "model")
-    file = tmp_path / "rows.csv"
-    columns = {"begin": y.entry, "end": y.time, "died": y.event.astype(int), "who": y.id}  # type: ignore[union-attr]
-    X.assign(**columns).to_csv(file, index=False)
-    folder, page = str(tmp_path / "model"), str(tmp_path / "page.html")
-    of_rows = ["--data", str(file), "--time", "end", "--event", "died"]
-    for command, arguments in ((predict, [folder, str(file), "--times", "10"]), (calculator, [folder, page])):
-        with pytest.raises(SystemExit) as stop:
-            command(arguments)
-        assert stop.value.code == 2
-        assert re.search(
-            "one row does not determine.* Pass --after TIME, .*--after 0 from", capsys.readouterr().err
-        )
-    with pytest.raises(SystemExit):
-        calculator([folder, page, *of_rows, "--after", "0"])
-    assert "give --entry COLUMN --id COLUMN" in capsys.readouterr().err
-    calculator([folder, page, *of_rows, "--entry", "begin", "--id", "who", "--after", "12.5"])
-    assert "times count from 12.5" in Path(page).read_text()
-    out = tmp_path / "out.csv"
-    predict([folder, str(file), "--times", "10", "--after", "12.5", "--out", str(out)])
-    table = pd.read_csv(out)
-    np.testing.assert_allclose(table["S(10)"], model.predict_survival_function(X, [10.0], after=12.5)[:, 0])
-    np.testing.assert_allclose(table["median"], model.predict_quantile(X, 0.5, 12.5))
-    with pytest.raises(SystemExit):
-        calculator([folder, page, "--entry", "begin", "--after", "0"])
-    assert "--entry, --id and --weight go with --time and --event" in capsys.readouterr().err

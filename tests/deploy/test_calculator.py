@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 from sstorch import OptimalSurvivalTree, PrognosticTree, SoftSurvivalTree, Surv, SurvivalRegression, inference
-from sstorch.calculator import main
 from sstorch.data import SurvivalData
 from sstorch.deploy import export_calculator, export_code, language_texts
 from sstorch.deploy.calculator import PageGroup
@@ -275,30 +274,6 @@ def test_refusals(gbsg2: SurvivalData, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="choose another file"):
         export_calculator(tree, tmp_path / "no" / "page.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_command(
-    gbsg2: SurvivalData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = gbsg2.subset(np.arange(200))
-    tree = OptimalSurvivalTree(2).fit(rows.frame, (rows.time, rows.event))
-    tree.save("model")
-    rows.frame.assign(days=rows.time, died=rows.event.astype(int)).to_csv("rows.csv", index=False)
-    data = ["--data", "rows.csv", "--time", "days", "--event", "died", "--unit", "age=years"]
-    main(["model", "page.html", *data, "--horizons", "365"])
-    assert capsys.readouterr().out == "done: page.html\n"
-    assert '"unit": "years"' in Path("page.html").read_text()
-    for more, message in (
-        (["--time", "days"], "--time and --event belong together"),
-        (["--unit", "years"], "--unit takes COLUMN=TEXT, got 'years'"),
-        ([*data, "--horizons", "1e9"], "up to the last event"),
-    ):
-        with pytest.raises(SystemExit) as stop:
-            main(["model", "other.html", *more])
-        assert stop.value.code == 2
-        assert message in capsys.readouterr().err
-    assert not Path("other.html").exists()
 
 
 def test_weights_of_the_outcome_enter_the_curves_of_groups() -> None:

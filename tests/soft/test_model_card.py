@@ -21,6 +21,9 @@ def test_the_card_of_a_tree(gbsg2: SurvivalData, tmp_path: Path) -> None:
         "tgrade (I, II, III)",
         "up to 2456 days",
         "no scores",
+        """tree = sstorch.PrognosticTree.load("MODEL")
+rows = pandas.read_csv("rows.csv")
+tree.predict_survival_function(rows, [""",
     ):
         assert text in card
     assert all(f"Group {k}: " in card for k in range(1, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ from sstorch.bench.report.tables import (
     undefined_section,
 )
 from sstorch.bench.store import ResultStore
-from sstorch.data.file_arguments import CommandParser
 from sstorch.document import FIGURES, Document, Paragraph, Section, to_html, to_markdown
 from sstorch.exceptions import ConfigError, SstorchError, exit_codes
 from sstorch.files import write_whole
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
 
     `of_run` makes the reports of single runs, which need the data they were made of.
     """
-    parser = CommandParser(
+    parser = argparse.ArgumentParser(
         prog="sstorch-report",
         description="Tables and figures of a run or a study, as Markdown and as one HTML page.",
     )
@@ -137,17 +137,16 @@ def main(arguments: Sequence[str] | None = None, of_run: ReportOfRun = lambda fo
     )
     parser.add_argument("--datasets", nargs="+", metavar="NAME", help="these data sets only")
     with exit_codes("sstorch-report", (SstorchError, OSError)):
-        _carry_out(parser, arguments, of_run)
+        _carry_out(parser.parse_args(arguments), of_run)
 
 
-def _carry_out(parser: CommandParser, arguments: Sequence[str] | None, of_run: ReportOfRun) -> None:
-    asked = parser.parse_args(arguments)
+def _carry_out(asked: argparse.Namespace, of_run: ReportOfRun) -> None:
     asked.run = asked.run.expanduser()
     out = asked.run / "report" if asked.out is None else asked.out.expanduser()
     if (build := of_run(asked.run)) is not None:
         of_study = [f"--{name}" for name in ("metrics", "models", "datasets") if vars(asked)[name]]
         if of_study:
-            parser.error(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
+            raise ConfigError(f"{asked.run} is a single run: leave {', '.join(of_study)} out")
         files = write_document(build, out)
         print(f"{files.markdown} (with {len(files.figures)} figures)\n{files.html}")
         print(f"done: report of the run; open {files.html}", flush=True)
