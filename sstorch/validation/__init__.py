@@ -2,7 +2,6 @@
 
 from sstorch.groups import concordance_of_groups, group_table, recalibrate, stability, validate_groups
 from sstorch.groups.model_card import model_card
-from sstorch.soft.split_test import SplitTest, split_test
 from sstorch.validation.comparison import ModelComparison, compare
 from sstorch.validation.contrast import contrast
 from sstorch.validation.model_check import ModelCheck, check
@@ -12,7 +11,6 @@ from sstorch.validation.residuals import residuals
 __all__ = [
     "ModelCheck",
     "ModelComparison",
-    "SplitTest",
     "ValidationReport",
     "check",
     "compare",
@@ -22,7 +20,6 @@ __all__ = [
     "model_card",
     "recalibrate",
     "residuals",
-    "split_test",
     "stability",
     "validate",
     "validate_groups",

@@ -20,7 +20,7 @@ from sstorch.exceptions import ConfigError
 from sstorch.inference import coefficients
 from sstorch.plots import plot_groups, plot_optimal_tree, plot_soft_tree, plot_survival_by_leaf
 from sstorch.reading import effects, export_text, gate_table
-from sstorch.validation import group_table, model_card, recalibrate, residuals, split_test, stability
+from sstorch.validation import group_table, model_card, recalibrate, residuals, stability
 from tests.conftest import covering, nightly, nightly_but
 from tests.deploy.test_after import page_data
 from tests.deploy.test_calculator import drawn, in_browser, needs_browser, typed
@@ -191,7 +191,7 @@ def test_exact_tree_as_a_torch_program_raises(tmp_path: Path) -> None:
 _NEEDS = [
     *((read, 1) for read in (export_text, gate_table, coefficients, model_card, plot_optimal_tree)),
     *((read, 2) for read in (effects, plot_soft_tree, plot_survival_by_leaf)),
-    *((read, 3) for read in (group_table, plot_groups, recalibrate, residuals, split_test, stability)),
+    *((read, 3) for read in (group_table, plot_groups, recalibrate, residuals, stability)),
 ]
 
 

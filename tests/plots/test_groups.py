@@ -29,7 +29,7 @@ from sstorch.plots import (
     plot_survival_by_leaf,
 )
 from sstorch.plots.figures import COLOURS
-from sstorch.validation import concordance_of_groups, split_test
+from sstorch.validation import concordance_of_groups
 from tests.histories import halved
 
 
@@ -185,11 +185,9 @@ def test_test_of_other_rows_and_rules_in_words(gbsg2: SurvivalData) -> None:
     exact = OptimalSurvivalTree(1).fit(train.frame, train.y)
     with pytest.raises(ConfigError, match="rules are of soft trees, got OptimalSurvivalTree"):
         plot_groups(exact, train.frame, train.y, rules=True)
-    for call in (plot_groups, split_test, partial(concordance_of_groups, train=(train.frame, train.y))):
+    for call in (plot_groups, partial(concordance_of_groups, train=(train.frame, train.y))):
         with pytest.raises(ConfigError, match="tree must be a fitted"):
             call(OptimalTreeClassifier(1), train.frame, train.y)
-    with pytest.raises(ConfigError, match="fitted soft survival tree, got OptimalSurvivalTree"):
-        split_test(exact, train.frame, train.y)
     with pytest.raises(ConfigError, match="n_terms must be at least 0"):
         tree.describe(-1)
     with pytest.raises(NotFittedError):

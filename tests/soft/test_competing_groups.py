@@ -25,12 +25,10 @@ from sstorch.groups.competing_validation import CompetingGroupValidation, held_o
 from sstorch.groups.table import incidence_limits
 from sstorch.groups.validation import held_out_groups
 from sstorch.soft.recalibration import recalibrated
-from sstorch.soft.split_test import leaf_tests
 from sstorch.validation import (
     concordance_of_groups,
     group_table,
     model_card,
-    split_test,
     stability,
     validate_groups,
 )
@@ -169,16 +167,6 @@ def test_concordance_of_groups_is_the_mean_over_causes(tree: PrognosticTree, dat
     ]
     assert found == pytest.approx(np.mean(expected), rel=1e-12)
     assert 0.55 < found < tree.score(data.frame, data.y)
-
-
-def test_split_test_of_a_cause_is_that_of_its_hazard(tree: PrognosticTree, data: SurvivalData) -> None:
-    found = split_test(tree, data.frame, data.y, n_draws=19, cause="death")
-    alone = leaf_tests(tree._tree.of_cause("death"), data.of_cause("death"), n_draws=19)
-    pd.testing.assert_frame_equal(found.table, alone.table)
-    np.testing.assert_array_equal(found.rows.index, np.unique(tree.apply(data.frame)))
-    assert found.rows.sum() == len(data)
-    with pytest.raises(ConfigError, match="cause"):
-        split_test(tree, data.frame, data.y, cause="cold")
 
 
 def test_model_card_states_incidences(tree: PrognosticTree, data: SurvivalData) -> None:

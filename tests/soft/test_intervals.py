@@ -26,7 +26,7 @@ from sstorch.exceptions import ConfigError, DataError
 from sstorch.nn import Spline
 from sstorch.optim import Leaves
 from sstorch.reading import leaf_coefficients, leaf_table
-from sstorch.validation import group_table, split_test, stability, validate_groups
+from sstorch.validation import group_table, stability, validate_groups
 from tests.conftest import nightly
 
 # scripts and values: tests/soft/intervals.R
@@ -160,7 +160,6 @@ def test_what_knows_no_intervals_says_so(gbsg2: SurvivalData) -> None:
         tree.score,
         partial(validate_groups, tree),
         partial(group_table, tree),
-        partial(split_test, tree),
         lambda X, y: recalibrate(tree, X, y),
         lambda X, y: PrognosticTree(
             trainer=Leaves(engine="compiled"), penalties=GroupPenalties(ridge=1e-3)

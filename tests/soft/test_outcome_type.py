@@ -27,7 +27,6 @@ from sstorch.validation import (
     concordance_of_groups,
     group_table,
     model_card,
-    split_test,
     stability,
     validate_groups,
 )
@@ -58,7 +57,6 @@ CALLS: dict[str, Callable[[SoftSurvivalTree, pd.DataFrame, object, Path], object
     "stability": lambda tree, X, y, folder: stability(tree, X, y, n_resamples=2),
     "validate_groups": lambda tree, X, y, folder: validate_groups(tree, X, y),
     "log_likelihood": lambda tree, X, y, folder: tree.log_likelihood(X, y),
-    "split_test": lambda tree, X, y, folder: split_test(tree, X, y, n_draws=1),
     "concordance_of_groups": lambda tree, X, y, folder: concordance_of_groups(tree, X, y, (X, y)),
 }
 

@@ -25,7 +25,6 @@ from sstorch.metrics.intervals import auc_interval, brier_interval
 from sstorch.metrics.pseudo_values import incidence_of
 from sstorch.metrics.weak_calibration import observed_expected_ratio
 from sstorch.plots import plot_effects
-from sstorch.validation import split_test
 from tests.conftest import nightly
 from tests.histories import halved
 from tests.metrics.oracles import error_of_limits
@@ -449,7 +448,6 @@ def test_a_cause_raises_where_there_is_one_event() -> None:
         model.predict,
         model.explain,
         partial(plot_effects, model),
-        partial(split_test, model, y=y, n_draws=19),
         partial(validate, model, y=y, horizon=T),
     ]
     for call in calls:
