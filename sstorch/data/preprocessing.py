@@ -29,7 +29,7 @@ Categorical = Literal["zeros", "most_frequent"]
 # A range below this share of the values is rounding noise of a constant.
 _NOISE = 16 * float(np.finfo(np.float64).eps)
 # Widths of the training range beyond which a number is no rare one, but of another unit or a code.
-FAR = 1.0
+_FAR = 1.0
 
 
 class Preprocessor:
@@ -326,7 +326,7 @@ class Preprocessor:
                 continue
             values = _numbers(frame[name])
             z = (values - self.offset_[j]) * self.scale_[j]
-            far = (z < -FAR) | (z > 1 + FAR)  # never where missing
+            far = (z < -_FAR) | (z > 1 + _FAR)  # never where missing
             if far.any():
                 low = self.offset_[j]
                 warnings.warn(

@@ -20,7 +20,6 @@ from sstorch.base import CurveKind
 from sstorch.checks import blocks, check_quantile, check_truncation
 from sstorch.data import Preprocessor, SurvivalData
 from sstorch.data.coded import RowFeatures
-from sstorch.data.plain_rows import PlainRows
 from sstorch.exceptions import ConfigError
 from sstorch.fitted.incidence import (
     NODES,
@@ -126,18 +125,6 @@ class FittedTree:
         """Encoded features of rows, (n, p), on the device of the tree."""
         like = self.module.log_time_scale
         return self.preprocessor.encode(frame).to(device=like.device, dtype=like.dtype)
-
-    def encode_few(self, X: object) -> Tensor | None:
-        """:meth:`encode` of few rows of plain values, without pandas; None if they need it."""
-        features = self._plain_rows.transform(X)
-        if features is None:
-            return None
-        like = self.module.log_time_scale
-        return torch.as_tensor(features, device=like.device, dtype=like.dtype)
-
-    @cached_property
-    def _plain_rows(self) -> PlainRows:
-        return PlainRows(self.preprocessor)
 
     # ------------------------------------------------------------------ predict
 

@@ -11,8 +11,6 @@ from sstorch.plots.decisions import plot_decision_curve
 from sstorch.plots.effects import plot_effects
 from sstorch.plots.groups import plot_groups, plot_stability
 from sstorch.plots.incidence import plot_incidence
-from sstorch.plots.interactions import plot_interactions
-from sstorch.plots.paths import plot_path
 from sstorch.plots.trees import plot_optimal_tree, plot_soft_tree
 
 __all__ = [
@@ -22,10 +20,8 @@ __all__ = [
     "plot_effects",
     "plot_groups",
     "plot_incidence",
-    "plot_interactions",
     "plot_objective",
     "plot_optimal_tree",
-    "plot_path",
     "plot_routing_sharpness",
     "plot_soft_tree",
     "plot_stability",

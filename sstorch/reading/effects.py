@@ -145,7 +145,7 @@ class _Varied:
         names = preprocessor.schema.columns
         chosen = [columns] if isinstance(columns, str) else list(names if columns is None else columns)
         check_columns_exist(chosen, names)
-        known = known_values(preprocessor, frame)
+        known = _known_values(preprocessor, frame)
         values = {name: own.span(n_points) for name, own in known.items()}
         column = np.array([name for name in chosen for _ in values[name]], dtype=object)
         value = np.array([value for name in chosen for value in values[name]], dtype=object)
@@ -176,7 +176,7 @@ class _Varied:
 
 
 @dataclass(frozen=True)
-class KnownValues:
+class _KnownValues:
     """Values of a column that are there and known to a tree."""
 
     cells: npt.NDArray[np.object_] | FloatArray  # of the rows, (n,)
@@ -204,7 +204,7 @@ class KnownValues:
         return [float(value) for value in grid]
 
 
-def known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, KnownValues]:
+def _known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, _KnownValues]:
     """Of each column of a tree."""
     categories: dict[str, list[str]] = {name: [] for name in preprocessor.schema.categories}
     for (column, category), scale in zip(preprocessor.schema.origins, preprocessor.scale_, strict=True):
@@ -214,10 +214,10 @@ def known_values(preprocessor: Preprocessor, frame: pd.DataFrame) -> dict[str, K
     for name in preprocessor.schema.columns:
         if (known := categories.get(name)) is not None:
             words = labels(frame[name])
-            found[name] = KnownValues(words[np.isin(words, np.array(known, dtype=object))], known)
+            found[name] = _KnownValues(words[np.isin(words, np.array(known, dtype=object))], known)
         else:
             numbers = numeric_values(frame[name], f"column {name!r}")
-            found[name] = KnownValues(numbers[~np.isnan(numbers)], None)
+            found[name] = _KnownValues(numbers[~np.isnan(numbers)], None)
     if missing := [name for name, own in found.items() if not own.cells.size]:
         raise DataError(
             f"column {names_text(missing)} has no value known to the tree in any row of X, and so no "

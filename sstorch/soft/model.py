@@ -317,8 +317,6 @@ class SoftModel(NestedParameters, GroupedTree, Deployable, ReadableTree):
     def _encode_new(self, X: object) -> RowFeatures:
         """Encoded features of rows to be predicted; a DataWarning names values far outside their range."""
         tree = self._tree
-        if (few := tree.encode_few(X)) is not None:
-            return few
         frame = self._cleaned(X)
         with wording(rows=X):
             tree.preprocessor.warn_of_far_values(frame)

@@ -24,7 +24,6 @@ from sstorch.plots import (
     plot_effects,
     plot_groups,
     plot_incidence,
-    plot_interactions,
     plot_soft_tree,
     plot_survival_by_leaf,
 )
@@ -74,12 +73,10 @@ def test_names_with_dollar_signs_are_no_formulas() -> None:
     draws, odd = np.random.default_rng(0), "fee $_$"
     frame = pd.DataFrame({odd: draws.normal(size=80), "b": draws.choice([odd, "x"], 80)})
     y = Surv(draws.exponential(size=80) + 0.01, np.arange(80) % 3, causes=(odd, "death"))
-    columns = Columns(numeric="linear", interactions="all")
-    model = SurvivalRegression("weibull", columns=columns).fit(frame, y)
+    model = SurvivalRegression("weibull", columns=Columns(numeric="linear")).fit(frame, y)
     found = check(model, frame, y)
     figures = [
         plot_effects(model, frame, cause=odd)[0].figure,
-        plot_interactions(model, frame, cause=odd)[0].figure,
         plot_incidence(model, frame, y)[0].figure,
         plot_check(found.risk_groups, found.influence, found.effects),
     ]

@@ -29,9 +29,6 @@ from sstorch.reading import (
     importance,
     leaf_coefficients,
     leaf_table,
-    merge_leaves,
-    path_table,
-    simplify,
 )
 from sstorch.soft import bootstrap_trees
 
@@ -201,38 +198,8 @@ def test_an_explanation_is_of_the_cause_asked_for(tree: PrognosticTree, data: Su
         tree.explain(row, cause="relapse")
 
 
-def test_groups_are_merged_by_the_incidences_of_every_cause(tree: PrognosticTree, data: SurvivalData) -> None:
-    group = tree.apply(data.frame)
-    times = np.linspace(0.0, tree.event_times_[-1], 101)
-    curves = tree.predict_cumulative_incidence(data.frame, times)
-    for tolerance in (0.0, 0.2, 0.99):
-        merged = merge_leaves(tree, data.frame, tolerance)
-        own = merged.group[group].to_numpy()
-        means = np.array([curves[own == k].mean(axis=0) for k in merged.table.index])
-        apart = np.abs(means[:, None] - means[None]).max(axis=(-2, -1))
-        np.testing.assert_allclose(merged.distance, apart, atol=5e-3)
-        assert (merged.distance[np.triu_indices(len(means), 1)] >= tolerance).all()
-        np.testing.assert_array_equal(merged.table["rows"], np.bincount(own)[1:])
-        assert {re.sub(r"F\(.*?\) ", "", name) for name in list(merged.table)[3:]} == set(CAUSES)
-        for name in list(merged.table)[3:]:
-            time, cause = float(name[2:].split(")")[0]), CAUSES.index(name.split(") ")[1])
-            each = tree.predict_cumulative_incidence(data.frame, [time])[:, cause, 0]
-            np.testing.assert_allclose(
-                merged.table[name], [each[own == k].mean() for k in merged.table.index], atol=1e-9
-            )
-    assert str(merged) == "Merged group 1 (groups 1, 2, 3, 4): all: 500 of 500 rows"
-    text = str(merge_leaves(tree, data.frame, 0.0)).splitlines()[-1]
-    assert text.startswith("Mean predicted incidences of any two merged groups differ by 0.")
-
-
-def test_rules_and_paths_do_not_depend_on_the_causes(tree: PrognosticTree, data: SurvivalData) -> None:
-    assert simplify(tree, data.frame, 0.0).leaf_agreement == 1.0
+def test_rules_do_not_depend_on_the_causes(tree: PrognosticTree, data: SurvivalData) -> None:
     assert list(gate_table(tree)["events"]) == [int(data.event[here].sum()) for here in _at_gates(tree, data)]
-    rows = data.frame.iloc[[0, 0, 3]]
-    stays = path_table(tree, rows, entry=[0, 5, 9], id=[1, 1, 1])
-    groups = tree.apply(rows)
-    assert stays["group"].tolist() == [groups[0], groups[2]]
-    assert stays["from"].tolist() == [0.0, 9.0]
 
 
 def test_texts_are_the_same_under_any_names_of_causes(data: SurvivalData) -> None:

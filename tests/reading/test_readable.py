@@ -20,7 +20,7 @@ from lifelines import KaplanMeierFitter
 from sstorch import Columns, GatePenalties, PrognosticTree, SoftSurvivalTree, Surv, SurvivalData
 from sstorch.bench.flat import soft_tree
 from sstorch.data.time_unit import round_horizons
-from sstorch.exceptions import ConfigError, DataError
+from sstorch.exceptions import DataError
 from sstorch.inference import terms
 from sstorch.metrics import KaplanMeierBand
 from sstorch.optim import Nodec
@@ -32,8 +32,6 @@ from sstorch.reading import (
     importance,
     leaf_coefficients,
     leaf_table,
-    merge_leaves,
-    simplify,
 )
 from sstorch.reading.nodes import _kaplan_meier
 from sstorch.reading.rules import gate_rules
@@ -352,65 +350,6 @@ def test_importance_follows_its_definition(fitted: SoftSurvivalTree) -> None:
     np.testing.assert_allclose(table["gates"], expected[table.index], rtol=1e-12)
 
 
-def test_short_rules_route_as_they_report(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    leaf, encoded = _leaf(fitted, gbsg2.frame), _raw(fitted, gbsg2.frame).to_numpy()
-    n_features = []
-    for tolerance in (0.0, 0.02, 0.2):
-        rules = simplify(fitted, gbsg2.frame, tolerance)
-        left = encoded @ rules.coefficients.T + rules.constants >= 0
-        assert (rules.table["agreement"] >= 1 - tolerance).all()
-        for node, rows in ((1, leaf >= 0), (2, leaf < 2), (3, leaf >= 2)):
-            true = (leaf < 2) if node == 1 else (leaf % 2 == 0)
-            alike = (left[:, node - 1] == true)[rows].mean()
-            assert rules.table["agreement"][node] == pytest.approx(alike)
-        ends = np.where(left[:, 0], np.where(left[:, 1], 0, 1), np.where(left[:, 2], 2, 3))
-        assert rules.leaf_agreement == pytest.approx((ends == leaf).mean())
-        n_features.append(rules.table["features"].map(len).sum())
-        assert f"{100 * rules.leaf_agreement:.1f} % of rows in the same leaf" in str(rules)
-    assert n_features[0] > n_features[1] > n_features[2]
-    assert simplify(fitted, gbsg2.frame, 0.0).leaf_agreement == 1.0
-    with pytest.raises(ConfigError, match=r"tolerance must be a share in \[0, 1\)"):
-        simplify(fitted, gbsg2.frame, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("weights", "bias", "rule", "which"),
-    [
-        ({"age": 50.0, "tsize": 1e-3}, -20.0, "age > ", lambda x: x["age"]),
-        ({"pnodes": -60.0, "age": 1e-3}, 5.0, "pnodes <= ", lambda x: -x["pnodes"]),
-        ({"menostat=Pre": 9.0, "menostat=Post": -1.0}, 0.0, "menostat is Pre", None),
-        ({"tgrade=III": -8.0, "age": 1e-4}, 4.0, "tgrade in {I, II}", None),
-    ],
-)
-def test_gates_that_are_nearly_parallel_to_an_axis_become_thresholds(
-    fitted: SoftSurvivalTree,
-    gbsg2: SurvivalData,
-    weights: dict[str, float],
-    bias: float,
-    rule: str,
-    which: object,
-) -> None:
-    tree = copy.deepcopy(fitted)
-    names = tree.preprocessor_.feature_names_out
-    gate = tree.module_.gate(1)
-    with torch.no_grad():
-        gate.weight.zero_()
-        gate.bias.fill_(bias)
-        for name, value in weights.items():
-            gate.weight[names.index(name)] = value
-    found = simplify(tree, gbsg2.frame, 0.01).table.loc[1]
-    assert found["rule"].startswith(rule)
-    left = _leaf(tree, gbsg2.frame) < 2
-    if callable(which):
-        threshold = float(found["rule"].split()[-1])
-        value = which(gbsg2.frame)
-        told = value > threshold if ">" in rule else value >= -threshold
-        assert (told == left).mean() >= 0.99
-    else:
-        column, _, *categories = rule.replace("{", "").replace("}", "").replace(",", "").split()
-        np.testing.assert_array_equal(gbsg2.frame[column].isin(categories), left)
-
-
 def test_diagram_in_dot(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
     odd = gbsg2.frame.rename(columns={"age": 'the "age" \\ of a patient'})
     tree = soft_tree(depth=1, **QUICK).fit(odd, (gbsg2.time, gbsg2.event))
@@ -444,7 +383,6 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
         penalties=GatePenalties(gate_ridge=1e-4),
         random_state=seed,
     ).fit(frame, y)
-    short = simplify(tree, frame, 0.02).table
     leaf = _leaf(tree, frame) + 4
     for node, level in ((1, 0), (2, 1), (3, 1)):
         inside = leaf >> (2 - level) == node
@@ -452,13 +390,6 @@ def test_rules_as_they_are_written_send_rows_where_the_gates_do(seed: int) -> No
         if not inside.any():
             continue
         np.testing.assert_array_equal(_holds(gate_table(tree, None).loc[node, "rule"], rows), left)
-        rule = short.loc[node, "rule"]
-        if rule.endswith(">= 0"):
-            told = _holds(rule, rows)
-        else:
-            name, relation, threshold = rule.split()
-            told = rows[name] > float(threshold) if relation == ">" else rows[name] <= float(threshold)
-        assert (told == left).mean() == pytest.approx(short.loc[node, "agreement"], abs=1e-12)
 
 
 # ---------------------------------------------------------------------- what is printed
@@ -733,7 +664,6 @@ def test_column_of_0_and_1_reads_as_category(
     tree = _set_gates(tree, {1: (weights, constant)}, SurvivalData(frame, y))
     rule = tree._gate_rules[1]
     assert (rule.text(), rule.text(right=True)) == (left, right)
-    assert str(simplify(tree, frame, 0.0)).startswith(f"[1] yes if {left} ")
 
 
 def test_logarithm_reads_as_threshold_of_the_column(gbsg2: SurvivalData) -> None:
@@ -853,80 +783,3 @@ def test_slopes_that_all_leaves_share_are_written_once(fitted: SoftSurvivalTree,
     order = np.argsort(tree._tree.group_numbers)
     intercepts = np.array([float(tree.module_.leaf(4 + leaf).intercept.detach()) for leaf in order])
     np.testing.assert_allclose(levels, intercepts - intercepts[0], atol=6e-4)
-
-
-# ---------------------------------------------------------------------- merged leaves
-
-
-def _curves(tree: SoftSurvivalTree, X: pd.DataFrame, groups: np.ndarray) -> np.ndarray:
-    """Mean curve of each group, at 101 times up to the last event."""
-    survival = np.asarray(
-        tree.predict_survival_function(X, np.linspace(0, tree.event_times_[-1], 101)), dtype=float
-    )
-    return np.array([survival[groups == group].mean(axis=0) for group in np.unique(groups)])
-
-
-@pytest.fixture(scope="module")
-def parted(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> SoftSurvivalTree:
-    """Four leaves of 205, 269, 201 and 11 rows."""
-    return _set_gates(fitted, THRESHOLDS, gbsg2)
-
-
-def test_leaves_that_differ_by_less_are_one_group(parted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    group, before = parted.apply(gbsg2.frame), copy.deepcopy(parted.module_.state_dict())
-    n_groups = []
-    for tolerance in (0.0, 0.1, 0.3, 0.6, 0.99):
-        merged = merge_leaves(parted, gbsg2.frame, tolerance)
-        groups = merged.group[group].to_numpy()
-        curves = _curves(parted, gbsg2.frame, groups)
-        expected = np.abs(curves[:, None] - curves[None]).max(axis=-1)
-        np.testing.assert_allclose(merged.distance, expected, atol=1e-3)
-        np.testing.assert_array_equal(merged.table["rows"], np.bincount(groups)[1:])
-        assert (merged.distance[np.triu_indices(len(curves), 1)] >= tolerance).all()
-        assert sorted(merged.table["groups"].explode()) == [1, 2, 3, 4]
-        n_groups.append(len(curves))
-    assert n_groups[0] == 4
-    assert n_groups == sorted(n_groups, reverse=True)
-    assert n_groups[-1] == 1
-    assert str(merged) == "Merged group 1 (groups 1, 2, 3, 4): all: 686 of 686 rows"
-    assert all((before[key] == value).all() for key, value in parted.module_.state_dict().items())
-
-
-def test_the_two_nearest_leaves_go_first(fitted: SoftSurvivalTree, gbsg2: SurvivalData) -> None:
-    """Also where they are in different branches."""
-    tree = _set_gates(fitted, THRESHOLDS, gbsg2)
-    with torch.no_grad():
-        for node, intercept in ((4, 0.0), (5, 2.0), (6, 0.01), (7, -2.0)):
-            tree.module_.leaf(node).slope.zero_()
-            tree.module_.leaf(node).shape.zero_()
-            tree.module_.leaf(node).intercept.fill_(intercept)
-    tree = _renumbered(tree, gbsg2)
-    merged = merge_leaves(tree, gbsg2.frame, 0.02)
-    assert list(tree._tree.group_numbers) == [3, 1, 2, 4]  # time ratios exp(0), exp(2), exp(.01), exp(-2)
-    assert merged.group.to_dict() == {1: 1, 2: 2, 3: 2, 4: 3}
-    assert str(merged).splitlines()[:2] == [
-        "Merged group 1 (group 1): pnodes <= 5.5 and progrec <= 68: 269 of 686 rows",
-        "Merged group 2 (groups 2, 3): pnodes <= 5.5 and progrec > 68; or pnodes > 5.5 and "
-        "tgrade in {II, III}: 406 of 686 rows",
-    ]
-    last = str(merged).splitlines()[-1]
-    assert last.startswith("Mean predicted survival of any two merged groups differs by 0.")
-
-
-def test_small_leaves_join_their_neighbours(
-    fitted: SoftSurvivalTree, parted: SoftSurvivalTree, gbsg2: SurvivalData
-) -> None:
-    def by_leaf(tree: SoftSurvivalTree, min_leaf: float = 0.0) -> list[set[int]]:
-        """Leaves, from left to right, that make each merged group."""
-        merged = merge_leaves(tree, gbsg2.frame, 0, min_leaf)
-        leaf = {int(group): k for k, group in enumerate(tree._tree.group_numbers)}
-        return sorted(({leaf[group] for group in row} for row in merged.table["groups"]), key=min)
-
-    assert by_leaf(parted, 0.016) == [{0}, {1}, {2}, {3}]
-    assert by_leaf(parted, 0.017) == [{0}, {1}, {2, 3}]
-    assert "pnodes > 5.5" in set(merge_leaves(parted, gbsg2.frame, 0, 0.017).table["who"])
-    assert by_leaf(parted, 0.9) == [{0, 1, 2, 3}]
-    assert by_leaf(_set_gates(fitted, THRESHOLDS | {3: ({}, 9.0)}, gbsg2)) == [{0}, {1}, {2, 3}]
-    for wrong in ({"tolerance": 1.0}, {"min_leaf": -0.1}, {"min_leaf": True}):
-        with pytest.raises(ConfigError, match=r"must be a share in \[0, 1\)"):
-            merge_leaves(parted, gbsg2.frame, **wrong)

@@ -16,7 +16,6 @@ from sstorch import (
     Surv,
     SurvivalRegression,
     load_dataset,
-    plots,
 )
 from sstorch.bench import cross_validate
 from sstorch.bench.flat import soft_tree
@@ -24,7 +23,7 @@ from sstorch.data import SurvivalData, stratified_folds
 from sstorch.data.datasets import load_file
 from sstorch.exceptions import ConfigError, DataError, DataWarning
 from sstorch.inference import with_covariance
-from sstorch.reading import leaf_coefficients, path_table
+from sstorch.reading import leaf_coefficients
 from sstorch.soft import bootstrap_trees
 from sstorch.validation import group_table, stability, validate_groups
 
@@ -184,29 +183,6 @@ def test_what_a_row_will_be_later_is_not_known(gbsg2: SurvivalData, tmp_path: Pa
             with pytest.raises(ConfigError, match="time-varying covariates: one row does not"):
                 predict()
         assert each.predict_quantile(rows.frame, after=0.0).shape == (150,)
-
-
-def test_stays_in_leaves_and_what_has_changed(gbsg2: SurvivalData) -> None:
-    tree = PrognosticTree().fit(gbsg2.frame, (gbsg2.time, gbsg2.event))
-    rows = gbsg2.frame.iloc[[0, 0, 0, 5]].assign(pnodes=[1.0, 2.0, 30.0, 1.0])
-    stays = path_table(tree, rows, entry=[0, 100, 400, 0], id=["a", "a", "a", "b"])
-    leaf = tree.apply(rows)
-    assert leaf[0] == leaf[1] != leaf[2]
-    assert stays["id"].tolist() == ["a", "a", "b"]
-    assert stays["from"].tolist() == [0, 400, 0]
-    assert stays["until"].tolist() == [400, np.inf, np.inf]
-    assert stays["group"].tolist() == [leaf[0], leaf[2], leaf[3]]
-    assert stays["gate"].tolist() == [0, 1, 0]
-    assert stays["why"].iloc[1].startswith("pnodes 2 -> 30: pnodes > ")
-    ax = plots.plot_path(tree, rows[:3], [0, 100, 400])
-    texts = [text.get_text().strip() for text in ax.texts]
-    assert texts == [f"group {leaf[0]}", f"group {leaf[2]}", "pnodes 2 -> 30"]
-    ends = [float(line.get_ydata()[-1]) for line in ax.lines if len(line.get_xdata()) > 2]
-    times = [400.0, float(tree.event_times_[-1])]
-    expected = tree.predict_survival_function(rows[:3], times, entry=[0, 100, 400], id=["a"] * 3)
-    assert ends == pytest.approx(expected[0].tolist())
-    with pytest.raises(DataError, match="no path"):
-        plots.plot_path(tree, rows[:0], [])
 
 
 LIVES = pd.DataFrame(
