@@ -49,7 +49,6 @@ from sstorch.metrics import SurvivalScorer, evaluate
 from sstorch.nn import FAMILIES, Spline
 from sstorch.objective import L2Parity
 from sstorch.optim import Nodec
-from sstorch.reading import simplify
 from sstorch.reading.hooks import ReadableTree
 from sstorch.soft import bootstrap_trees
 from sstorch.soft.estimator import SoftEstimator
@@ -184,7 +183,6 @@ def describe(model: Any, X: pd.DataFrame, y: Any = None) -> Entry:
         entry["history"] = sha(exact(history.steps) + exact(history.macro_iterations))
     if hasattr(model, "explain"):
         entry["explain()"] = sha(str(model.explain(X.iloc[:1])))
-        entry["simplify()"] = sha(str(simplify(model, X, 0.05)))
     if hasattr(model, "save"):
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)
