@@ -29,14 +29,13 @@ from sstorch.bench.arguments import as_hydra_takes, refusal_text
 from sstorch.bench.callbacks import HistoryWriter, TensorBoardLogger
 from sstorch.bench.config import Config, DatasetConfig, StudyConfig, config_path, register_schemas, to_config
 from sstorch.bench.cross_validation import split_names
-from sstorch.bench.engines import make_engine
 from sstorch.bench.peers import peer_table, score_run
 from sstorch.bench.performance import performance_lines
 from sstorch.bench.report.results import Results
 from sstorch.bench.report.tables import as_text, average_table
 from sstorch.bench.run_folder import RunFolder, versions
 from sstorch.bench.scores import GROUP_SCORES
-from sstorch.bench.study import Outcome, StudyTask, data_checksum, plan, run_tasks
+from sstorch.bench.study import Outcome, StudyTask, data_checksum, devices_of, plan, run_tasks
 from sstorch.bench.study_model import StudyModel, baseline_models, soft_search_models, soft_tree_models
 from sstorch.checks import nearest_text
 from sstorch.exceptions import (
@@ -262,12 +261,12 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
         raise ConfigError("a study has no sensitive groups: leave fairness.sensitive out")
     sources = [config.dataset] if study.datasets is None else [DatasetConfig(name) for name in study.datasets]
     store, models = ResultStore(study.folder), study_models(config, study)
-    engine = make_engine(study.engine, study.n_jobs, config.device.name, study.address)
+    devices = devices_of(config.device.name, study.n_jobs)
     begin = time.perf_counter()
     tasks = plan(sources, models, config.cv.n_folds, config.cv.seed, store)
     write_whole(store.path / "config.yaml", config_text.encode())
     left = [task for task in tasks if not store.holds(task.key)]
-    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds, {engine}")
+    print(f"study    {len(sources)} data sets x {len(models)} models on {config.cv.n_folds} folds")
     print(f"tasks    {len(tasks)}, of which {len(tasks) - len(left)} are in {store.path}", flush=True)
     done = 0
 
@@ -275,17 +274,16 @@ def run_study(config: Config, study: StudyConfig, config_text: str) -> int:
         nonlocal done
         done += 1
         text = f"[{done}/{len(left)}] {outcome.task.key}: "
-        if outcome.failure is not None:
-            failure = outcome.failure
-            print(f"{text}FAILED, {failure.error}\n{failure.traceback}", file=sys.stderr, flush=True)
+        if outcome.rows is None:
+            print(f"{text}FAILED, {outcome.error}\n{outcome.traceback}", file=sys.stderr, flush=True)
             return
         print(f"{text}{_scores_text(outcome)} in {outcome.seconds:.1f} s", flush=True)
 
-    failed = run_tasks(tasks, store, engine, report)
+    failed = run_tasks(tasks, store, devices, report)
     if len(failed) < len(tasks):
         print(f"\n{_averages(store, tasks)}\n")
     for outcome in failed:
-        print(f"failed   {outcome.task.key}: {outcome.failure.error if outcome.failure else ''}")
+        print(f"failed   {outcome.task.key}: {outcome.error}")
     seconds = time.perf_counter() - begin
     state = (
         f"{len(failed)} of {len(tasks)} tasks failed; run it again to try them again" if failed else "done"

@@ -308,9 +308,7 @@ class StudyConfig:
     baselines: dict[str, Any] = field(
         default_factory=dict, metadata={"text": "other models by name, with their options"}
     )
-    engine: str = setting("processes", "execution of tasks: processes or ray")
-    n_jobs: int = setting(1, "number of concurrent tasks")
-    address: str | None = setting(None, "address of a Ray cluster")
+    n_jobs: int = setting(1, "number of concurrent tasks on this machine")
 
 
 @dataclass

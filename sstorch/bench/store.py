@@ -13,10 +13,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import BaseFileLock
 
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.files import try_lock, unlock, write_whole
+from sstorch.files import write_whole
 
 # The columns of the rows, in this order.
 COLUMNS = {
@@ -65,7 +64,7 @@ class TaskKey:
 
 
 class ResultStore:
-    """Folder of results for concurrent processes.
+    """Folder of the results of a study.
 
     A task has one file, ``results/<dataset>/<model>_d<depth>_<config>.parquet``: its rows, and facts about
     the task in the metadata. Files are written atomically; existing files are always complete.
@@ -102,22 +101,8 @@ class ResultStore:
         """True if the results of a task exist."""
         return (self.results / key.file).exists()
 
-    def claim(self, key: TaskKey) -> BaseFileLock | None:
-        """Lock a task, until ``unlock`` or the end of this process.
-
-        Returns:
-            The lock; None if the task is finished or locked by another process.
-        """
-        file = self.results / key.file
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = try_lock(file.with_suffix(".lock"))
-        if lock is not None and self.holds(key):
-            unlock(lock)
-            return None
-        return lock
-
     def write(self, key: TaskKey, rows: pd.DataFrame, facts: dict[str, Any]) -> None:
-        """Write the results of a claimed task, completely or not at all.
+        """Write the results of a task, completely or not at all.
 
         Args:
             key: of the task.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,25 +15,26 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from filelock import BaseFileLock
+import torch
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from sstorch._types import IntArray
 from sstorch._version import __version__
 from sstorch.bench.cross_validation import make_folds
-from sstorch.bench.engines import Engine, Failure
 from sstorch.bench.scores import RowsToScore, Score, agreements, score_groups
 from sstorch.bench.store import ResultStore, TaskKey
 from sstorch.bench.study_model import Fit, StudyModel
+from sstorch.checks import check_device
 from sstorch.data import Fold, Schema, SurvivalData
 from sstorch.data.folds import split, train_outside_score_inside
 from sstorch.exceptions import ConfigError, DataError, DataWarning
-from sstorch.files import unlock
+from sstorch.files import write_whole
+from sstorch.threads import torch_threads
 
 _TARGET = ("time_", "event_", "entry_", "weight_")
 # Increased when scores or folds change, so that stored results of another protocol are not reused.
 _PROTOCOL_VERSION = 2
-# How long to wait before looking again for tasks that another process is at, seconds.
-_PAUSE = 2.0
 
 
 class Source(Protocol):
@@ -95,7 +97,7 @@ def plan(
     for label, (rows, folds) in folds_of.items():
         file = store.path / "folds" / f"{label}.csv"
         file.parent.mkdir(exist_ok=True)
-        pd.DataFrame({"row": rows, "fold": folds}).to_csv(file, index=False)
+        write_whole(file, _text(pd.DataFrame({"row": rows, "fold": folds})).encode())
     return tasks
 
 
@@ -212,18 +214,32 @@ def _in_rows(about: Mapping[str, object], scores: Mapping[str, Score]) -> list[d
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a task in this process: rows, which are stored, or a failure."""
+    """The end of a task: its rows, which are stored, or why there are none."""
 
     task: StudyTask
     seconds: float
     rows: pd.DataFrame | None = None
-    failure: Failure | None = None
+    error: str = ""  # in one line
+    traceback: str = ""
+
+
+def devices_of(name: str, n_jobs: int) -> list[str]:
+    """The devices of as many concurrent tasks; of "cuda" one GPU each, and no more tasks than GPUs."""
+    if n_jobs < 1:
+        raise ConfigError(f"study.n_jobs must be at least 1, got {n_jobs}")
+    check_device(name)
+    if name != "cuda":
+        return [name] * n_jobs
+    return [f"cuda:{number}" for number in range(min(n_jobs, torch.cuda.device_count()))]
 
 
 def run_tasks(
-    tasks: Sequence[StudyTask], store: ResultStore, engine: Engine, report: Callable[[Outcome], None]
+    tasks: Sequence[StudyTask],
+    store: ResultStore,
+    devices: Sequence[str],
+    report: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Carry out the tasks that are not in the store yet, along with other processes that do the same.
+    """Carry out the tasks that are not in the store yet, one for each device at a time, each on one thread.
 
     A task that fails is reported and the others go on; it is tried again when the study is run again. Where
     results cannot be written, an OSError ends the study, and those that are there are untouched.
@@ -231,36 +247,29 @@ def run_tasks(
     Returns:
         The tasks that failed.
     """
+    left = [task for task in tasks if not store.holds(task.key)]
+    pool = Parallel(len(devices), backend="loky", batch_size=1, return_as="generator_unordered")
     failed: list[Outcome] = []
-    waiting = [task for task in tasks if not store.holds(task.key)]
-    claims: dict[TaskKey, BaseFileLock] = {}
-
-    def claimed(candidates: Sequence[StudyTask]) -> Iterator[StudyTask]:
-        for task in candidates:
-            if (claim := store.claim(task.key)) is not None:
-                claims[task.key] = claim
-                yield task
-
-    try:
-        while waiting:
-            for task, result, seconds in engine.carry_out(execute, claimed(waiting)):
-                if isinstance(result, Failure):
-                    outcome = Outcome(task, seconds, failure=result)
-                    failed.append(outcome)
-                else:
-                    store.write(task.key, *result)
-                    outcome = Outcome(task, seconds, result[0])
-                unlock(claims.pop(task.key))
-                report(outcome)
-            # What another process is at: ours if that one ends without having stored it.
-            gone = [outcome.task for outcome in failed]
-            waiting = [task for task in waiting if not store.holds(task.key) and task not in gone]
-            if waiting:
-                time.sleep(_PAUSE)
-    finally:
-        for claim in claims.values():
-            unlock(claim)
+    for outcome in pool(
+        delayed(_carry_out)(task, store, devices[number % len(devices)]) for number, task in enumerate(left)
+    ):
+        if outcome.rows is None:
+            failed.append(outcome)
+        report(outcome)
     return failed
+
+
+def _carry_out(task: StudyTask, store: ResultStore, device: str) -> Outcome:
+    """Execute and store a task; results are the same on every machine of a kind."""
+    begin = time.perf_counter()
+    try:
+        with torch_threads(1), threadpool_limits(1):
+            rows, facts = execute(task, device)
+    except Exception as error:  # reported; the other tasks go on
+        text = f"{type(error).__name__}: {error}"
+        return Outcome(task, time.perf_counter() - begin, error=text, traceback=traceback.format_exc())
+    store.write(task.key, rows, facts)
+    return Outcome(task, time.perf_counter() - begin, rows)
 
 
 # The data of the task before, which the next one mostly needs again.

@@ -16,8 +16,7 @@ import yaml
 
 from sstorch.bench import ResultStore
 from sstorch.bench.cli import study_models
-from sstorch.bench.engines import Processes
-from sstorch.exceptions import ConfigError, DataWarning
+from sstorch.exceptions import DataWarning
 from sstorch.nn import make_family
 from sstorch.optim import Nodec
 from tests.app import compose, composed, sstorch
@@ -118,7 +117,6 @@ def test_a_study_killed_three_times_ends_with_the_same_table(
         ("study.models=[coks]", "no model 'coks' in"),
         ("study.datasets=[gbsg3]", "no data set 'gbsg3'"),
         ("study.n_jobs=0", "study.n_jobs must be at least 1"),
-        ("study.engine=threads", "study.engine must be"),
         ("cv.n_folds=100", "choose fewer folds"),
         ("fairness.sensitive=a", "leave fairness.sensitive out"),
         (
@@ -213,69 +211,14 @@ def test_curves_of_a_study(options: list[str], tmp_path: Path, monkeypatch: pyte
     assert {own["tree.roughness"] for own in settings} == {0.01}
 
 
-def test_engines_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sstorch.bench.engines import Ray, Serial, make_engine
-
-    assert make_engine("processes", 1, "cpu") == Serial("cpu")
-    assert make_engine("processes", 3, "cpu") == Processes(("cpu",) * 3)
-    # A Ray cluster may have devices that this machine has not.
-    assert make_engine("ray", 1, "cpu", "auto") == Ray("auto")
-    assert make_engine("ray", 1, "cuda") == Ray(None, gpus=1.0)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(ConfigError, match="torch sees no CUDA device"):
-        make_engine("processes", 2, "cuda")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert make_engine("processes", 2, "cuda:1") == Processes(("cuda:1",) * 2)
-    assert make_engine("processes", 3, "cuda") == Processes(("cuda:0", "cuda:1"))
-
-
-def test_a_ray_cluster_of_two_nodes_gives_the_same_results(
-    undisturbed: Path, options: list[str], tmp_path: Path
-) -> None:
-    pytest.importorskip("ray", reason="Ray comes with the extra cluster")
-    # In a process of its own: Ray starts threads and sets handlers that outlive it.
-    program = f"""
-import sys
-from ray.cluster_utils import Cluster
-from sstorch.bench.cli import main
-
-cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "include_dashboard": False}})
-cluster.add_node(num_cpus=1)
-cluster.wait_for_nodes()
-sys.argv = ["sstorch", "study.engine=ray", "study.address=" + cluster.address, *{options!r}]
-sys.argv += ["study.folder={tmp_path / "run"}"]
-try:
-    main()
-except SystemExit as stop:
-    assert not stop.code, stop.code
-import ray
-print("nodes", sum(node["Alive"] for node in ray.nodes()))
-ray.shutdown()
-cluster.shutdown()
-"""
-    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "nodes 2" in done.stdout
-    assert "Ray cluster" in done.stdout
-    assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
-
-
-@pytest.mark.parametrize("launcher", ["submitit_local", "slurm"])
-def test_launcherscompose(launcher: str) -> None:
-    pytest.importorskip(
-        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
-    )
+@pytest.mark.parametrize(
+    ("launcher", "kind"), [("joblib", "Joblib"), ("submitit_local", "Local"), ("slurm", "Slurm")]
+)
+def test_launchers_compose(launcher: str, kind: str) -> None:
+    package = "joblib" if launcher == "joblib" else "submitit"
+    pytest.importorskip(f"hydra_plugins.hydra_{package}_launcher", reason="comes with the extra cluster")
     whole = composed(f"hydra/launcher={launcher}", "experiment=paper", return_hydra_config=True)
-    kind = {"slurm": "SlurmLauncher"}.get(launcher, "LocalLauncher")
-    assert whole.hydra.launcher._target_.endswith(kind)
+    assert whole.hydra.launcher._target_.endswith(f"{kind}Launcher")
 
 
 @pytest.mark.parametrize(
@@ -305,13 +248,30 @@ def test_a_study_refuses_what_would_be_ignored_or_never_end(
     assert not (tmp_path / "run" / "results").exists() or not list((tmp_path / "run").rglob("*.parquet"))
 
 
-def test_two_jobs_of_a_sweep_share_a_study(undisturbed: Path, options: list[str], tmp_path: Path) -> None:
-    pytest.importorskip(
-        "hydra_plugins.hydra_submitit_launcher", reason="launchers come with the extra cluster"
-    )
-    command = [sys.executable, "-m", "sstorch.bench.cli", "-m", "hydra/launcher=submitit_local"]
-    command += [*options, f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
-    command += ["study.models=[exp,po],[kaplan_meier,exp]"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_two_jobs_of_a_sweep_share_a_study(
+    undisturbed: Path, options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
+    places = [f"hydra.sweep.dir={tmp_path / 'sweep'}", f"study.folder={tmp_path / 'run'}"]
+    models = "study.models=[exp,po],[kaplan_meier,exp]"  # both jobs have exp, the last file stays
+    launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    assert sstorch(monkeypatch, *launcher, *options, *places, models) == 0
     assert ResultStore(tmp_path / "run").table().equals(ResultStore(undisturbed).table())
+
+
+def test_runs_over_data_sets_by_the_joblib_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="comes with the extra cluster")
+    pytest.importorskip("sksurv")
+    names = ["gbsg2", "whas500", "veterans"]
+    settings = ["experiment=quick", "cv.n_starts=1", "cv.n_folds=2", "cv.peers=false", "logger=none"]
+    launcher = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={tmp_path}"]
+    assert sstorch(monkeypatch, *launcher, *settings, f"dataset={','.join(names)}") == 0
+    for job, name in enumerate(names):
+        config = yaml.safe_load((tmp_path / str(job) / "config.yaml").read_text())
+        assert config["dataset"]["name"] == name
+        assert (tmp_path / str(job) / "scores.csv").is_file()
+    alone = ["dataset=whas500", f"hydra.run.dir={tmp_path / 'alone'}"]
+    assert sstorch(monkeypatch, *settings, *alone) == 0
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "alone" / "scores.csv"), pd.read_csv(tmp_path / "1" / "scores.csv")
+    )

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sstorch import PrognosticTreeCV, SurvivalData, default_candidates
 from sstorch.bench import ResultStore, make_folds
 from sstorch.bench.config import DatasetConfig
-from sstorch.bench.engines import Serial
 from sstorch.bench.study import plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.bench.study_model import SoftTreeCVModel, soft_search_models
@@ -56,7 +55,7 @@ def test_a_study_keeps_what_each_fold_has_chosen(tmp_path: Path) -> None:
     model = _model()
     assert list(model.estimator.candidates) == NAMES
     tasks = plan([source], [model], 3, 0, store)
-    assert run(tasks, store, Serial(), told.append) == []
+    assert run(tasks, store, ["cpu"], told.append) == []
     assert [str(outcome.task.key) for outcome in told] == ["cohort cv"]
     (facts,) = store.facts()
     assert [own["fold"] for own in facts["fits"]] == [0, 1, 2]

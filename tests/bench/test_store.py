@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 
 from sstorch.bench.store import COLUMNS, ResultStore, TaskKey
 from sstorch.exceptions import ConfigError, FormatError
-from sstorch.files import unlock
 
 KEY = TaskKey("gbsg2", "cox", None, "0123456789ab")
 TREE = TaskKey("aids", "sst_llog", 2, "ba9876543210")
@@ -47,74 +45,11 @@ def test_what_is_written_is_read_back_in_one_order(tmp_path: Path) -> None:
     assert table.loc[3, ["value", "reason"]].isna().tolist() == [True, False]
     assert table.loc[3, "reason"] == "no event"
     assert [facts["model"] for facts in store.facts()] == ["sst_llog", "cox"]
+    assert store.holds(KEY)
+    assert not store.holds(TaskKey("aids", "sst_llog", 3, TREE.config))
     assert store.facts()[1] == {
         "dataset": "gbsg2", "model": "cox", "depth": None, "config": KEY.config, "seconds": {"fit": 1.5},
     }  # fmt: skip
-
-
-def test_a_task_is_claimed_once(tmp_path: Path) -> None:
-    store, other = ResultStore(tmp_path), ResultStore(tmp_path)
-    ours = store.claim(KEY)
-    assert ours is not None
-    assert other.claim(KEY) is None
-    another = other.claim(TREE)
-    assert another is not None
-    unlock(another)
-    store.write(KEY, _rows(), {})
-    unlock(ours)
-    assert other.claim(KEY) is None  # it is done
-    assert other.holds(KEY)
-    assert not other.holds(TREE)
-    assert [path.name for path in (tmp_path / "results" / "gbsg2").iterdir()] == [KEY.file.name]
-
-
-def test_one_holder_at_a_time_however_often_the_file_comes_and_goes(tmp_path: Path) -> None:
-    inside, most, taken, errors = 0, 0, 0, []
-
-    def take_many() -> None:
-        nonlocal inside, most, taken
-        try:
-            for _ in range(1000):
-                claim = ResultStore(tmp_path).claim(KEY)
-                if claim is not None:
-                    inside += 1
-                    most = max(most, inside)
-                    taken += 1
-                    inside -= 1
-                    unlock(claim)
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=take_many) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert most == 1
-    assert taken > 100
-    assert list((tmp_path / "results" / "gbsg2").iterdir()) == []
-
-
-def _claim_and_sleep(path: Path, told: "multiprocessing.SimpleQueue[bool]") -> None:
-    claim = ResultStore(path).claim(KEY)
-    told.put(claim is not None)
-    time.sleep(600)
-
-
-@pytest.mark.nightly
-def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    told = context.SimpleQueue()
-    process = context.Process(target=_claim_and_sleep, args=(tmp_path, told))
-    process.start()
-    assert told.get()
-    assert ResultStore(tmp_path).claim(KEY) is None
-    process.kill()
-    process.join()
-    claim = ResultStore(tmp_path).claim(KEY)
-    assert claim is not None
-    unlock(claim)
 
 
 def _write_for_ever(path: Path) -> None:
@@ -136,9 +71,6 @@ def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert len(ResultStore(tmp_path).table()) == 50_000
-        claim = ResultStore(tmp_path).claim(TREE)
-        assert claim is not None
-        unlock(claim)
 
 
 def _write_on_a_full_disk(path: Path, told: "multiprocessing.SimpleQueue[str]") -> None:

@@ -1,8 +1,6 @@
 """Studies: planned before any work, the same however and wherever they are carried out."""
 
 import dataclasses
-import importlib
-import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +13,8 @@ from sstorch import Columns, PrognosticTree, SoftSurvivalTree, Surv, SurvivalDat
 from sstorch.bench import ResultStore, make_folds, score_predictor, score_tree
 from sstorch.bench.baselines import trees as r_trees
 from sstorch.bench.config import DatasetConfig
-from sstorch.bench.engines import Failure, Processes, Serial, make_engine
 from sstorch.bench.scores import CURVE_SCORES, GROUP_SCORES
-from sstorch.bench.study import Outcome, plan
+from sstorch.bench.study import Outcome, devices_of, plan
 from sstorch.bench.study import run_tasks as run
 from sstorch.bench.study_model import baseline_models, soft_tree_models
 from sstorch.data import Schema
@@ -46,10 +43,10 @@ def _models() -> list:
     return soft_tree_models(SHARED, TREES) + baseline_models({"kaplan_meier": {}}, seed=0)
 
 
-def _run(cohort: DatasetConfig, folder: Path, engine: Serial | Processes | None = None) -> list[Outcome]:
+def _run(cohort: DatasetConfig, folder: Path, n_jobs: int = 1) -> list[Outcome]:
     store, told = ResultStore(folder), []
     tasks = plan([cohort], _models(), 3, 0, store)
-    assert run(tasks, store, engine or Serial(), told.append) == []
+    assert run(tasks, store, ["cpu"] * n_jobs, told.append) == []
     return told
 
 
@@ -95,7 +92,7 @@ def test_study_leaves_rows_without_weight_out(cohort: DatasetConfig, tmp_path: P
         source = dataclasses.replace(cohort, path=str(tmp_path / f"{name}.csv"), weight="w")
         store = ResultStore(tmp_path / name)
         trees = soft_tree_models(SHARED, {"sst_exp": {"leaf": "exponential", "depth": 0}})
-        assert run(plan([source], trees, 2, 0, store), store, Serial(), lambda outcome: None) == []
+        assert run(plan([source], trees, 2, 0, store), store, ["cpu"], lambda outcome: None) == []
         tables.append(store.table()["value"])
     pd.testing.assert_series_equal(*tables)
     folds = pd.read_csv(tmp_path / "all" / "folds" / "all.csv")
@@ -108,7 +105,7 @@ def test_study_keeps_the_evidence_for_groups(cohort: DatasetConfig, tmp_path: Pa
     tasks = plan(
         [cohort], soft_tree_models({}, {"tree": entry, "given": entry | {"ridge": 1e-3}}), 2, 0, store
     )
-    assert run(tasks, store, Serial(), lambda outcome: None) == []
+    assert run(tasks, store, ["cpu"], lambda outcome: None) == []
     found = {facts["model"]: facts.get("fits", []) for facts in store.facts()}
     assert found["given"] == []
     data, (first, second) = cohort.load(), found["tree"]
@@ -149,7 +146,7 @@ def test_scores_of_groups_by_hand(cohort: DatasetConfig, tmp_path: Path) -> None
     store = ResultStore(tmp_path / "study")
     (model,) = soft_tree_models(SHARED, {"tree": {"leaf": "weibull", "depth": 2}})
     (task,) = plan([cohort], [model], 3, 0, store)
-    assert run([task], store, Serial(), lambda outcome: None) == []
+    assert run([task], store, ["cpu"], lambda outcome: None) == []
     table = store.table()
     data = cohort.load()
     folds = make_folds(data, 3, 0)
@@ -270,13 +267,12 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
         *baseline_models({"kaplan_meier": {}}, 0),
     ]
     tasks = plan([cohort], models, 3, 0, store)
-    (failed,) = run(tasks, store, Serial(), told.append)
-    assert failed.failure is not None
-    assert failed.failure.error == "DataError: the file is not there yet"
-    assert "in fit" in failed.failure.traceback
+    (failed,) = run(tasks, store, ["cpu"], told.append)
+    assert failed.error == "DataError: the file is not there yet"
+    assert "in fit" in failed.traceback
     assert [store.holds(task.key) for task in tasks] == [False, True]
     (tmp_path / "file").touch()
-    assert run(tasks, store, Serial(), told.append) == []
+    assert run(tasks, store, ["cpu"], told.append) == []
     assert [outcome.task.key.model for outcome in told] == ["broken", "kaplan_meier", "broken"]
 
 
@@ -290,8 +286,7 @@ def test_a_task_that_fails_lets_the_others_go_on_and_is_tried_again(
             r"soft_trees\.a: gate_ridge is not used by PrognosticTree",
         ),
         (lambda: baseline_models({"coxx": {}}, 0), "coxx"),
-        (lambda: make_engine("threads", 1, "cpu"), r"study\.engine must be"),
-        (lambda: make_engine("processes", 0, "cpu"), r"study\.n_jobs must be at least 1"),
+        (lambda: devices_of("cpu", 0), r"study\.n_jobs must be at least 1"),
     ],
 )  # fmt: skip
 def test_what_does_not_exist_is_refused(build, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -331,41 +326,32 @@ def test_a_grid_names_its_models() -> None:
     ]  # fmt: skip
 
 
-TASKS = """
-import os, signal, time
-
-def end(task, device):
-    if task == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task == "wrong":
-        raise ValueError("no")
-    time.sleep(0.05)
-    return f"{task} on {device}"
-"""
+def test_devices_of_concurrent_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices_of("cpu", 3) == ["cpu"] * 3
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="torch sees no CUDA device"):
+        devices_of("cuda", 2)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert devices_of("cuda:1", 2) == ["cuda:1"] * 2
+    assert devices_of("cuda", 3) == ["cuda:0", "cuda:1"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("n_processes", [1, 2])
-def test_engines_hand_back_failures_and_tell_of_killed_processes(
-    n_processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_concurrent_tasks_give_the_same_results(cohort: DatasetConfig, tmp_path: Path) -> None:
+    told = _run(cohort, tmp_path / "two", 2)
+    assert {outcome.task.key.model for outcome in told} == {"sst_exp", "sst_po", "kaplan_meier"}
+    _run(cohort, tmp_path / "one")
+    assert ResultStore(tmp_path / "two").table().equals(ResultStore(tmp_path / "one").table())
+
+
+def test_study_ends_where_results_cannot_be_written(
+    cohort: DatasetConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "engine_tasks.py").write_text(TASKS)
-    others = multiprocessing.active_children()  # of libraries, which keep theirs
-    monkeypatch.syspath_prepend(tmp_path)
-    end = importlib.import_module("engine_tasks").end
-    names = ["a", "wrong", "b", "c"]
-    several = Processes(("cpu",) * n_processes)
-    for engine in (Serial("cpu"), several):
-        results = {task: result for task, result, _ in engine.carry_out(end, iter(names))}
-        assert results["a"] == "a on cpu"
-        assert results["wrong"].error == "ValueError: no"
-        assert isinstance(results["wrong"], Failure)
-        assert set(results) == set(names)
-    with pytest.raises(RuntimeError, match="was killed"):
-        list(several.carry_out(end, iter(["a", "killed", "b"])))
-    taken = []
-    stream = Processes(("cpu",)).carry_out(end, (taken.append(name) or name for name in names))
-    next(stream)
-    assert len(taken) <= 2  # tasks are taken when there is somewhere to carry them out
-    stream.close()
-    assert set(multiprocessing.active_children()) <= set(others)
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = ResultStore(tmp_path / "study")
+    tasks = plan([cohort], _models(), 3, 0, store)
+    monkeypatch.setattr("sstorch.bench.store.write_whole", full)
+    with pytest.raises(OSError, match="make room and run the study again"):
+        run(tasks, store, ["cpu"], lambda outcome: None)
+    assert not any(store.holds(task.key) for task in tasks)
